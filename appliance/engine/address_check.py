@@ -11,20 +11,17 @@ import ipaddress
 import re
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import CallTimeout, ConnectError, FrameError
-from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
+from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
 from .protocol.codes import RequestCode
 from .protocol.command import RemotingCommand
 from .remoting.client import RemotingClient
 
-RESOLVE_LIMIT_S = 2.0
 ANSWER_LIMIT_MS = 1500
-_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})?)*\.?\Z")
 # Linux's request for an interface's IPv4 address (linux/sockios.h).
 _SIOCGIFADDR = 0x8915
 
@@ -58,22 +55,13 @@ class AddressCheck:
         return bool(self.addresses) and all(port.result == "answers" for port in ports)
 
 
-def is_host(text: str) -> bool:
-    """Whether a text is an IP address, or may be a host name."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return _HOST_NAME.match(text) is not None
-    return True
-
-
 def check_address(host: str, bind: str, broker: str | None, namesrv: str | None) -> AddressCheck:
     """Try one address. Blocks for up to 5 s, so never on the I/O thread.
 
     host: one that `is_host` accepts. bind: where the engine listens. broker, namesrv: "host:port" that clients use;
     None for a role that does not run.
     """
-    addresses = _resolved(host)
+    addresses = resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
     broker_port = namesrv_port = None
     if broker is not None:
@@ -101,23 +89,6 @@ def own_addresses() -> list[tuple[str, str]]:
     except (ImportError, OSError):
         return []
     return sorted(found, key=lambda one: one[1].startswith("127."))
-
-
-def _resolved(host: str) -> tuple[str, ...]:
-    """What the name resolves to on this machine. A resolver that hangs is given up after two seconds."""
-    found: list[str] = []
-
-    def resolve() -> None:
-        try:
-            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            return
-        found.extend(dict.fromkeys(str(answer[4][0]).partition("%")[0] for answer in answers))
-
-    thread = threading.Thread(target=resolve, name="resolve-address", daemon=True)
-    thread.start()
-    thread.join(RESOLVE_LIMIT_S)
-    return tuple(found)
 
 
 def _check_port(

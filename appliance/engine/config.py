@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .errors import StartError
-from .host_port import split_host_port
+from .host_port import parse_host_port, parse_told_host
 
 ENGINE_ROLES = frozenset({"broker", "namesrv"})
 
@@ -40,7 +40,8 @@ def _option(
 ) -> Any:
     """A field that is RocketMQ's option `upstream`.
 
-    effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option.
+    effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option;
+    a text that it returns takes its place.
     of_sets: means something only with haStore.
     """
     return field(
@@ -71,7 +72,7 @@ def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Net
         text = "0.0.0.0/0;::/0"
     words = [word.strip() for word in re.split("[;,]", text)]
     try:
-        return tuple(ipaddress.ip_network(word) for word in words if word)
+        return tuple(ipaddress.ip_network(re.sub(r"^\[(.*)\]$", r"\1", word)) for word in words if word)
     except ValueError as error:
         raise ValueError(f"must be 'all', or addresses and networks separated by ';': {error}") from None
 
@@ -84,6 +85,8 @@ class StoreAddress(NamedTuple):
     endpoints: tuple[str, ...]
 
 
+#: A store has three members, five at most; a list of hundreds is a slip.
+MAX_STORE_ENDPOINTS = 16
 #: Scheme of `haStore` -> (kind, over TLS).
 _STORE_SCHEMES = {"etcd": ("etcd", False), "etcds": ("etcd", True), "zookeeper": ("zookeeper", False)}
 
@@ -104,7 +107,15 @@ def parse_leader_store(text: str) -> StoreAddress | None:
             "must be etcd://HOST:PORT,HOST:PORT,... (etcds:// for TLS, or zookeeper://), each endpoint once and "
             f"without a password, not {text!r}"
         )
+    if len(endpoints) > MAX_STORE_ENDPOINTS:
+        raise ValueError(f"names {len(endpoints)} endpoints; {MAX_STORE_ENDPOINTS} is the most")
     return StoreAddress(*_STORE_SCHEMES[scheme], endpoints)
+
+
+def check_leader_store(text: str) -> str:
+    """`haStore` as its back end reads it; ValueError as in parse_option."""
+    address = parse_leader_store(text)
+    return "" if address is None else f"{text.strip().partition('://')[0]}://{','.join(address.endpoints)}"
 
 
 def parse_command(text: str) -> list[str]:
@@ -130,10 +141,17 @@ def parse_set_name(text: str) -> None:
         raise ValueError(f"must be letters, digits and '._-', 127 at most, not {text!r}")
 
 
-def parse_address(text: str) -> None:
-    """Whether a text is "" or host:port; ValueError as in parse_option."""
-    if len(parse_addresses(text)) > 1:
+def check_address(text: str) -> str:
+    """host:port, or ""; ValueError as in parse_option."""
+    addresses = parse_addresses(text)
+    if len(addresses) > 1:
         raise ValueError(f"must be one host:port, not {text!r}")
+    return addresses[0] if addresses else ""
+
+
+def check_own_host(text: str) -> str:
+    """What others may be told as this machine's address, or ""; ValueError as in parse_option."""
+    return parse_told_host(text) if text.strip() else ""
 
 
 def default_broker_name() -> str:
@@ -148,6 +166,8 @@ class BrokerConfig:
     broker_name: str = _option("brokerName", "")  # "" becomes the host name
     broker_id: int = _option("brokerId", 0)
     cluster_name: str = _option("brokerClusterName", "DefaultCluster")
+    # The address that slaves are told; "" is the one for clients.
+    ha_advertise: str = _option("brokerIP2", "", check=check_own_host)
     # host:port of every name server to register with; empty: our own, when that role runs.
     namesrv_addrs: tuple[str, ...] = _option("namesrvAddr", ())
     broker_permission: int = _option("brokerPermission", 6, maximum=7)
@@ -246,7 +266,7 @@ class StoreConfig:
     # Ours: who may follow besides this machine: addresses and networks separated by ';', or "all".
     ha_slave_addresses: str = _option("haSlaveAddresses", "", check=parse_networks)
     # "" is what the name servers say.
-    ha_master_address: str = _option("haMasterAddress", "", check=parse_address)
+    ha_master_address: str = _option("haMasterAddress", "", check=check_address)
     ha_send_heartbeat_interval_ms: int = _option("haSendHeartbeatInterval", 5000, minimum=10)
     ha_housekeeping_interval_ms: int = _option("haHousekeepingInterval", 20_000, minimum=20)
     ha_transfer_batch_size: int = _option("haTransferBatchSize", 32_768, minimum=1, maximum=1 << 30)
@@ -261,7 +281,7 @@ class StoreConfig:
     # What an empty slave of ours or Apache's gets: all that is there, or as from Apache's masters its last file.
     sync_from_last_file: bool = _option("syncFromLastFile", False)
     # Fail-over between the members of a set (docs/high-availability.md); ours but for two. On when haStore is set.
-    ha_store: str = _option("haStore", "", check=parse_leader_store, of_sets=True)
+    ha_store: str = _option("haStore", "", check=check_leader_store, of_sets=True)
     ha_store_prefix: str = _option("haStorePrefix", "/rocketbox", check=parse_prefix, of_sets=True)
     ha_store_user: str = _option("haStoreUser", "", of_sets=True)
     # Files: the password's first line, the certificates that etcds:// is checked with ("": the system's), and what this
@@ -271,8 +291,8 @@ class StoreConfig:
     ha_store_certificate: str = _option("haStoreCertificate", "", of_sets=True)
     ha_store_key: str = _option("haStoreKey", "", of_sets=True)
     ha_store_timeout_ms: int = _option("haStoreTimeout", 500, minimum=50, maximum=60_000, of_sets=True)
-    # Compact the history of a dedicated etcd each hour: every beat adds to it.
-    ha_compact_store: bool = _option("haCompactStore", False, of_sets=True)
+    # Compact etcd's history each hour, up to an hour ago: every beat adds to it, and a quota of 2 GiB lasts two weeks.
+    ha_compact_store: bool = _option("haCompactStore", True, of_sets=True)
     # "" is brokerName.
     ha_set: str = _option("haSet", "", check=parse_set_name, of_sets=True)
     # How long a leader must be silent before another is elected; 0 is 2000 for a sync master, else 5000.
@@ -444,9 +464,8 @@ def parse_option(option: Field[Any], value: object) -> Any:
         return Path(value)
     if meta["choices"] and value not in meta["choices"]:
         raise ValueError(f"must be {' or '.join(meta['choices'])}, not {value!r}")
-    if meta["check"] is not None:
-        meta["check"](value)
-    return value
+    checked = None if meta["check"] is None else meta["check"](value)
+    return checked if isinstance(checked, str) else value
 
 
 def _parse_bool(value: object) -> bool:
@@ -476,15 +495,14 @@ def parse_addresses(value: object) -> tuple[str, ...]:
         parts = list(value)
     else:
         raise ValueError(f"must be host:port addresses separated by ';', not {value!r}")
-    addresses = tuple(part.strip() for part in parts if part.strip())
-    for address in addresses:
-        try:
-            port = split_host_port(address)[1]
-        except ValueError:
-            port = 0
-        if not port:
-            raise ValueError(f"must be host:port addresses separated by ';', not {address!r}")
-    return addresses
+    addresses = []
+    for part in parts:
+        if part.strip():
+            try:
+                addresses.append(parse_host_port(part))
+            except ValueError:
+                raise ValueError(f"must be host:port addresses separated by ';', not {part.strip()[:100]!r}") from None
+    return tuple(addresses)
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:
@@ -509,6 +527,8 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
         properties["inSyncReplicas"] = "2" if config.store.broker_role == "SYNC_MASTER" else "1"
     if not config.store.ha_master_address:
         del properties["haMasterAddress"]  # null there
+    if not config.broker.ha_advertise:
+        del properties["brokerIP2"]
     if not config.store.ha_store:
         for name, option in options_of("store").items():
             if option.metadata["of_sets"]:

@@ -1,6 +1,6 @@
 """Reads a configuration file: our TOML, or Apache's broker.conf and namesrv.conf as they are.
 
-A file becomes a list of `(table, key, value)`. In TOML the tables are [broker], [store], [namesrv], [console] and
+A file's entries are a list of `(table, key, value)`. In TOML the tables are [broker], [store], [namesrv], [console] and
 [reports], "" stands for keys above the first table, and values keep TOML's types. For Java properties the table is
 "broker" or "namesrv", whichever the file was written for, and every value is text.
 """
@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import StartError
 
 Entry = tuple[str, str, Any]
+
+
+class ConfigFile(NamedTuple):
+    """is_apaches: a properties file, written for a broker or a name server that ignores what it does not know."""
+
+    entries: list[Entry]
+    is_apaches: bool
+
 
 TABLES = ("broker", "store", "namesrv", "console", "reports")
 
@@ -21,8 +29,8 @@ TABLES = ("broker", "store", "namesrv", "console", "reports")
 _NAMESRV_ONLY = {"kvConfigPath", "orderMessageEnable", "scanNotActiveBrokerInterval", "returnOrderTopicConfigToBroker"}
 
 
-def read_config_file(path: Path) -> list[Entry]:
-    """The entries of a file, in its order. Raises StartError when it cannot be read or is neither of these."""
+def read_config_file(path: Path) -> ConfigFile:
+    """A file, its entries in its order. Raises StartError when it cannot be read or is neither of these."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -30,13 +38,13 @@ def read_config_file(path: Path) -> list[Entry]:
     except UnicodeDecodeError:
         raise StartError(f"The configuration file {path} is not UTF-8 text.") from None
     if path.suffix == ".toml" or re.search(r"^\s*\[[A-Za-z]+\]\s*(#.*)?$", text, re.MULTILINE):
-        return _toml_entries(path, text)
+        return ConfigFile(_toml_entries(path, text), False)
     try:
         pairs = parse_properties(text)
     except UnicodeDecodeError:
         raise StartError(f"The configuration file {path} holds half of a surrogate pair, which is not text.") from None
     namesrv = "namesrv" in path.name.lower() or any(key in _NAMESRV_ONLY for key, _ in pairs)
-    return [("namesrv" if namesrv else "broker", key, value) for key, value in pairs]
+    return ConfigFile([("namesrv" if namesrv else "broker", key, value) for key, value in pairs], True)
 
 
 def _toml_entries(path: Path, text: str) -> list[Entry]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from .clock import Clock
 from .config import EngineConfig
 from .errors import StartError
-from .host_port import EVERYWHERE, join_host_port, local_host, split_host_port
+from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
 from .loop_calls import run_on_loop
 from .own_files import tighten_at_start
 from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
@@ -171,7 +171,8 @@ class Engine:
             if config.store.ha_store:
                 self._join_set()
             ha_port, ha_socket = self._listen_for_slaves(port, sockets)
-            self._build_broker(main, vip, join_host_port(advertised, ha_port), ha_socket)
+            ha_address = join_host_port(config.broker.ha_advertise or advertised, ha_port)
+            self._build_broker(main, vip, ha_address, ha_socket, _address_of(advertised, config.bind))
         else:
             tighten_at_start(config.data_dir / "rocketbox")
         if namesrv_socket is not None:
@@ -212,7 +213,7 @@ class Engine:
         return ha_port, sock
 
     def _build_broker(
-        self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None
+        self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None, ip: str
     ) -> None:
         from .broker.broker import Network
         from .seat import Seat
@@ -221,7 +222,7 @@ class Engine:
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
-        network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket)
+        network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket, ip)
         self.ha_address, self.ha_socket = ha_address, ha_socket
         self._seat = Seat(
             self.options,
@@ -356,6 +357,17 @@ class Engine:
         elif self._seat is not None:
             found["broker"] = {"ok": False, "detail": self._seat.why_empty}
         return found
+
+
+def _address_of(advertised: str, bind: str) -> str:
+    """The address that stands in records and message ids, which have no room for a name: what the name for clients
+    leads to, else this machine's."""
+    found = resolved(advertised)
+    if found:
+        return found[0]
+    own = resolved(_advertised(bind)) or ("127.0.0.1",)
+    logger.warning("engine: %s has no address on this machine; message ids hold %s", advertised, own[0])
+    return own[0]
 
 
 def _advertised(bind: str) -> str:

@@ -3,6 +3,7 @@
 RocketBoxError
 ├── StartError            the engine cannot start, or a command cannot run; its text is the sentence the operator reads
 ├── FrameError            a peer sent bytes that are not a frame: refuse, then close that connection
+│   └── HeaderTextError   a whole frame, with a text in its header that is not UTF-8: refuse that request
 ├── RefusedRequest        a peer's request is wrong or not allowed: answer its code, keep the connection
 ├── MessageTooLarge       a message or batch does not fit a file of the commit log
 ├── StoreBroken           a write or a sync of the log failed: nothing is appended until a restart
@@ -31,6 +32,10 @@ class StartError(RocketBoxError):
 
 class FrameError(RocketBoxError):
     """A peer sent bytes that are not a frame of the remoting protocol."""
+
+
+class HeaderTextError(FrameError):
+    """A frame is whole, and a text in its header is not UTF-8."""
 
 
 class RefusedRequest(RocketBoxError):

@@ -1,11 +1,91 @@
-"""Addresses as text: "10.0.0.5:9876" and "[::1]:9876", made and read in one place."""
+"""Addresses as text: "10.0.0.5:9876" and "[::1]:9876", made and read in one place.
+
+What a person writes, in a setting or on a page, goes through `parse_host` and `parse_host_port`: what they take can be
+told to clients, looked up and connected to, and nothing that they refuse comes any further.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
+import threading
 
 #: What to bind to in order to listen on all addresses.
 EVERYWHERE = ("0.0.0.0", "::", "")
+#: A resolver that hangs is given up after so long.
+RESOLVE_LIMIT_S = 2.0
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})?"
+_HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?\Z")
+
+
+def parse_host(text: str) -> str:
+    """An IP address or a host name as a person wrote it, without blanks and brackets around it; an address in its usual
+    form. Raises ValueError, whose text follows the setting's name: "must be ..."."""
+    host = text.strip()
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if re.fullmatch(r"(\[[^]]*\]|[^:]+):[0-9]*", host):
+        raise ValueError(f"must be an address or a host name without a port, not {_shown(text)}")
+    # Digits and dots alone are an address with a slip in it: resolvers take "10.1" for 10.0.0.1.
+    if not _HOST_NAME.match(host) or not host.strip("0123456789."):
+        raise ValueError(f"must be an IP address or a host name, not {_shown(text)}")
+    return host
+
+
+def parse_host_port(text: str) -> str:
+    """host:port as a person wrote it, as `join_host_port` makes it; an IPv6 address needs its brackets. Raises
+    ValueError as `parse_host`."""
+    host, port = split_host_port(text.strip())
+    if not port or (":" in host and not text.strip().startswith("[")):
+        raise ValueError(f"must be host:port, not {_shown(text)}")
+    return join_host_port(parse_host(host), port)
+
+
+def parse_told_host(text: str) -> str:
+    """The same, of what clients are told: no address stands for all of them there. ValueError as `parse_host`."""
+    host = parse_host(text)
+    address = _ip(host)
+    if address is not None and address.is_unspecified:
+        raise ValueError(f"must be what clients can connect to, not {_shown(text)}")
+    return host
+
+
+def is_host(text: str) -> bool:
+    """Whether clients may be told this text as an address."""
+    try:
+        parse_told_host(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")
+
+
+def resolved(host: str, limit_s: float = RESOLVE_LIMIT_S) -> tuple[str, ...]:
+    """The addresses of a host on this machine, IPv4 first; an address is its own. Empty when there are none, or when
+    the resolver does not answer in time."""
+    if _ip(host) is not None:
+        return (host.strip("[]"),)
+    found: list[str] = []
+
+    def look_up() -> None:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return
+        found.extend(dict.fromkeys(str(answer[4][0]).partition("%")[0] for answer in answers))
+
+    thread = threading.Thread(target=look_up, name="resolve-address", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return tuple(sorted(found, key=lambda address: ":" in address))
 
 
 def cannot_reach(host: str, bind: str) -> bool:

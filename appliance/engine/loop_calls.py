@@ -46,5 +46,5 @@ def raise_from_loop(
 
     ran = run_on_loop(call_soon, run, gives_up)
     if failed:
-        raise failed[0]
+        raise failed.pop()  # taken out: what it came through holds the list
     return ran

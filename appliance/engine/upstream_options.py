@@ -18,7 +18,7 @@ BROKER = frozenset(
     authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
     batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
     broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority
-    brokerFastFailureEnable brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
+    brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis
     cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod
     checkTransactionMessageEnable cleanOfflineBrokerInterval
     cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue

@@ -103,7 +103,7 @@ class WireGate:
         if not self.takes_from(conn.born_host):
             self.record(act, request, _few_names(act, request), conn.born_host, {}, {}, REFUSED)
             raise RefusedRequest(ResponseCode.NO_PERMISSION, self._reason(conn.born_host))
-        return _Witness(self, act, request, conn.born_host)
+        return _Witness(self, act, conn.born_host)
 
     def takes_from(self, born_host: bytes) -> bool:
         return self._policy == ALL or (self._policy == LOOPBACK and is_loopback(born_host))
@@ -156,28 +156,27 @@ class WireGate:
 class _Witness:
     """Writes down how an admitted request went, with what was before and after."""
 
-    __slots__ = ("_act", "_before", "_born_host", "_gate", "_names", "_request")
+    __slots__ = ("_act", "_before", "_born_host", "_gate", "_names")
 
-    def __init__(self, gate: WireGate, act: Act, request: RemotingCommand, born_host: bytes) -> None:
+    def __init__(self, gate: WireGate, act: Act, born_host: bytes) -> None:
         self._gate = gate
         self._act = act
-        self._request = request
         self._born_host = born_host
         self._names: Names | None = None
         self._before: State = {}
 
-    def begins(self) -> None:
-        self._names = _names(self._act, self._request)
+    def begins(self, request: RemotingCommand) -> None:
+        self._names = _names(self._act, request)
         self._before = self._act.state(self._names) if self._names else {}
 
-    def answered(self, response: RemotingCommand) -> None:
+    def answered(self, request: RemotingCommand, response: RemotingCommand) -> None:
         act, names = self._act, self._names
         if names is None:  # it never began: another gate refused it, or its pool is full
-            names = _few_names(act, self._request)
+            names = _few_names(act, request)
         after: State = {"reason": response.remark} if response.code else self._state(names)
         after |= {name: response.ext_fields[name] for name in act.answered if name in response.ext_fields}
         result = _RESULTS.get(response.code, REFUSED)
-        self._gate.record(act, self._request, names, self._born_host, self._before, after, result)
+        self._gate.record(act, request, names, self._born_host, self._before, after, result)
 
     def _state(self, names: Names) -> State:
         try:

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from appliance.engine.address_check import is_host, own_addresses
+from appliance.engine.address_check import own_addresses
+from appliance.engine.host_port import is_host
 from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
 

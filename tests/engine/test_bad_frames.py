@@ -1,6 +1,7 @@
 """Frames that no client sends: a clear answer, a closed connection if need be, and everybody else goes on."""
 
 import re
+import struct
 
 import pytest
 
@@ -51,6 +52,51 @@ def test_a_header_with_a_number_outside_32_bits_is_a_bad_frame(engine, code, fie
     assert answer.remark.startswith("bad frame: JSON header: ")
     with pytest.raises(ConnectionError):
         peer.receive()
+    peer.close()
+
+
+GBK = "订单".encode("gbk")
+
+
+def binary(code: int, fields: dict[str, bytes], opaque: int = 7, flag: int = 0) -> bytes:
+    """A ROCKETMQ header, whatever the values are."""
+    entries = b"".join(
+        len(k).to_bytes(2, "big") + k.encode() + len(v).to_bytes(4, "big") + v for k, v in fields.items()
+    )
+    fixed = struct.pack(">hbhii", code, 1, 63, opaque, flag)
+    return fixed + bytes(4) + len(entries).to_bytes(4, "big") + entries
+
+
+def frame_of(codec: int, header: bytes, body: bytes = b"") -> bytes:
+    whole = bytearray(framed(header, body))
+    whole[4] = codec
+    return bytes(whole)
+
+
+@pytest.mark.parametrize(("code", "field", "refusal"), [(310, "i", 13), (10, "properties", 13), (11, "topic", 1)])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_text_that_is_not_utf8_is_refused_with_its_reason(engine, code, field, refusal, codec):
+    """Old C++ programs write keys in GBK. The frames behind it are sound, and are answered."""
+    ext, body = HOT[code]
+    fields = {name: str(value).encode() for name, value in ext.items()} | {field: b"KEYS\x01" + GBK + b"\x02"}
+    if codec:
+        header = binary(code, fields)
+    else:
+        texts = b",".join(
+            b'"%b":"%b"' % (name.encode(), value.replace(b"\x01", b"").replace(b"\x02", b""))
+            for name, value in fields.items()
+        )
+        header = b'{"code":%d,"extFields":{%b},"flag":0,"language":"CPP","opaque":7,"version":63}' % (code, texts)
+    peer = Peer(engine.broker_address)
+    sound = {name: str(value) for name, value in HOT[310][0].items()}
+    peer.send_bytes(frame_of(codec, header, body))
+    answer = peer.receive()
+    assert (answer.code, answer.opaque) == (refusal, 7)
+    assert answer.remark.startswith("a text in the header is not UTF-8")
+    assert codec == 0 or f" at {field}:" in answer.remark
+    assert peer.ask(310, sound, b"x").code == 0
+    peer.send_bytes(frame_of(1, binary(code, fields, flag=2), body))
+    assert peer.ask(310, sound, b"x").code == 0, "a one-way request is not answered"
     peer.close()
 
 

@@ -68,6 +68,7 @@ def test_every_default_parses_back_from_its_own_text(tmp_path):
         texts |= {
             "haListenPort": "0",
             "haMasterAddress": "",
+            "brokerIP2": "",
             "inSyncReplicas": "0",
         }  # told as Apache tells them: what they come to
         for upstream, option in options_of(section).items():

@@ -48,7 +48,7 @@ def test_properties_are_read_as_java_reads_them(text, pairs):
 
 
 def test_apaches_broker_conf_is_read_as_it_is(tmp_path):
-    entries = read_config_file(write(tmp_path, "broker.conf", APACHE_BROKER_CONF))
+    entries = read_config_file(write(tmp_path, "broker.conf", APACHE_BROKER_CONF)).entries
     assert ("broker", "fileReservedTime", "48") in entries
     assert len(entries) == 7
 
@@ -57,13 +57,13 @@ def test_apaches_broker_conf_is_read_as_it_is(tmp_path):
     ("name", "text"), [("namesrv.conf", "listenPort=9000"), ("n.properties", "listenPort=9000\nkvConfigPath=/tmp/kv")]
 )
 def test_a_name_servers_file_is_known_by_its_name_or_by_its_keys(tmp_path, name, text):
-    assert read_config_file(write(tmp_path, name, text))[0] == ("namesrv", "listenPort", "9000")
+    assert read_config_file(write(tmp_path, name, text)).entries[0] == ("namesrv", "listenPort", "9000")
 
 
 def test_toml_keeps_its_tables_and_types(tmp_path):
     text = 'dataDir = "d"\n[broker]\nautoCreateTopicEnable = false\n[store]\nfileReservedTime = 24\n'
     for name in ("rocketbox.toml", "rocketbox.conf"):
-        assert read_config_file(write(tmp_path, name, text)) == [
+        assert read_config_file(write(tmp_path, name, text)).entries == [
             ("", "dataDir", "d"),
             ("broker", "autoCreateTopicEnable", False),
             ("store", "fileReservedTime", 24),

@@ -39,7 +39,7 @@ def descriptors(server):
 def is_refused(address):
     host, port = address.split(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=5) as sock:
+        with socket.create_connection((host, int(port)), timeout=60) as sock:
             sock.settimeout(0.3)
             return sock.recv(1) == b""
     except TimeoutError:
@@ -54,7 +54,7 @@ def fill(server):
     addresses = [server.broker, server.namesrv]
     for number in range(LIMIT):
         host, port = addresses[number % 2].split(":")
-        taken.append(socket.create_connection((host, int(port)), timeout=5))
+        taken.append(socket.create_connection((host, int(port)), timeout=60))
     wait_for(lambda: is_refused(server.broker) and is_refused(server.namesrv), "new peers are not refused")
     return taken
 
@@ -80,10 +80,10 @@ def test_the_store_opens_files_when_peers_have_taken_all_they_may(server):
         assert early.ask(15, fields).code == 0
     store = server.data_dir / "store"
     assert len(list((store / "commitlog").iterdir())) >= 9
-    wait_for(lambda: len(list(store.glob("consumequeue/*/*/*"))) == TOPICS * QUEUES, "queue files are missing", 20)
+    wait_for(lambda: len(list(store.glob("consumequeue/*/*/*"))) == TOPICS * QUEUES, "queue files are missing")
     for name, wanted in ("topics", f'"T{TOPICS - 1}"'), ("consumerOffset", f"T{TOPICS - 1}@CG"):
         path = store / "config" / f"{name}.json"
-        wait_for(lambda path=path, wanted=wanted: path.exists() and wanted in path.read_text(), f"no {name}", 15)
+        wait_for(lambda path=path, wanted=wanted: path.exists() and wanted in path.read_text(), f"no {name}")
     assert is_refused(server.broker)
 
     def check(peer):

@@ -71,6 +71,11 @@ def ports_of(engine: Engine) -> list[tuple[str, set[int]]]:
     return list(zip(addresses, tables, strict=True))
 
 
+def codecs_of(code):
+    """A code of our own may not fit the 16 bits of the binary header."""
+    return (JSON, ROCKETMQ) if code < 1 << 15 else (JSON,)
+
+
 def test_every_code_of_every_port_passes_in_both_encodings_and_one_way(start_behind):
     closed = False
     doorman = Doorman(lambda request, conn: closed)
@@ -81,14 +86,14 @@ def test_every_code_of_every_port_passes_in_both_encodings_and_one_way(start_beh
         peer = Peer(address)
         doorman.seen.clear()
         for code in sorted(codes):
-            for codec in (JSON, ROCKETMQ):
+            for codec in codecs_of(code):
                 answer = peer.ask(code, {"topic": "T"}, b"x", codec=codec)
                 assert (code, codec, answer.code, answer.remark) == (code, codec, 16, "not for you")
                 peer.send(code, {"topic": "T"}, b"x", flag=FLAG_ONEWAY, codec=codec)
         assert peer.ask(sorted(codes)[0]).code == 16  # and no answer to a one-way request came before it
         seen = [(one.code, one.codec, one.is_oneway) for one in doorman.seen]
         for code in codes:
-            for codec in (JSON, ROCKETMQ):
+            for codec in codecs_of(code):
                 assert (code, codec, False) in seen
                 assert (code, codec, True) in seen
         peer.close()

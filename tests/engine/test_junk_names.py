@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from appliance.engine.broker.offsets import QueueOffsets
 from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC
 from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.wire_audit import STEM
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
@@ -120,6 +122,7 @@ BROKER: dict[int, tuple[dict[str, str], Any]] = {
     45: ({}, None),
     60: ({}, None),
     402: ({}, None),
+    710001: ({"seen": "-1"}, [T]),
     46: ({}, {"clientId": "walker", "group": G, "subscriptionData": SUBSCRIPTION}),
     200: ({}, GROUP),
     201: ({}, None),
@@ -260,12 +263,17 @@ def kept_texts(*roots: object) -> Iterator[tuple[str, object]]:
         waiting += [(f"{path}.{type(item).__name__}"[-200:], other) for other in inner]
 
 
+def is_own(entry: QueueOffsets) -> bool:
+    return entry.group == CHECK_GROUP and entry.topic in (HALF_TOPIC, OP_HALF_TOPIC) and entry.queues.keys() == {0}
+
+
 def sizes(engine) -> dict[str, int]:
     broker, namesrv = engine.broker, engine.namesrv
     return {
         "topics": len(broker.topics.all()),
         "groups": len(broker.groups.all()),
-        "offsets": sum(len(entry.queues) for entry in broker.offsets.all()),
+        # Without the broker's own, which come when it looks at half messages for the first time.
+        "offsets": sum(len(entry.queues) for entry in broker.offsets.all() if not is_own(entry)),
         "resets": len(broker.offsets.resets),
         "pulled": len(broker.offsets.pulled),
         "consumers": len(broker.clients.consumer_groups()),
@@ -404,7 +412,7 @@ def test_nothing_of_what_cannot_be_a_name_is_kept(engine):
 def test_the_walk_finds_what_is_kept(engine):
     """Each place it looks at, with something planted there."""
     for plant, where in (
-        (lambda: engine.broker.offsets.commit(MARK, "T", 0, 1), "broker"),
+        (lambda: engine.broker.offsets.commit(MARK, "T", 0, 0), "broker"),
         (lambda: engine.broker.locks._groups.update({MARK: {}}), "broker"),
         (lambda: engine.namesrv.kv._table.update({"n": {"k": MARK}}), "namesrv"),
         (lambda: engine.broker.clients._producers.update({MARK: {}}), "broker"),

@@ -1,17 +1,18 @@
 """Topics made one after the other, a message in each queue, one route query of each; all of it is there again later."""
 
 import os
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from appliance.engine.store.queues.consume_queue_table import DESCRIPTORS
+from tests.support.effort import effort
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.waiting import wait_for
 
 # More queues than there may be descriptors for.
-TOPICS, QUEUES = (10_000, 10) if os.environ.get("ROCKETBOX_TORTURE") else (500, 4)
+TOPICS, QUEUES = effort((500, 4), (500, 4), (10_000, 10))
 CREATE, SEND, PULL, ROUTE = 17, 310, 11, 105
 WINDOW = 50
 FLUSHED_S = 30 + TOPICS * QUEUES / 500
@@ -54,10 +55,11 @@ def check_messages(engine):
 
 
 def wait_flushed(store):
-    end = time.monotonic() + FLUSHED_S
-    while any(queue.max_offset > queue.tail_base for queue in store.queues.all()):
-        assert time.monotonic() < end, "the queue files are not written"
-        time.sleep(0.1)
+    wait_for(
+        lambda: not any(queue.max_offset > queue.tail_base for queue in store.queues.all()),
+        "the queue files to be written",
+        FLUSHED_S,
+    )
 
 
 def open_files():

@@ -1,4 +1,4 @@
-"""The store, the pulls and doctor once more on tmpfs, where reads that never wait do not work (D2) and nothing is cold.
+"""Pulls, and at night the store and doctor, on tmpfs, where reads that never wait do not work (D2) and nothing is cold.
 
 Other pytests run them side by side, since these tests mostly wait for flushes.
 """
@@ -14,17 +14,19 @@ import pytest
 
 from appliance.doctor.place import file_system
 from tests.support.directories import shared_directory
+from tests.support.effort import NIGHTLY
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITES = (
-    *sorted((ROOT / "tests" / "engine" / "store").rglob("test_*.py")),
-    ROOT / "tests" / "engine" / "broker" / "test_pull.py",
-    ROOT / "tests" / "engine" / "broker" / "test_cold_pull.py",
-    ROOT / "tests" / "engine" / "broker" / "test_broken_queue.py",
-    ROOT / "tests" / "commands" / "test_doctor.py",
+TESTS = ROOT / "tests"
+PULLS = (TESTS / "engine" / "broker" / "test_pull.py", TESTS / "engine" / "broker" / "test_cold_pull.py")
+STORE = (
+    *sorted((TESTS / "engine" / "store").rglob("test_*.py")),
+    TESTS / "engine" / "broker" / "test_broken_queue.py",
+    TESTS / "commands" / "test_doctor.py",
 )
+SUITES = (*PULLS, *STORE) if NIGHTLY else PULLS
 
-AT_ONCE = 4
+AT_ONCE = 4 if NIGHTLY else 2
 #: Each share's own.
 NEEDED_BYTES = 1 << 30
 TIMEOUT_S = 600
@@ -97,4 +99,4 @@ def test_the_store_and_its_readers_hold_on_tmpfs(tmpfs, request):
 def test_every_file_has_its_share():
     assert sorted(path for share in shares() for path in share) == sorted(SUITES)
     assert all(shares())
-    assert len(SUITES) > 20
+    assert len(STORE) > 20

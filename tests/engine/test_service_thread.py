@@ -23,7 +23,7 @@ class WaitsTwice(ServiceThread):
 def test_a_stop_ends_every_wait_and_not_only_the_next() -> None:
     thread = WaitsTwice()
     thread.start()
-    assert thread.waits.wait(5)
+    assert thread.waits.wait(60)
     assert thread.stop(5.0)
 
 

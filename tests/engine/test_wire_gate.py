@@ -65,7 +65,7 @@ class Conn:
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         if request.witness is not None:
-            request.witness.answered(response)
+            request.witness.answered(request, response)
         self.answers.append(response)
 
 

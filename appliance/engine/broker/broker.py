@@ -17,6 +17,7 @@ from ..clock import Clock
 from ..config import BrokerConfig, EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
 from ..errors import RefusedRequest, StartError
+from ..host_port import host_of, split_host_port
 from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.message_id import UniqueKeys, encode_host
@@ -41,6 +42,7 @@ from .clients import ClientManager
 from .delays.delivery import DeliverDelayed
 from .delays.early import EarlyActs
 from .delays.levels import DelayLevels
+from .delays.moving import MoveDelayed
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.progress import DelayProgress, SaveDelays
 from .delays.settled import NAME as SETTLED_DELAYS
@@ -80,7 +82,8 @@ from .processors.send import SendAnswers, SendProcessor
 from .processors.send_back import SendBackProcessor
 from .processors.slave_tables import SlaveTablesProcessor
 from .processors.transaction import TransactionProcessor
-from .queue_locks import RebalanceLockManager
+from .promotion import cut_offsets
+from .queue_locks import HUNG_UP_S, RebalanceLockManager
 from .registration import Registration
 from .replay.service import ReplayService
 from .replication import NOT_CONFIRMED, NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
@@ -106,6 +109,8 @@ from .timers.saving import SaveTimers
 from .timers.schedule import DIRECTORY as TIMERS
 from .timers.schedule import TimerIndex
 from .timers.waiting import TimerRules, WaitingPlaces
+from .topic_config import TopicConfig
+from .topic_places import TopicPlacesProcessor
 from .topic_service import TopicService
 from .topics import TopicConfigManager
 from .transactions.admin_acts import AdminActs
@@ -118,6 +123,7 @@ from .transactions.open_halves import OpenHalves
 from .transactions.records import TransactionRecords
 from .transactions.resolved import ResolvedTransactions
 from .transactions.resume import ResumeDiscarded
+from .waiting_share import WaitingShare
 from .wire_acts import broker_acts
 
 logger = logging.getLogger(__name__)
@@ -190,15 +196,17 @@ class Network(NamedTuple):
     namesrvs: tuple[str, ...]
     #: Where slaves connect; None when there shall be none.
     ha_socket: socket.socket | None = None
+    #: In place of the host in `address`, where an address is needed and that is a name.
+    ip: str = ""
 
     @property
-    def ip(self) -> str:
-        return self.address.rpartition(":")[0].strip("[]")
+    def host(self) -> str:
+        return host_of(self.address)
 
     @property
     def store_host(self) -> bytes:
         """As records hold it."""
-        return encode_host(self.ip, int(self.address.rpartition(":")[2]))
+        return encode_host(self.ip or self.host, split_host_port(self.address)[1])
 
 
 class Broker:
@@ -342,15 +350,12 @@ class Broker:
 
     def _slave_side(self) -> SlaveSide:
         """What follows the master. Nothing that appends by itself runs on a slave."""
-        tables = (
-            (RequestCode.GET_ALL_TOPIC_CONFIG, self.topics),
-            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.groups),
-        )
         return SlaveSide(
             self.store,
             self._config.store,
             self.registration,
-            tables,
+            self.topics,
+            self.groups,
             self.offsets,
             self.address,
             self._loop,
@@ -403,6 +408,7 @@ class Broker:
         self.offsets = ConsumerOffsetManager(
             directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
         )
+        self.offsets.end_of, self.offsets.cuts = self.store.end_of, not role.appends
         self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
         self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon, self.filters)
         path = self._config.data_dir / "rocketbox" / "offset-resets.journal"
@@ -410,7 +416,11 @@ class Broker:
             self._reset_journal = ResetJournal(path, clock)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
+        self.store.begin_queues(config.topic_name for config in self.topics.all())
+        self.topics.on_change.append(self._begin_queues)
         self.locks = RebalanceLockManager(clock)
+        self.clients.on_consumer = self.locks.came_back
+        self.clients.on_consumer_gone = self._consumer_gone
         self.registration = Registration(
             self._config,
             network.address,
@@ -422,7 +432,14 @@ class Broker:
             broker_id=role.broker_id,
             epoch=role.epoch,
             hurry_s=HURRY_S if role.kind is Kind.LEADER else 0.0,
+            says_good_bye=role.kind is not Kind.LEADER,
         )
+
+    def _begin_queues(self, changed: list[TopicConfig]) -> None:
+        """Topics were made or changed; from any thread."""
+        names = [config.topic_name for config in changed]
+        if self.store.queues.begins:
+            self._loop.call_soon(lambda: self.store.begin_queues(names))
 
     def _build_data_path(self, server: RemotingServer, network: Network) -> None:
         """What every message passes: send, pull, and the acknowledgement between them."""
@@ -468,7 +485,7 @@ class Broker:
             self._cold_pool,
             self._filter_pool,
             self.filters,
-            network.ip,
+            network.host,
             server.flush_dirty,
             self._recorder,
         )
@@ -515,10 +532,21 @@ class Broker:
             self._retry_policy.dead_letters_of,
             self._clock,
         )
+        self.move_delayed = MoveDelayed(
+            self.store,
+            self.own_appends,
+            settled,
+            self.deliver_delayed,
+            self.delay_progress.durable_of,
+            self.topics.get,
+            self._retry_policy.dead_letters_of,
+            self._clock,
+        )
         self.save_delays = SaveDelays(self.delay_progress)
         # The store stops them when its log is durable to the end: then all that was delivered may be saved.
         if self.role.appends:
             self.store.services += [self.deliver_delayed, self.save_delays]
+            self.store.cleaner.keepers.append(self.move_delayed.keep)
 
     def _build_timers(self) -> None:
         """Delivery of messages that wait for a time of their own, and what is kept of them."""
@@ -553,6 +581,7 @@ class Broker:
             self._timer_precision_ms,
             self._kept_ms,
             self._clock,
+            self.deliver_timers.now_ms,
         )
         self.deliver_timers.chores.append(roll.chore)
         self.save_timers.roll = roll
@@ -590,11 +619,21 @@ class Broker:
             self._clock,
         )
         self.send_path.on_half = self.check_transactions.stored
-        self._no_halves = f"the broker[{network.ip}] sending transaction message is forbidden"
+        self._no_halves = f"the broker[{network.host}] sending transaction message is forbidden"
         self.send_path.no_halves = self._no_halves if self._config.broker.reject_transaction_message else None
         self.clients.on_producers = self.check_transactions.producers_came
         if self.role.appends:
             self.store.cleaner.keepers.append(self.check_transactions.keeps)
+        self.waiting_share = share = WaitingShare(
+            self.store,
+            lambda: self.timers.bytes,
+            self.deliver_delayed.levels,
+            self.delay_progress.of,
+            self._open_halves_now,
+        )
+        self.send_path.no_waiting = lambda: share.refusing
+        if self.role.appends:
+            self.store.cleaner.on_looked.append(share.look)
         self.half_appends = HalfAppends(
             self.store, self.own_appends, self.check_transactions.stored, self._loop.call_soon
         )
@@ -641,6 +680,13 @@ class Broker:
             self._kept_ms(),
         )
 
+    def _open_halves_now(self) -> tuple[int | None, int]:
+        """(the oldest open half message, how many), for another thread."""
+        try:
+            return self.open_halves.lowest, self.open_halves.count
+        except RuntimeError:  # they change this moment
+            return None, 0
+
     def look_at_timers(self) -> ScheduleLook:
         """What waits for a time of its own, now."""
         return ScheduleLook(self.timers, self.store.disk, self.store.log, self._timer_precision_ms)
@@ -672,7 +718,7 @@ class Broker:
             self.store, self.pull, server, self._pools, self.deliver_delayed, self.deliver_timers, self._clock
         )
         self.sampler = Sampler(self.store, self.offsets, self.pull)
-        self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration)
+        self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration, self._clock)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningService(self.store, self.topics)
         self.replays = ReplayService(
@@ -689,6 +735,8 @@ class Broker:
             self._reset_journal,
             self._clock,
         )
+        if self.role.kind is Kind.MASTER:
+            cut_offsets(self.store, self.offsets)
         self.offset_resets.restore()
 
     def _make_processors(self, server: RemotingServer, options: RunningOptions, network: Network) -> list[Processor]:
@@ -704,6 +752,10 @@ class Broker:
             lambda physical: found.data if (found := self.store.records.get(physical)) else None,
         )
         records = ColdRecords(self.store.records, self._cold_pool, loop)
+        send_back = SendBackPath(
+            self.own_appends, self._retry_policy, self.delay_levels, self._permission, self.send_backs
+        )
+        send_back.no_waiting = lambda: self.waiting_share.refusing_retries
         self._query = QueryMessageProcessor(self.store, config.broker, config.store)
         self._client = ClientProcessor(
             self.clients, self.groups, self.topics, loop.call_soon, self._filter_pool, config.broker
@@ -727,6 +779,7 @@ class Broker:
             self.topics,
             lambda values, by: options.change(values, None, False, by),
         )
+        topics = AdminTopicsProcessor(self.topics, self.topic_service)
         return [
             self.send,
             ReplyProcessor(
@@ -743,12 +796,7 @@ class Broker:
             self._query,
             self._client,
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
-            SendBackProcessor(
-                SendBackPath(
-                    self.own_appends, self._retry_policy, self.delay_levels, self._permission, self.send_backs
-                ),
-                records,
-            ),
+            SendBackProcessor(send_back, records, clock),
             TransactionProcessor(self.decisions, self.check_transactions, records, clock.monotonic),
             RecallProcessor(
                 RecallPath(
@@ -758,10 +806,12 @@ class Broker:
                     lambda: self._config.broker,
                     lambda: self._config.store.timer_max_delay_sec * 1000,
                     clock.wall_ms,
+                    self.deliver_timers.waits,
                 ),
                 config.broker.region_id,
             ),
-            AdminTopicsProcessor(self.topics, self.topic_service),
+            topics,
+            TopicPlacesProcessor(self.store, lambda: self.topic_service.changes, topics.document),
             AdminGroupsProcessor(self.groups, self.group_service),
             self._admin_broker,
             CleaningProcessor(self.cleaning),
@@ -872,6 +922,13 @@ class Broker:
         self.pull.long_polling.forget(conn)
         self.clients.on_close(conn)
 
+    def _consumer_gone(self, group: str, client_id: str, signed_off: bool) -> None:
+        """What it held in order is free, and the others of its group are told when they can have it."""
+        if signed_off:
+            self.locks.signed_off(group, client_id)
+        elif self.locks.hung_up(group, client_id):
+            self._loop.call_later(HUNG_UP_S, lambda: self.clients.have_rebalance(group))
+
     def _scan_expired(self) -> None:
         self.clients.scan_expired()
         self.filters.clean()
@@ -933,6 +990,8 @@ class Broker:
         self.journal.stop()
         self.store.stop(settle)
         self.settled_delays.close()
+        self.move_delayed.close()
+        self.waiting_share.close()
 
     def forget(self) -> None:
         """Some time after `stop` in a process that goes on: whoever still reads reads nothing."""

@@ -76,10 +76,13 @@ class ConsumerGroupInfo:
         "consume_type",
         "fingerprint",
         "group_name",
+        "ids",
         "message_model",
+        "newest",
         "state",
         "subscriptions",
         "to_be_told",
+        "twice",
     )
 
     def __init__(self, group_name: str) -> None:
@@ -91,6 +94,11 @@ class ConsumerGroupInfo:
         self.consume_from_where = ""
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.channels: dict[Connection, ClientChannel] = {}
+        #: Client id -> how many of the channels have it; of several the newest one's connection; and those ids that
+        #: several clients use: one was heard of after a newer one came, so they are not one that is back.
+        self.ids: dict[str, int] = {}
+        self.newest: dict[str, Connection] = {}
+        self.twice: set[str] = set()
         self.fingerprint: int | None = None
         #: Counts what heartbeats changed of the group. While it stays, a heartbeat that says the same again changes
         #: nothing.
@@ -100,8 +108,28 @@ class ConsumerGroupInfo:
         """The members' client ids."""
         return [channel.client_id for channel in list(self.channels.values())]
 
+    def add_id(self, client_id: str, conn: Connection) -> None:
+        """A channel has this id from now on."""
+        self.ids[client_id] = number = self.ids.get(client_id, 0) + 1
+        if number > 1:
+            self.newest[client_id] = conn
+
+    def drop_id(self, client_id: str) -> bool:
+        """A channel has it no more; whether none has."""
+        left = self.ids.pop(client_id) - 1
+        if left:
+            self.ids[client_id] = left
+        if left < 2:
+            self.twice.discard(client_id)
+            self.newest.pop(client_id, None)
+        return not left
+
     def subscribe(self, wanted: list[SubscriptionData]) -> bool:
-        """Take a heartbeat's subscriptions over; whether a topic came or went. A newer version alone is no change."""
+        """Take over a member's subscriptions, which its channel has by now; whether a topic came or went.
+
+        Of a topic that members want in different ways the newest version counts, as with Apache, but of those only that
+        a member stands for now: versions are clients' clocks, and one that was ahead would fix it for good.
+        """
         table = self.subscriptions
         changed = False
         topics = set()
@@ -111,10 +139,33 @@ class ConsumerGroupInfo:
             if known is None or data.sub_version > known.sub_version:
                 table[data.topic] = data
                 changed = changed or known is None
+            elif not _want_the_same(data, known):
+                table[data.topic] = self._newest(data, known)
         for topic in [topic for topic in table if topic not in topics]:
             del table[topic]
             changed = True
         return changed
+
+    def _newest(self, data: SubscriptionData, known: SubscriptionData) -> SubscriptionData:
+        """What counts of a topic: `known` if a member still says so, else the newest that members say."""
+        newest = data
+        for channel in self.channels.values():
+            for one in channel.subscriptions or ():
+                if one.topic == data.topic:
+                    if one == known:
+                        return known
+                    if one.sub_version > newest.sub_version:
+                        newest = one
+        return newest
+
+
+def _want_the_same(one: SubscriptionData, other: SubscriptionData) -> bool:
+    return (one.sub_string, one.expression_type, one.tags_set, one.code_set) == (
+        other.sub_string,
+        other.expression_type,
+        other.tags_set,
+        other.code_set,
+    )
 
 
 class _Known(NamedTuple):
@@ -170,6 +221,10 @@ class ClientManager:
         self._producers: dict[str, dict[Connection, ClientChannel]] = {}
         # Client id -> the connections of producers that have it, the one that came last at the end.
         self._producers_by_id: dict[str, dict[Connection, None]] = {}
+        #: Told of a consumer's client id that is in a group again, or from now on: (group, client id); and of one that
+        #: is in it over no connection any more: (group, client id, whether it signed off).
+        self.on_consumer: Callable[[str, str], None] = lambda group, client_id: None
+        self.on_consumer_gone: Callable[[str, str, bool], None] = lambda group, client_id, signed_off: None
         #: Told of a producer group whose first member came.
         self.on_producers: Callable[[str], None] = lambda group: None
         # The connection that was silent longest comes first.
@@ -270,22 +325,47 @@ class ClientManager:
         if channel is None:
             info.channels[conn] = ClientChannel(conn, who, now_ms)
             changed = True
+            info.add_id(who.client_id, conn)
+            self.on_consumer(name, who.client_id)
             logger.info("clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host)
         else:
+            if channel.client_id != who.client_id:
+                self._lose_id(info, channel.client_id, True)
+                info.add_id(who.client_id, conn)
+                self.on_consumer(name, who.client_id)
             channel.take(who, now_ms)
+            newest = info.newest.get(who.client_id, conn) if info.newest else conn
+            if newest is not conn and who.client_id not in info.twice:
+                self._tell_of_twins(info, who.client_id)
         if not without:
             info.channels[conn].subscriptions = consumer.subscription_data_set
-            if not self._filters.register(name, consumer.subscription_data_set, compiled):
+            if info.subscribe(consumer.subscription_data_set):
+                changed = True
+                some = list(itertools.islice(info.subscriptions, 20))
+                logger.info("clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some)
+            if not self._filters.register(name, info.subscriptions.values(), compiled, conn.born_host):
                 self._present(conn).incomplete = full_wanted = True
-        if not without and info.subscribe(consumer.subscription_data_set):
-            changed = True
-            some = list(itertools.islice(info.subscriptions, 20))
-            logger.info("clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some)
         self._present(conn).consumers[name] = self._clock.monotonic()
         if changed:
             info.state += 1
             self._notify(info)
         return full_wanted
+
+    def _tell_of_twins(self, info: ConsumerGroupInfo, client_id: str) -> None:
+        """One client id is used by several clients; said once."""
+        info.twice.add(client_id)
+        hosts = [conn.remote_host for conn, channel in info.channels.items() if channel.client_id == client_id]
+        logger.error(
+            "clients: one client id is used by several clients, and some queues are read by none of them: give each "
+            "its own instanceName group=%s client=%s from=%s",
+            info.group_name,
+            client_id,
+            ", ".join(hosts[:10]),
+        )
+
+    def _lose_id(self, info: ConsumerGroupInfo, client_id: str, signed_off: bool) -> None:
+        if info.drop_id(client_id):
+            self.on_consumer_gone(info.group_name, client_id, signed_off)
 
     def register_producer(self, conn: Connection, who: Client, group: str) -> None:
         """Take one group's entry of a heartbeat."""
@@ -396,7 +476,7 @@ class ClientManager:
 
     def unregister_consumer(self, conn: Connection, group: str) -> None:
         """Take the connection out of a consumer group; the rest is told. An empty group is forgotten."""
-        self._leave_consumer(conn, group)
+        self._leave_consumer(conn, group, signed_off=True)
 
     def unregister_producer(self, conn: Connection, group: str) -> None:
         """Take the connection out of a producer group."""
@@ -431,16 +511,19 @@ class ClientManager:
             self._presence.pop(conn, None)
             conn.close()
 
-    def _leave_consumer(self, conn: Connection, group: str) -> None:
+    def _leave_consumer(self, conn: Connection, group: str, signed_off: bool = False) -> None:
         self._forget(conn, group, consumer=True)
         info = self._consumers.get(group)
-        if info is None or info.channels.pop(conn, None) is None:
+        channel = None if info is None else info.channels.pop(conn, None)
+        if info is None or channel is None:
             return
+        self._lose_id(info, channel.client_id, signed_off)
         logger.info("clients: consumer left group=%s from=%s", group, conn.remote_host)
         if not info.channels:
             del self._consumers[group]
             self._filters.unregister(group)
             return
+        info.state += 1  # what it wanted of a topic may not count any more
         self._notify(info)
 
     def _leave_producer(self, conn: Connection, group: str) -> None:

@@ -22,6 +22,7 @@ from ..hotpath import TableState
 from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
+from ..shares import LastingShares
 from .table_saver import TableSaver
 
 logger = logging.getLogger(__name__)
@@ -29,8 +30,12 @@ logger = logging.getLogger(__name__)
 SAVE_INTERVAL_S = 1.0
 
 
+#: Of what a table may hold, what is made only by administrators: 1 / so much.
+KEPT_FOR_ADMINISTRATORS = 8
+
+
 class TooMany(RefusedRequest):
-    """The table holds as much as it may."""
+    """The table holds as much as it may, or as much as clients, or those of one address, may have made."""
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -55,6 +60,8 @@ class ConfigTable(TableState, Generic[T]):
         self._files = files
         self._journal = journal
         self._clock = clock
+        #: Who had entries made since the start; guarded by _lock.
+        self.shares = LastingShares(clock)
         self._saver = TableSaver(self.table, self.persist, SAVE_INTERVAL_S)
         journal.when_broken.append(self._saver.save_now)
         self.on_change: list[Callable[[list[T]], None]] = []
@@ -183,15 +190,25 @@ class ConfigTable(TableState, Generic[T]):
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change may be lost again: {error}") from None
 
-    def _change_locked(self, name: str, config: T | None, waits: bool = False) -> int:
+    def _change_locked(self, name: str, config: T | None, waits: bool = False, peer: bytes | None = None) -> int:
         """Journal and apply one change (None deletes); returns its ticket. Refuses with 1, and nothing changed.
 
-        waits: the caller calls `wait_durable` next.
+        waits: the caller calls `wait_durable` next. peer: the client that has it made, see `LastingShares`; None for
+        administrators and the broker itself.
         """
-        if config is not None and len(self._configs) >= self.most and name not in self._configs:
-            raise TooMany(
-                ResponseCode.SYSTEM_ERROR, f"there are {len(self._configs)} {self.table}, at most {self.most} are made"
-            )
+        if config is not None and name not in self._configs:
+            count = len(self._configs)
+            if count >= self.most:
+                raise TooMany(
+                    ResponseCode.SYSTEM_ERROR, f"there are {count} {self.table}, at most {self.most} are made"
+                )
+            kept = 0 if peer is None else self.most // KEPT_FOR_ADMINISTRATORS
+            if not self.shares.take(peer, self.most - kept - count):
+                raise TooMany(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"clients of this address have had as many {self.table} made as they may, of {count}; "
+                    "an administrator may make more",
+                )
         version = self.data_version.following(self._clock.wall_ms())
         entry = {
             "table": self.table,
@@ -242,6 +259,10 @@ class ConfigTable(TableState, Generic[T]):
             self._dirty = True
         self._announce(changed)
         return True
+
+    def make_durable(self) -> None:
+        """What was changed so far survives a power cut when this returns. Refuses with 1 when it may not."""
+        self.wait_durable(self._journal.written)
 
     def _announce(self, changed: list[T]) -> None:
         for listener in self.on_change:

@@ -93,24 +93,27 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         if isinstance(forbidden, dict):
             self.forbidden = without_nulls(forbidden)
 
-    def find(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group, made with the defaults if it is not there and may be; else None.
+    def may_make(self, name: str) -> bool:
+        """Whether `find` makes a group of this name that is not there."""
+        return (self._config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)) and is_legal_group(name)
 
-        On remoting-io. The entry is in the journal, not synced, when this returns; refuses with 1 when it cannot be.
+    def find(self, name: str, peer: bytes | None = None) -> SubscriptionGroupConfig | None:
+        """The group, made with the defaults if it is not there and may be; else None. peer: the client that names it.
+
+        On remoting-io. The entry is in the journal, not synced, when this returns; refuses with 1 when it cannot be,
+        and when the peer has had its share made.
         """
         known = self._configs.get(name)
         if known is not None:
             return known
-        if not (self._config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)):
-            return None
-        if not is_legal_group(name):
+        if not self.may_make(name):
             return None
         with self._lock:
             known = self._configs.get(name)
             if known is not None:
                 return known
             config = SubscriptionGroupConfig(group_name=name)
-            self._change_locked(name, config)
+            self._change_locked(name, config, peer=peer)
         logger.info("groups: created %s", name)
         self._announce([config])
         return config

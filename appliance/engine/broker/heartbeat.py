@@ -140,12 +140,12 @@ def decode_body(body: bytes, kind: type[B], max_bytes: int = MAX_BODY_BYTES) -> 
     objects = body.count(b"{")
     if objects > max_bytes // _BYTES_AN_OBJECT:
         raise _refused(f"the body has {objects} objects, at most {max_bytes // _BYTES_AN_OBJECT} are read")
-    why: Exception | str = "it holds a $ref"
+    why = "it holds a $ref"
     if b'"$ref"' not in body:  # which would be read as an object without fields
         try:
             return _decoder(kind).decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            why = error
+            why = str(error)  # the error itself would keep this frame, and the body
     if len(body) > max_bytes // _TOLERATED_SHARE:
         raise _refused(f"the body is no {kind.__name__}: {why}")
     try:

@@ -14,6 +14,7 @@ from itertools import islice
 
 from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop, Timer
+from ..shares import Shares
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
 from .pulling.request import PullRequest
 
@@ -24,8 +25,11 @@ BUCKET_MS = 100
 LONGEST_HOLD_MS = 120_000
 #: Pulls held for one connection. A client holds one a queue: ten times what 2,000 queues take.
 MOST_OF_A_CONNECTION = 20_000
-#: Pulls held in all. One takes some 250 bytes: 50 MB.
+#: Pulls held in all, shared by connection and address (`Shares`). One takes some 250 bytes: 50 MB.
 MOST_IN_ALL = 200_000
+#: Besides, each connection may have so many: the queues of most consumers. Those beyond are counted so many at a time,
+#: since counting each would cost as much as a tenth of its answer.
+FEW_OF_A_CONNECTION = 64
 #: Who sent is answered before more than this many are woken, not after them.
 _MANY = 32
 #: Pulls that one tick looks at in any case, some 10 us each where they are answered.
@@ -60,6 +64,7 @@ class LongPolling:
         self._timer: Timer | None = None
         self._timer_bucket = 0
         self.count = 0
+        self._shares = Shares()  # of those beyond a connection's few
         self._ended = False
         # Queues with more pulls than a tick looks at -> those still to be looked at, in the order they came.
         self._rounds: dict[ConsumeQueue, Iterator[PullRequest]] = {}
@@ -71,7 +76,11 @@ class LongPolling:
         conn, queue = request.conn, request.queue
         assert queue is not None
         assert not request.bucket, "it is held already"
-        if conn.parked_count >= MOST_OF_A_CONNECTION or self.count >= MOST_IN_ALL or self._ended:
+        held = conn.parked_count
+        if held >= MOST_OF_A_CONNECTION or self._ended:
+            return False
+        few = FEW_OF_A_CONNECTION
+        if held >= few and not held % few and not self._shares.take(conn.born_host, MOST_IN_ALL, few):
             return False
         now = int(self._loop.monotonic * 1000)
         bucket = max(now + min(hold_ms, LONGEST_HOLD_MS), now + BUCKET_MS) // BUCKET_MS
@@ -118,8 +127,11 @@ class LongPolling:
         if following is not None:
             following.previous = previous
         request.previous = request.following = None
-        conn.parked_count -= 1
+        conn.parked_count = held = conn.parked_count - 1
         self.count -= 1
+        few = FEW_OF_A_CONNECTION
+        if held >= few and not held % few:
+            self._shares.give(conn.born_host, few)
 
     def held_at(self, queue: ConsumeQueue) -> list[PullRequest]:
         """A queue's held pulls, in the order they came."""

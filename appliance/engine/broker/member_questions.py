@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ..protocol.askers import KNOWS_MEMBER_QUESTIONS
 from ..protocol.command import RemotingCommand
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..remoting.event_loop import EventLoop
@@ -18,8 +19,6 @@ from .groups import SubscriptionGroupManager
 
 #: Apache's.
 ANSWER_TIMEOUT_S = 10.0
-#: V3_1_8_SNAPSHOT: older clients do not know the questions.
-_KNOWS_THEM = 62
 
 #: physical offset -> the record's bytes, None when there is none; may wait for the disk.
 ReadRecord = Callable[[int], bytes | None]
@@ -65,7 +64,7 @@ class MemberQuestions:
     @staticmethod
     def is_too_old(channel: ClientChannel) -> bool:
         """Whether its client's version does not know these questions."""
-        return channel.version < _KNOWS_THEM
+        return channel.version < KNOWS_MEMBER_QUESTIONS
 
     def consume_fields(self, asked: Mapping[str, str]) -> dict[str, str]:
         """The header of a 309 for the client, from what was asked of the broker."""

@@ -10,49 +10,83 @@ from ..protocol.codes import RequestCode
 from ..remoting.event_loop import EventLoop
 from .broker import Broker
 from .processors.slave_tables import TIMERS_DONE
-from .slave_sync import TIMER_BYTES, SlaveSync
+from .slave_sync import LOOK_S, RIPE_S, TIMER_BYTES, SlaveSync
 from .timers.apache_files import Done, checkpoint_path, leaders_checkpoint
 
 #: At a change of leader so much of consumption may be repeated.
 PERIOD_S = 1.0
 #: An election may have to wait for a connection to a leader that has gone.
 ASK_MS = 1000
-#: So long progress waits for the log that it speaks of; else it is asked for again in the next round.
-RIPE_S, LOOK_S = 0.3, 0.01
 
 
-class LeadersTables(SlaveSync):
-    """The thread `sync-from-master`, of a follower."""
-
-    def __init__(
-        self, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock, synchronous: bool
-    ) -> None:
-        """leader: its address, "" while its log is not known to be this one's. synchronous: as the set is."""
+class _FromLeader(SlaveSync):
+    def __init__(self, name: str, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock) -> None:
+        """leader: its address, "" while its log is not known to be this one's."""
         super().__init__(
             leader,
             lambda: None,
-            (
-                (RequestCode.GET_ALL_TOPIC_CONFIG, broker.topics),
-                (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, broker.groups),
-            ),
+            broker.topics,
+            broker.groups,
             broker.offsets,
             lambda job: run_on_loop(loop.call_soon, job, lambda: self.stopped),
-            broker.store.paths.root,
-            broker.store.disk,
+            broker.store,
             clock,
             PERIOD_S,
             ASK_MS,
+            name,
         )
         self._log = broker.store.log
-        self._synchronous = synchronous
-        #: So far the log had come when the tables were last asked for that are here now; -1 before.
+
+
+class LeadersTopics(_FromLeader):
+    """The thread `sync-topics`, of a follower: who changes topics waits for it, and so it waits for nothing else."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        leader: Callable[[], str],
+        loop: EventLoop,
+        clock: Clock,
+        on_taken: Callable[[int], None],
+        on_not_deleted: Callable[[list[str]], None],
+    ) -> None:
+        """on_taken: told how many changes of topics are here, durably. on_not_deleted: of topics that were deleted
+        here, and at the leader not. Both on this thread."""
+        super().__init__("sync-topics", broker, leader, loop, clock)
+        self._on_taken = on_taken
+        self._on_not_deleted = on_not_deleted
+        #: So far the log had come when the topics were last asked for that are here now; -1 before.
         self.whole_to = -1
+
+    def steps(self) -> tuple[Callable[[str], None], ...]:
+        return (self._take_topics,)
 
     def work(self, address: str) -> None:
         end = self._log.written
         super().work(address)
         if self.failure is None and not self.stopped:
             self.whole_to = end
+
+    def on_taken(self, changes: int) -> None:
+        self._on_taken(changes)
+
+    def on_not_deleted(self, topics: list[str]) -> None:
+        super().on_not_deleted(topics)
+        self._on_not_deleted(topics)
+
+
+class LeadersTables(_FromLeader):
+    """The thread `sync-from-master`, of a follower: all but topics."""
+
+    def __init__(
+        self, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock, synchronous: bool
+    ) -> None:
+        """synchronous: as the set is."""
+        super().__init__("sync-from-master", broker, leader, loop, clock)
+        self._synchronous = synchronous
+
+    def steps(self) -> tuple[Callable[[str], None], ...]:
+        return tuple(step for step in super().steps() if step != self._take_topics)
 
     def _is_ripe(self, address: str) -> bool:
         """An asynchronous leader counts as done what may not have come here yet: whoever leads next would believe that,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+from .day_moves import DayMoves, Moved
 from .recent_moves import RecentMoves
 from .sampler import Sampler
 from .sending.send_back_counts import SendBackCounts
 
 
 class SampledMovements:
-    """Any thread. Sums are of whole seconds, and of at most the ten minutes that are kept."""
+    """Any thread. Sums are of whole seconds; hours and days are counted from the start on."""
 
     def __init__(self, sampler: Sampler, send_backs: SendBackCounts) -> None:
         self._sampler = sampler
@@ -25,6 +28,20 @@ class SampledMovements:
     def sent_back(self, topic: str, group: str) -> int | None:
         """Messages of a topic that a group sent back in the last minute; None when none is known of."""
         return self._send_backs.of_last_minute(topic, group)
+
+    def longer(self, topic: str, group: str = "", sent_back: bool = False) -> tuple[Moved, Moved]:
+        """The last hour and the last day of the same: put into a topic, or, with a group, consumed or sent back."""
+        sampler, key = self._sampler, (topic, group)
+        day: DayMoves | None
+        if sent_back:
+            day, now_s = self._send_backs.day_of(topic, group)
+        else:
+            moves = sampler.pairs.get(key) if group else sampler.topics.get(topic)
+            day, now_s = None if moves is None else moves.day, int(time.monotonic())
+        day = day or DayMoves()
+        up_s = max(1, int(time.monotonic() - sampler.started_at))
+        hour, whole = day.last_hour(now_s), day.last_day(now_s)
+        return hour._replace(seconds=min(hour.seconds, up_s)), whole._replace(seconds=min(whole.seconds, up_s))
 
     def _sum(self, moves: RecentMoves | None, seconds: int) -> int | None:
         if moves is None:

@@ -20,6 +20,7 @@ from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
 from ..protocol.data_version import DataVersion
 from ..protocol.names import CHECK_GROUP
+from ..shares import LastingShares
 from .offset_resets.pending import GroupMove, PendingResets
 from .pull_offsets import PullOffsets
 from .table_saver import TableSaver
@@ -33,6 +34,8 @@ VERSION_STEP = 500
 #: Entries that commits may make, one for each group and topic, of a kilobyte each; what a file brings is taken. Ours:
 #: strangers can make groups and topics, and all pairs of them. 2,500 topics with 100 groups each.
 MOST_ENTRIES = 250_000
+#: Offsets in all that clients may make, some 100 bytes each: a topic may have very many queues.
+MOST_OFFSETS = 2_000_000
 _TELL_EVERY_S = 10.0
 _QUEUE_ID_MAX = (1 << 31) - 1
 _OFFSET_MAX = (1 << 63) - 1
@@ -79,8 +82,17 @@ class ConsumerOffsetManager:
         #: Called by the saving thread when the file is saved: (moves that were over before, what was removed before:
         #: ("topic" or "group", name)). May raise OSError, and is then called with them again.
         self.after_save: Callable[[list[tuple[int, str, int]], list[tuple[str, str]]], None] = lambda over, gone: None
+        #: Where a queue ends: nobody has read what is not there. Set by who knows the queues.
+        self.end_of: Callable[[str, int], int] = lambda topic, queue_id: _OFFSET_MAX
+        #: Of a slave, which may lack what its master gave out: what lies behind the end counts as the end. Elsewhere it
+        #: counts for nothing.
+        self.cuts = False
         #: How far groups have pulled; not in the file.
         self.pulled = PullOffsets()
+        # Who had entries made since the start, and offsets; owned by remoting-io.
+        self._shares = LastingShares(self._clock)
+        self._offset_shares = LastingShares(self._clock, few=256, a_minute=1024)
+        self._offsets = 0
         # Counted by remoting-io.
         self._commits = 0
         self._told_at = -math.inf
@@ -120,15 +132,24 @@ class ConsumerOffsetManager:
         entry = self._table.get(f"{topic}@{group}")
         return -1 if entry is None else entry.queues.get(queue_id, -1)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: bytes | None = None) -> bool:
         """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped, and what
-        others say of a group whose offsets are the broker's own.
+        others say of a group whose offsets are the broker's own. peer: the client that says so.
 
-        False when it is not kept since the table is full.
+        False when it is not kept since the table is full, or the peer has had its share of it made.
         """
-        if not 0 <= queue_id <= _QUEUE_ID_MAX or not 0 <= offset <= _OFFSET_MAX or group == CHECK_GROUP:
+        if not 0 <= queue_id <= _QUEUE_ID_MAX or group == CHECK_GROUP:
             return True
-        return self._keep(group, topic, queue_id, offset)
+        fitting = self.fitting(topic, queue_id, offset)
+        return fitting < 0 or self._keep(group, topic, queue_id, fitting, peer)
+
+    def fitting(self, topic: str, queue_id: int, offset: int) -> int:
+        """What a group's offset comes to; -1 for one that its queue cannot have. Apache keeps any number: behind the
+        end it would say that messages were read which are yet to come."""
+        if offset < 0:
+            return -1
+        end = self.end_of(topic, queue_id)
+        return offset if offset <= end else end if self.cuts else -1
 
     def take_copies(self, found: list[tuple[str, str, int, int]]) -> None:
         """(group, topic, queue id, offset): what the master of this broker has; also of groups whose offsets are the
@@ -141,15 +162,20 @@ class ConsumerOffsetManager:
         """How far the broker is with half messages, or their op messages: a start relies on it."""
         self._keep(CHECK_GROUP, topic, 0, offset)
 
-    def _keep(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+    def _keep(self, group: str, topic: str, queue_id: int, offset: int, peer: bytes | None = None) -> bool:
         key = f"{topic}@{group}"
         entry = self._table.get(key)
         if entry is None:
-            if len(self._table) >= MOST_ENTRIES:
+            if not self._shares.take(peer, MOST_ENTRIES - len(self._table)):
                 self._tell_of_refusal(key)
                 return False
             entry = self._table[key] = QueueOffsets(topic, group)
         before = entry.queues.get(queue_id, -1)
+        if before < 0 and peer is not None:
+            if not self._offset_shares.take(peer, MOST_OFFSETS - self._offsets):
+                self._tell_of_refusal(key)
+                return False
+            self._offsets += 1
         if offset < before:
             logger.debug("offsets: going back %s queue=%d from=%d to=%d", key, queue_id, before, offset)
         entry.queues[queue_id] = offset
@@ -164,7 +190,11 @@ class ConsumerOffsetManager:
         now = self._clock.monotonic()
         if now - self._told_at >= _TELL_EVERY_S:
             self._told_at = now
-            logger.error("offsets: %d entries are there, %s is not kept", len(self._table), key)
+            logger.error(
+                "offsets: %d entries are there, and the table or its share for one address is full: %s is not kept",
+                len(self._table),
+                key,
+            )
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, reset_id: int = 0) -> None:
         """Set an offset against whatever members are doing: it holds until one of them has taken it over.
@@ -223,7 +253,9 @@ class ConsumerOffsetManager:
         self.pulled.remove_topic(topic)
 
     def remove_group(self, group: str) -> None:
-        """Forget a group's offsets."""
+        """Forget a group's offsets, but for those that are the broker's own."""
+        if group == CHECK_GROUP:
+            return
         self._remove([entry for entry in self.all() if entry.group == group])
         self._gone.append(("group", group))
 

@@ -7,13 +7,16 @@ consumer's offset may lie behind its end, where messages were that no member had
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+
+import msgspec
 
 from ..errors import QueueBroken, RefusedRequest
 from ..protocol.names import CHECK_GROUP, PERM_READ, PERM_WRITE, topic_name_error
 from ..protocol.record import FIXED_BYTES
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
-from .offsets import ConsumerOffsetManager
+from .offsets import ConsumerOffsetManager, QueueOffsets
 from .topic_config import new_topic
 from .topics import TopicConfigManager
 
@@ -31,22 +34,40 @@ def settle_side_state(
 
 
 def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: int) -> None:
-    unknown: dict[str, list[ConsumeQueue]] = {}
+    """Topics that came later than the table, and queues that topics were given later: the log has messages in them."""
+    lacking: dict[str, list[ConsumeQueue]] = {}
     for queue in store.queues.all():
-        if queue.max_offset > queue.min_offset and topics.get(queue.topic) is None:
-            unknown.setdefault(queue.topic, []).append(queue)
-    for topic, queues in unknown.items():
+        if queue.max_offset > queue.min_offset:
+            known = topics.get(queue.topic)
+            if known is None or queue.queue_id >= min(known.read_queue_nums, known.write_queue_nums):
+                lacking.setdefault(queue.topic, []).append(queue)
+    for topic, queues in lacking.items():
         if topic_name_error(topic) is not None or topics.is_system_topic(topic):
             continue
-        if not any(_newest(store, queue) >= tables_end for queue in queues):
+        # What lies before was in the table when it was taken over, or was taken out of it: deleted, or fewer queues.
+        later = [queue.queue_id for queue in queues if _newest(store, queue) >= tables_end]
+        known = topics.get(topic)
+        if not later:
             continue
-        count = max(queue.queue_id for queue in queues) + 1
+        count = max(later) + 1
+        if known is None:
+            count = max(queue.queue_id for queue in queues) + 1
+            config = new_topic(topic, count, PERM_READ | PERM_WRITE)
+        else:
+            config = msgspec.structs.replace(
+                known,
+                read_queue_nums=max(count, known.read_queue_nums),
+                write_queue_nums=max(count, known.write_queue_nums),
+            )
         try:
-            topics.wait_durable(topics.update(new_topic(topic, count, PERM_READ | PERM_WRITE)))
+            topics.wait_durable(topics.update(config))
         except RefusedRequest as error:
-            logger.error("promotion: topic=%s is in the log, and cannot be made: %s", topic, error.remark)
+            logger.error(
+                "promotion: topic=%s queues=%d: in the log, and cannot be made: %s", topic, count, error.remark
+            )
             continue
-        logger.warning("promotion: topic=%s was in the log and not in the table, made with queues=%d", topic, count)
+        was = "made" if known is None else f"had queues={known.write_queue_nums} in the table"
+        logger.warning("promotion: topic=%s has queues=%d in the log: %s", topic, count, was)
 
 
 def _newest(store: MessageStore, queue: ConsumeQueue) -> int:
@@ -80,23 +101,44 @@ def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: Cons
         logger.warning("promotion: %s queue=%d has no message here and goes on at %d", topic, queue_id, offset)
 
 
-def _clamp(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
-    """Those of the broker's own group say how far it has come with half messages, and are looked at by itself."""
-    changed = 0
+def cut_offsets(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
+    """Before a broker starts that nobody promoted: bring offsets behind the end of their queue to it, so that what
+    comes next does not count as read. A power cut may have taken what they speak of, and Apache keeps any number."""
+    for entry, queue_id, offset in _of_consumers(offsets):
+        end = store.end_of(entry.topic, queue_id)
+        if offset > end:
+            _bring_back(offsets, "offsets", entry, queue_id, end)
+
+
+def _of_consumers(offsets: ConsumerOffsetManager) -> Iterator[tuple[QueueOffsets, int, int]]:
+    """(entry, queue id, offset). The broker's own group says how far it has come with half messages, and looks at
+    that by itself."""
     for entry in offsets.all():
-        if entry.group == CHECK_GROUP:
+        if entry.group != CHECK_GROUP:
+            for queue_id, offset in list(entry.queues.items()):
+                yield entry, queue_id, offset
+
+
+def _bring_back(offsets: ConsumerOffsetManager, who: str, entry: QueueOffsets, queue_id: int, end: int) -> None:
+    """Bring an offset behind the end of its queue to it."""
+    logger.warning(
+        "%s: %s@%s queue=%d was at %d, behind the end: now %d",
+        who, entry.topic, entry.group, queue_id, entry.queues[queue_id], end,
+    )  # fmt: skip
+    offsets.clamp(entry, queue_id, end)
+
+
+def _clamp(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
+    """Bring the offsets of consumers to what the queues hold."""
+    changed = 0
+    for entry, queue_id, offset in _of_consumers(offsets):
+        low, high = store.offset_range(entry.topic, queue_id)
+        if offset > high:
+            _bring_back(offsets, "promotion", entry, queue_id, high)
+        elif offset < low:
+            offsets.clamp(entry, queue_id, low)
+        else:
             continue
-        for queue_id, offset in list(entry.queues.items()):
-            queue = store.find_queue(entry.topic, queue_id)
-            low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-            fitting = min(max(offset, low), high)
-            if fitting != offset:
-                changed += 1
-                if offset > high:
-                    logger.warning(
-                        "promotion: %s@%s queue=%d was at %d, behind the end: now %d",
-                        entry.topic, entry.group, queue_id, offset, fitting,
-                    )  # fmt: skip
-                offsets.clamp(entry, queue_id, fitting)
+        changed += 1
     if changed:
         logger.info("promotion: %d offsets of consumers were brought to what the queues hold", changed)

@@ -1,7 +1,8 @@
 """RebalanceLockManager: which consumer of a group holds a queue it consumes in order.
 
-A lock is a lease of 60 s; clients renew every 20 s. Nothing is released when a client goes: the lease runs out, so that
-a client that only lost its connection keeps its queues.
+A lock is a lease of 60 s; clients renew every 20 s. A member that signs off (35) has no leases any more. One whose
+connection has closed keeps them for a moment: it may only have lost its connection, and be back with the same client
+id. Apache lets both run out.
 Source: RocketMQ `RebalanceLockManager`.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..clock import Clock
+from ..shares import Shares
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,10 @@ _SWEEP_STEP = 2000
 _SWEEP_PAUSE_S = 0.05
 #: Leases in all, some 300 bytes each: 100,000 queues in order for two groups. What is free beyond it stays free.
 MOST_LEASES = 200_000
+#: And what each connection may hold besides: a client's queues of some topics.
+FEW_LEASES = 64
+#: A member whose connection closed is waited for so long: a client that lost it is back within a second or two.
+HUNG_UP_S = 2.0
 
 
 class MessageQueue(NamedTuple):
@@ -37,50 +43,112 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
 
-class RebalanceLockManager:
-    """group -> queue -> (client id, end of the lease on the monotonic clock). Guarded by _lock, held for arithmetic.
+class _Holder:
+    """A client of a group that holds queues. peer: over whose connection it first asked. ends: of its last lease.
+    gone_at: when it counts as gone."""
 
-    Within a group the lease that ends last comes last, so that dead ones are found without looking at the others.
+    __slots__ = ("client_id", "count", "ends", "gone_at", "peer")
+
+    def __init__(self, client_id: str, peer: bytes | None) -> None:
+        self.client_id = client_id
+        self.peer = peer
+        self.count = 0
+        self.ends = 0.0
+        self.gone_at = math.inf
+
+
+Lease = tuple[_Holder, float]
+
+
+class RebalanceLockManager:
+    """group -> queue -> (who holds it, end of the lease on the monotonic clock). Guarded by _lock, held for arithmetic.
+
+    Within a group the lease that ends last comes last, so that dead ones are found without looking at the others; so
+    does the holder whose last lease does.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+        self._groups: dict[str, dict[MessageQueue, Lease]] = {}
+        self._holders: dict[str, dict[str, _Holder]] = {}
+        self._shares = Shares(FEW_LEASES)
         self._count = 0
         self._sweep_at = _SWEEP_AT
         self._to_sweep: list[str] = []
         self._swept_at = -math.inf
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Those of the queues the client holds now: free ones, its own, and those whose lease ran out."""
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], peer: bytes | None = None
+    ) -> list[MessageQueue]:
+        """Those of the queues the client holds now: free ones as far as its share goes, its own, and those whose lease
+        ran out. peer: who asks, see `Shares`."""
         now = self._clock.monotonic()
         held: list[MessageQueue] = []
         taken_over: list[tuple[MessageQueue, str]] = []
         with self._lock:
             locks = self._groups.setdefault(group, {})
-            before = len(locks)
-            room = MOST_LEASES - self._count + before
+            holders = self._holders.setdefault(group, {})
+            holder = holders.get(client_id)
+            if holder is None or holder.gone_at <= now:
+                holders.pop(client_id, None)
+                holder = holders[client_id] = _Holder(client_id, peer)
+            holder.gone_at = math.inf
+            room = self._shares.room(holder.peer, MOST_LEASES)
+            is_short = False
+            ends = now + LEASE_S
             for queue in queues:
-                if len(locks) >= room and queue not in locks:
+                lease = locks.get(queue)
+                if lease is not None and lease[0] is not holder:
+                    other, until = lease
+                    if until > now and other.gone_at > now:
+                        continue
+                    if other.client_id != client_id and other.gone_at > now:
+                        taken_over.append((queue, other.client_id))
+                    del locks[queue]
+                    self._end_locked(group, other)
+                    lease = None
+                    room = self._shares.room(holder.peer, MOST_LEASES)
+                if lease is not None:
+                    del locks[queue]  # to the end
+                elif room > 0:
+                    room -= 1
+                    holder.count += 1
+                    self._count += 1
+                    self._shares.add(holder.peer)
+                else:
+                    is_short = True
                     continue
-                owner, ends = locks.get(queue, (client_id, now))
-                if owner != client_id and ends > now:
-                    continue
-                if owner != client_id:
-                    taken_over.append((queue, owner))
-                locks.pop(queue, None)  # to the end
-                locks[queue] = (client_id, now + LEASE_S)
+                locks[queue] = (holder, ends)
+                holder.ends = ends
                 held.append(queue)
-            self._count += len(locks) - before
+            if held:
+                holders[client_id] = holders.pop(client_id)  # to the end
+            self._tidy_locked(group, holder)
             if not locks:
                 del self._groups[group]
-            if self._count >= min(self._sweep_at, MOST_LEASES) and now - self._swept_at >= _SWEEP_PAUSE_S:
+            look = is_short or self._count >= min(self._sweep_at, MOST_LEASES)
+            if look and now - self._swept_at >= _SWEEP_PAUSE_S:
                 self._swept_at = now
                 self._sweep_locked(now)
         for queue, owner in taken_over:
             logger.warning("queue locks: lease ran out group=%s queue=%s from=%s to=%s", group, queue, owner, client_id)
         return held
+
+    def _end_locked(self, group: str, holder: _Holder) -> None:
+        """One of a holder's leases is no more."""
+        self._count -= 1
+        self._shares.give(holder.peer)
+        holder.count -= 1
+        self._tidy_locked(group, holder)
+
+    def _tidy_locked(self, group: str, holder: _Holder) -> None:
+        """Forget a holder without leases, and a group without holders."""
+        holders = self._holders.get(group)
+        if holders is not None and not holder.count and holders.get(holder.client_id) is holder:
+            del holders[holder.client_id]
+        if not holders:
+            self._holders.pop(group, None)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Release those of the queues the client holds."""
@@ -89,32 +157,68 @@ class RebalanceLockManager:
             if locks is None:
                 return
             for queue in queues:
-                owner = locks.get(queue)
-                if owner is not None and owner[0] == client_id:
+                lease = locks.get(queue)
+                if lease is not None and lease[0].client_id == client_id:
                     del locks[queue]
-                    self._count -= 1
+                    self._end_locked(group, lease[0])
             if not locks:
                 del self._groups[group]
+
+    def signed_off(self, group: str, client_id: str) -> bool:
+        """The client has left the group: its queues are free. Whether it held any."""
+        return self._leave(group, client_id, 0.0)
+
+    def hung_up(self, group: str, client_id: str) -> bool:
+        """The client's connection has closed: its queues are free in a moment, unless it is back by then. Whether it
+        holds any."""
+        return self._leave(group, client_id, HUNG_UP_S)
+
+    def _leave(self, group: str, client_id: str, after_s: float) -> bool:
+        now = self._clock.monotonic()
+        with self._lock:
+            holder = self._holders.get(group, {}).get(client_id)
+            if holder is None or holder.ends <= now:
+                return False
+            holder.gone_at = min(holder.gone_at, now + after_s)
+            return True
+
+    def came_back(self, group: str, client_id: str) -> None:
+        """The client is a member again, over another connection: what it held it holds."""
+        if group not in self._holders:  # as with all that lock nothing
+            return
+        now = self._clock.monotonic()
+        with self._lock:
+            holder = self._holders.get(group, {}).get(client_id)
+            if holder is not None and holder.gone_at > now:
+                holder.gone_at = math.inf
 
     def is_locked(self, group: str) -> bool:
         """Whether any queue of the group is leased now (then the group consumes in order)."""
         now = self._clock.monotonic()
         with self._lock:
-            locks = self._groups.get(group)
-            return locks is not None and next(reversed(locks.values()), ("", now))[1] > now
+            holders = self._holders.get(group)
+            while holders:
+                client_id, holder = next(reversed(holders.items()))
+                if holder.ends <= now:
+                    return False  # so have those of all others
+                if holder.gone_at > now:
+                    return True
+                del holders[client_id]  # its leases are found to be free one by one
+            return False
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
         """The client that holds a queue now."""
+        now = self._clock.monotonic()
         with self._lock:
-            client_id, ends = self._groups.get(group, {}).get(queue, ("", 0.0))
-        return client_id if ends > self._clock.monotonic() else None
+            lease = self._groups.get(group, {}).get(queue)
+        return lease[0].client_id if lease is not None and _is_alive(lease, now) else None
 
     def leases(self, group: str) -> dict[MessageQueue, tuple[str, float]]:
         """What is leased now: queue -> (client id, seconds that its lease still has)."""
         now = self._clock.monotonic()
         with self._lock:
             locks = dict(self._groups.get(group, {}))
-        return {queue: (client_id, ends - now) for queue, (client_id, ends) in locks.items() if ends > now}
+        return {queue: (lease[0].client_id, lease[1] - now) for queue, lease in locks.items() if _is_alive(lease, now)}
 
     def _sweep_locked(self, now: float) -> None:
         """Drop leases that ran out: they are free anyway. One step of a round; the next comes with the next lock."""
@@ -125,14 +229,13 @@ class RebalanceLockManager:
             group = self._to_sweep[-1]
             leases = self._groups.get(group, {})
             dead = []
-            for queue, (_, ends) in leases.items():
-                if ends > now or looked >= _SWEEP_STEP:
+            for queue, lease in leases.items():
+                if _is_alive(lease, now) or looked >= _SWEEP_STEP:
                     break
                 dead.append(queue)
                 looked += 1
             for queue in dead:
-                del leases[queue]
-            self._count -= len(dead)
+                self._end_locked(group, leases.pop(queue)[0])
             if looked >= _SWEEP_STEP:
                 break  # the group may have more
             looked += 1
@@ -141,3 +244,7 @@ class RebalanceLockManager:
                 self._groups.pop(group, None)
         if not self._to_sweep:
             self._sweep_at = min(max(_SWEEP_AT, 2 * self._count), MOST_LEASES)
+
+
+def _is_alive(lease: Lease, now: float) -> bool:
+    return lease[1] > now and lease[0].gone_at > now

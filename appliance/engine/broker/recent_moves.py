@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 
+from .day_moves import DayMoves
+
 #: Samples kept: ten minutes.
 SLOTS = 600
 #: Samples with moves from which on there is a ring.
@@ -19,14 +21,15 @@ class RecentMoves:
     """Written by one sample at a time, read by anyone. Sample n is in slot n % SLOTS of the ring.
 
     moved_at: monotonic seconds of its last move, 0 before the first. few: (sample, moves) one after the other, oldest
-    first; replaced whole. While there is a ring there are no few.
+    first; replaced whole. While there is a ring there are no few. day: None before the first move.
     """
 
-    __slots__ = ("few", "last", "moved_at", "pending", "ring", "total")
+    __slots__ = ("day", "few", "last", "moved_at", "pending", "ring", "total")
 
     def __init__(self) -> None:
         self.ring: array[int] | None = None
         self.few: array[int] | None = None
+        self.day: DayMoves | None = None
         self.pending = 0
         #: Moves since the start, those that are pending left out.
         self.total = 0
@@ -39,8 +42,11 @@ class RecentMoves:
         """Whether nothing moved within the samples kept."""
         return self.ring is None and self.few is None
 
-    def take(self, sample: int) -> None:
+    def take(self, sample: int, now_s: int = 0) -> None:
         """What is pending moved in this sample."""
+        if self.day is None:
+            self.day = DayMoves()
+        self.day.add(now_s, self.pending)
         moved = min(self.pending, _MOST)
         self.total += self.pending
         self.pending = 0

@@ -39,6 +39,8 @@ CONNECT_TIMEOUT_MS = 2000
 FIRST_RETRY_S, LAST_RETRY_S = 0.25, 5.0
 #: How soon a connection that the name server closed is noticed.
 WATCH_S = 1.0
+#: A wait that took so much longer than it should: the process did not run.
+STOOD_STILL_S = 1.0
 #: How long a change of topics waits for the name servers that answer at all.
 CHANGE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_MS = 1000
@@ -68,8 +70,9 @@ class NameServerLink(ServiceThread):
         on_answer: Callable[[RemotingCommand], None],
         clock: Clock,
         hurry_s: float = 0.0,
+        says_good_bye: bool = True,
     ) -> None:
-        """hurry_s: so long from the start on it is told each HURRY_PERIOD_S."""
+        """hurry_s: so long from the start on it is told each HURRY_PERIOD_S. says_good_bye: else it only hangs up."""
         super().__init__(f"registration-{address}")
         # Constant after construction.
         self.address = address
@@ -79,11 +82,13 @@ class NameServerLink(ServiceThread):
         self._timeout_ms = timeout_ms
         self._on_answer = on_answer
         self._clock = clock
+        self._says_good_bye = says_good_bye
         self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock)
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
-        # Owned by this thread.
+        # Only grows.
         self._hurried_to = clock.monotonic() + hurry_s
+        # Owned by this thread.
         self._due_at = 0.0
         self._retry_s = FIRST_RETRY_S
         self._seen: DataVersion | None = None
@@ -96,6 +101,11 @@ class NameServerLink(ServiceThread):
         self.registered = False
 
     # --- any thread
+
+    def hurry(self, seconds: float) -> None:
+        """It may have heard somebody else: tell it at once, and for a while each HURRY_PERIOD_S."""
+        self._hurried_to = max(self._hurried_to, self._clock.monotonic() + seconds)
+        self.ask(None)
 
     def ask(self, changed: Iterable[TopicConfig] | None) -> int:
         """Have topics registered, or the whole table (None); returns a ticket for `settled`. Never blocks."""
@@ -137,12 +147,20 @@ class NameServerLink(ServiceThread):
                 succeeded = self.registered = False
             if succeeded:
                 self._retry_s = FIRST_RETRY_S
-                self.wait(min(WATCH_S, max(0.0, self._due_at - self._clock.monotonic())))
+                self._rest(min(WATCH_S, max(0.0, self._due_at - self._clock.monotonic())))
             else:
-                self.wait(self._retry_s)
+                self._rest(self._retry_s)
                 self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
         self._unregister()
         self._client.close()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait. A leader whose process stood still meanwhile may lead no more: it is given the time to notice before it
+        says that it does."""
+        began = self._clock.monotonic()
+        self.wait(seconds)
+        if not self._says_good_bye and self._clock.monotonic() - began > seconds + STOOD_STILL_S:
+            self.wait(WATCH_S)
 
     def _attempt(self) -> bool:
         """Do what is asked for or due; False when the name server could not be told."""
@@ -199,7 +217,7 @@ class NameServerLink(ServiceThread):
 
     def _unregister(self) -> None:
         """Say good-bye, if the name server knows us by a connection that stands."""
-        if not (self.registered and self._client.is_connected()):
+        if not self._says_good_bye or not (self.registered and self._client.is_connected()):
             return
         names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
         request = RemotingCommand(
@@ -227,11 +245,14 @@ class Registration:
         broker_id: int | None = None,
         epoch: int = 0,
         hurry_s: float = 0.0,
+        says_good_bye: bool = True,
     ) -> None:
         """address, ha_address: "host:port" as told to others. on_orders: called with a name server's order
         configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread. broker_id:
         instead of the settings'. epoch: the state version of the table, by which name servers tell leaders of a set
-        apart. hurry_s: so long the whole table is told each second.
+        apart. hurry_s: so long the whole table is told each second. says_good_bye: not where another broker may have
+        this broker's id meanwhile: 104 makes name servers of 4.9 forget whoever has it. A connection that closes tells
+        them of this address alone.
 
         Changes of `topics` are registered from now on.
         """
@@ -261,6 +282,7 @@ class Registration:
                 self._take_answer,
                 clock,
                 hurry_s,
+                says_good_bye,
             )
             for namesrv in dict.fromkeys(namesrv_addrs)
         }
@@ -319,6 +341,12 @@ class Registration:
         """Have the whole table registered soon. Any thread, never blocks."""
         for link in self._links.values():
             link.ask(None)
+
+    def hurry(self, seconds: float) -> None:
+        """Name servers may have heard another broker of our name: tell them at once, and again. Any thread, never
+        blocks."""
+        for link in self._links.values():
+            link.hurry(seconds)
 
     def unregister(self, seconds: float) -> None:
         """Stop telling and say good-bye to every name server; returns within `seconds`, more or less."""

@@ -18,14 +18,15 @@ from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
 from ..replication.slave_link import LinkSettings, LinkStatus
 from ..store.message_store import MessageStore
-from .config_table import ConfigTable
 from .durability import SlaveWait
+from .groups import SubscriptionGroupManager
 from .offsets import ConsumerOffsetManager
 from .registration import Registration
 from .role import Kind, Role
 from .sending.admission import SendAdmission
 from .sending.fields import SendFields
 from .slave_sync import SlaveSync
+from .topics import TopicConfigManager
 
 
 def master_side(
@@ -104,7 +105,8 @@ class SlaveSide:
         store: MessageStore,
         config: StoreConfig,
         registration: Registration,
-        tables: tuple[tuple[int, ConfigTable], ...],
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         own_address: str,
         loop: EventLoop,
@@ -127,11 +129,11 @@ class SlaveSide:
             # Tables of another log's master would take away what is needed to read this one.
             lambda: found.address if (found := self.master()) and self.follower.agrees else "",
             registration.register_all,
-            tables,
+            topics,
+            groups,
             offsets,
             lambda job: run_on_loop(loop.call_soon, job, lambda: self.sync.stopped),
-            store.paths.root,
-            store.disk,
+            store,
             clock,
         )
         store.on_kept = self.follower.log_kept

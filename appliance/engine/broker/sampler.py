@@ -119,7 +119,7 @@ class Sampler(ServiceThread):
         slot = self.count % SLOTS
         self._sample_queues(now)
         self._sample_offsets(now)
-        self._write_moves(self.count)
+        self._write_moves(self.count, int(now))
         store, pull = self._store, self._deliveries
         figures = {
             "in": store.put_count,
@@ -221,7 +221,7 @@ class Sampler(ServiceThread):
         for all_moves in (self._moving, self._ringed, self._few):
             all_moves.pop(moves, None)
 
-    def _write_moves(self, sample: int) -> None:
+    def _write_moves(self, sample: int, now_s: int) -> None:
         slot = sample % SLOTS
         ringed, few = self._ringed, self._few
         for moves in list(ringed):
@@ -230,7 +230,7 @@ class Sampler(ServiceThread):
                 del ringed[moves]
                 moves.rest()
         for moves in self._moving:
-            moves.take(sample)
+            moves.take(sample, now_s)
             few.pop(moves, None)
             (ringed if moves.few is None else few)[moves] = None
         self._moving.clear()

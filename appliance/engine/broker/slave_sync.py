@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,11 +24,15 @@ from ..protocol.names import CHECK_GROUP
 from ..remoting.client import RemotingClient
 from ..replication.log_clock import LogClock
 from ..service_thread import ServiceThread
-from ..store.disk import Disk
+from ..store.message_store import MessageStore
+from ..store.retention.deleted_topics import Begin, Deletion
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
+from .groups import SubscriptionGroupManager
 from .offsets import ConsumerOffsetManager
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
+from .topic_places import MOST_TOPICS, decode_ends, decode_places, differences, not_deleted
+from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,10 @@ PERIOD_S = 3.0
 ASK_MS = 3000
 #: Offsets that are taken over in one turn of the I/O thread.
 _OFFSETS_A_TURN = 2000
+#: So long progress waits for the log that it speaks of; else it is asked for again in the next round.
+RIPE_S, LOOK_S = 0.3, 0.01
+#: What a step may raise: the last four where an answer is not one.
+FAILURES = (RemotingError, FrameError, RefusedRequest, OSError, ValueError, KeyError, TypeError, AttributeError)
 #: What a master answers to 60.
 TIMER_BYTES = 56
 
@@ -47,31 +56,41 @@ class SlaveSync(ServiceThread):
         self,
         master: Callable[[], str],
         find_master: Callable[[], None],
-        tables: tuple[tuple[int, ConfigTable], ...],
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
         on_loop: Callable[[Callable[[], object]], object],
-        store_dir: Path,
-        disk: Disk,
+        store: MessageStore,
         clock: Clock,
         period_s: float = PERIOD_S,
         ask_ms: int = ASK_MS,
+        name: str = "sync-from-master",
     ) -> None:
-        """master: its address, "" while it is not known; find_master: have somebody ask. tables: (request, table).
+        """master: its address, "" while it is not known; find_master: have somebody ask.
         ask_ms: so long a request may take, connecting included."""
-        super().__init__("sync-from-master", clock)
+        super().__init__(name, clock)
         # Constant after construction.
         self._period_s = period_s
         self._ask_ms = ask_ms
         self._master = master
         self._find_master = find_master
-        self._tables = tables
+        self._topics = topics
+        self._groups = groups
         self._offsets = offsets
         self._on_loop = on_loop
-        self._store_dir = store_dir
-        self._disk = disk
+        self._store = store
+        self._store_dir = store.paths.root
+        self._disk = store.disk
         # Owned by this thread; `request_stop` ends a call of the client's that waits.
         self._client: RemotingClient | None = None
         self._saved: dict[Path, bytes] = {}
+        # How many notes of deletions are known of this master, -1: none. _ends: of queues that have no message here,
+        # and where its log ended then; None before they were asked.
+        self._seen = -1
+        self._ends: tuple[int, list[Deletion]] | None = None
+        self._ends_taken = False
+        #: Topics that were deleted here, and at the master not.
+        self.not_deleted: list[str] = []
         #: What went wrong the last time; None when all is well. Read by anyone.
         self.failure: str | None = None
         #: Where the master's log ended when it was last asked, None before that; and when it had come how far.
@@ -95,15 +114,26 @@ class SlaveSync(ServiceThread):
         if self._client is not None:
             self._client.close()
 
+    def steps(self) -> tuple[Callable[[str], None], ...]:
+        """Of a round."""
+        return (
+            self._take_topics,
+            self._look_at_log,
+            self._take_tables,
+            self._take_offsets,
+            self._take_delays,
+            self._take_timers,
+        )
+
     def work(self, address: str) -> None:
         """One round; what fails is logged once, and tried again in the next."""
         failure = None
-        for step in (self._look_at_log, self._take_tables, self._take_offsets, self._take_delays, self._take_timers):
+        for step in self.steps():
             if self.stopped:
                 return
             try:
                 step(address)
-            except (RemotingError, FrameError, RefusedRequest, msgspec.ValidationError, OSError, ValueError) as error:
+            except FAILURES as error:
                 failure = f"{step.__name__.rpartition('_')[2]}: {error or type(error).__name__}"
                 if isinstance(error, RemotingError):
                     break
@@ -115,16 +145,107 @@ class SlaveSync(ServiceThread):
         return bytes(self._ask_whole(address, code).body)
 
     def _ask_whole(self, address: str, code: int) -> RemotingCommand:
+        answer = self._invoke(address, RemotingCommand(code))
+        if answer.code != ResponseCode.SUCCESS:
+            raise ValueError(f"the master answers {code} with {answer.code}: {answer.remark}")
+        return answer
+
+    def _invoke(self, address: str, request: RemotingCommand) -> RemotingCommand:
         if self._client is None or self._client.address != address:
             if self._client is not None:
                 self._client.close()
             self._client = RemotingClient(address, self._ask_ms, self.clock)
         if self.stopped:
             raise ConnectError("nobody is asked any more")
-        answer = self._client.invoke_sync(RemotingCommand(code), self._ask_ms)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ValueError(f"the master answers {code} with {answer.code}: {answer.remark}")
-        return answer
+        return self._client.invoke_sync(request, self._ask_ms)
+
+    def _take_topics(self, address: str) -> None:
+        """Topics, and which were deleted, from one of our brokers; before its tables, which do not say that."""
+        code, store = RequestCode.ROCKETBOX_TOPIC_PLACES, self._store
+        answer = self._invoke(address, RemotingCommand(code, ext_fields={"seen": str(self._seen)}))
+        if answer.code != ResponseCode.SUCCESS:  # an Apache broker
+            self._take_table(self._topics, loads(self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
+            return
+        told = decode_places(bytes(answer.body))
+        deleted = store.files.deleted_topics
+        below, ends = deleted.load(), deleted.load_ends()
+        if self._seen < 0:
+            self.not_deleted = not_deleted(told, below, ends, store.log.min_offset)
+            if self.not_deleted:
+                self.on_not_deleted(self.not_deleted)
+        news = differences(told, below, ends)
+        if news:
+            store.take_deletions(news)
+            for deletion in news:
+                if deletion.below:
+                    self._offsets.remove_topic(deletion.topic)
+            logger.info("replication: deletions taken over from the master: %s", [one.topic for one in news[:20]])
+        self._seen = told.seen
+        self._take_table(self._topics, told.topics)
+        self._topics.make_durable()
+        if self.not_deleted:
+            return  # until its queues are there again, it shows less than the master
+        if not told.log_begin or self._take_ends(address, [config.topic_name for config in self._topics.all()]):
+            self.on_taken(told.changes)
+
+    def _take_table(self, table: ConfigTable, document: Any) -> None:
+        if table.take_copy(document):
+            logger.info("replication: %s taken over from the master", table.table)
+
+    def on_taken(self, changes: int) -> None:
+        """All that administrators had changed of topics, as many times, is here."""
+
+    def on_not_deleted(self, topics: list[str]) -> None:
+        """They were deleted here, and at the master not."""
+        logger.warning("replication: deleted here, and at the master not: %s", topics[:20])
+
+    def _take_ends(self, address: str, topics: list[str]) -> bool:
+        """Where queues go on whose messages had all gone from the master's log before this one began. Whether nothing
+        of that is missing."""
+        store = self._store
+        if self._ends_taken:
+            return True
+        if self._ends is None:
+            found: list[Deletion] = []
+            end = 0
+            for at in range(0, len(topics), MOST_TOPICS):
+                request = RemotingCommand(
+                    RequestCode.ROCKETBOX_TOPIC_PLACES, body=msgspec.json.encode(topics[at : at + MOST_TOPICS])
+                )
+                end, ends = decode_ends(bytes(self._invoke(address, request).body))
+                for topic, queues in ends.items():
+                    missing = {
+                        queue_id: Begin(offset, end)
+                        for queue_id, offset in queues.items()
+                        if store.find_queue(topic, queue_id) is None and store.queues.begin_of(topic, queue_id) < offset
+                    }
+                    if missing:
+                        found.append(Deletion(topic, 0, missing))
+            self._ends = end, found
+        end, found = self._ends
+        if store.published < end and not self._comes_to(end):
+            return False
+        still = []
+        for one in found:
+            # What has come with the log meanwhile stays: this would delete it.
+            empty = {number: at for number, at in one.ends.items() if store.find_queue(one.topic, number) is None}
+            if empty:
+                still.append(one._replace(ends=empty))
+        if still:
+            store.take_deletions(still)
+            self._on_loop(lambda: store.begin_queues([one.topic for one in still]))
+            logger.info("replication: %d topics have queues that go on behind what this log has", len(still))
+        self._ends, self._ends_taken = None, True
+        return True
+
+    def _comes_to(self, end: int) -> bool:
+        """Whether this log comes so far within a moment."""
+        until = self.clock.monotonic() + RIPE_S
+        while self._store.log.written < end:
+            if self.stopped or self.clock.monotonic() >= until:
+                return False
+            self.wait(LOOK_S)
+        return True
 
     def _look_at_log(self, address: str) -> None:
         """How far the master is: what a slave is behind it."""
@@ -137,9 +258,7 @@ class SlaveSync(ServiceThread):
         self.master_end = end
 
     def _take_tables(self, address: str) -> None:
-        for code, table in self._tables:
-            if table.take_copy(loads(self._ask(address, code))):
-                logger.info("replication: %s taken over from the master", table.table)
+        self._take_table(self._groups, loads(self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
 
     def _is_ripe(self, address: str) -> bool:
         """Whether what the master just said of its work may be believed here."""

@@ -7,9 +7,10 @@ know it, when a call returns: tools ask for the route right afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from ..clock import SYSTEM, Clock
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from ..protocol.names import RETRY_PREFIX, topic_name_error
@@ -44,6 +45,11 @@ class QueueStore(Protocol):
         """Remove a topic's queues. OSError when not all of them are gone."""
 
 
+#: So long a change waits for the members of a set that are in sync; tools wait for 5 s.
+MEMBERS_S = 4.0
+_LOOK_S = 0.005
+
+
 class TopicService:
     """Creates, changes and deletes topics."""
 
@@ -53,12 +59,19 @@ class TopicService:
         offsets: ConsumerOffsetManager,
         store: QueueStore,
         name_servers: NameServers,
+        clock: Clock = SYSTEM,
     ) -> None:
         # Constant after construction.
         self._topics = topics
         self._offsets = offsets
         self._store = store
         self._name_servers = name_servers
+        self._clock = clock
+        #: Changes so far. What was changed is in the tables before it is counted.
+        self.changes = 0
+        #: Of a set's leader: one was counted; and whether all that may lead next have so many.
+        self.on_change: Callable[[], None] = lambda: None
+        self.all_have: Callable[[int], bool] = lambda changes: True
 
     def check_name(self, topic: str) -> None:
         """Refuse with 29 a name that is illegal or the system's."""
@@ -90,6 +103,7 @@ class TopicService:
                 changed.append(config)
         if changed:
             self._topics.wait_durable(ticket)
+            self._tell_members("changed")
         logger.info("admin: %d of %d topics changed by=%s", len(changed), len(changes), by)
         if not changed:
             return {}
@@ -112,7 +126,21 @@ class TopicService:
             with self._topics.deleting(name) as ticket:
                 self._topics.wait_durable(ticket)
                 self._forget(name)
+                self._tell_members("deleted")
         logger.info("admin: topics deleted %s by=%s", names, by)
+
+    def _tell_members(self, what: str) -> None:
+        """Whoever leads next knows of it when this returns. Refuses with 1."""
+        self.changes = changes = self.changes + 1
+        self.on_change()
+        end = self._clock.monotonic() + MEMBERS_S
+        while not self.all_have(changes):
+            if self._clock.monotonic() >= end:
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"it is {what} here, and not all members in sync have said that they know; try again",
+                )
+            self._clock.sleep(_LOOK_S)
 
     def _forget(self, topic: str) -> None:
         self._offsets.remove_topic(topic)

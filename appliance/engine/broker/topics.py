@@ -131,12 +131,13 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     # --- creation without an administrator, on remoting-io
 
     def create_from_default(
-        self, topic: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0
+        self, topic: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0, peer: bytes | None = None
     ) -> TopicConfig | None:
         """The topic, made after the template `default_topic` if it is not there; None when it may not be made.
 
-        queue_nums: what the producer asks for; the template's number is the limit. The entry is in the journal, not
-        synced, when this returns. Refuses with 1 when the journal cannot take it.
+        queue_nums: what the producer asks for; the template's number is the limit. peer: who it is. The entry is in the
+        journal, not synced, when this returns. Refuses with 1 when the journal cannot take it, and when the peer has
+        had its share made.
         """
         known = self._configs.get(topic)
         if known is not None:
@@ -152,7 +153,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             count = max(1, min(queue_nums, template.write_queue_nums))
             config = new_topic(topic, count, template.perm & ~PERM_INHERIT, topic_sys_flag=topic_sys_flag)
             config = msgspec.structs.replace(config, topic_filter_type=template.topic_filter_type)
-            self._change_locked(topic, config)
+            self._change_locked(topic, config, peer=peer)
         logger.info("topics: created after %s: %s", default_topic, config)
         self._announce([config])
         return config

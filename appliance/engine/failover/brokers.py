@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..broker.broker import Broker
-from ..broker.member_side import LeadersTables
+from ..broker.member_side import LeadersTables, LeadersTopics
 from ..broker.promotion import settle_side_state
 from ..broker.replication import link_settings
 from ..broker.role import Kind, Role
@@ -57,6 +57,10 @@ HAND_OVER_S = 3.0
 _DAMAGE = frozenset(("damage", "blocks"))
 _EVERYTHING = (1 << 63) - 1
 NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followed")
+
+
+#: So long name servers are told who leads when a member comes back.
+RETURN_HURRY_S = 10.0
 
 
 class BrokersSettings(NamedTuple):
@@ -105,8 +109,14 @@ class OwnBrokers:
         # Owned by the thread `failover`; `role` is read by anyone.
         self.role = "fenced"
         self._followed: BoundFollower | None = None
+        self._topics: LeadersTopics | None = None
         self._tables: LeadersTables | None = None
-        #: So far the log had come when this follower's tables were last taken over; -1: nobody knows.
+        #: Topics whose deletion the leader does not know; appended by the thread `sync-topics`.
+        self._not_deleted: list[str] = []
+        self._followed_as: tuple[Leader, int] | None = None
+        #: Where records lie that had no place in this store, and one was copied anew for it.
+        self._unplaced: set[int] = set()
+        #: So far the log had come when this follower's topics were last taken over; -1: nobody knows.
         self._tables_end = -1
         self._confirmed: ConfirmedPosition | None = None
         self._position: InSyncPosition | None = None
@@ -140,7 +150,16 @@ class OwnBrokers:
             return LogHealth(0, 0, 0, False, self._seat.why_empty or "there is no broker", self._loop_moves())
         store = broker.store
         why_not = self._why_not_electable(broker)
-        return LogHealth(store.log.written, store.kept(), store.published, not why_not, why_not, self._is_alive(broker))
+        return LogHealth(
+            store.log.written,
+            store.kept(),
+            store.published,
+            not why_not,
+            why_not,
+            self._is_alive(broker),
+            broker.topic_service.changes,
+            store.log.min_offset,
+        )
 
     def _why_not_electable(self, broker: Broker) -> str:
         store = broker.store
@@ -175,11 +194,30 @@ class OwnBrokers:
         followed = self._followed
         if followed is None:
             return NO_STREAM
+        self._undo_deletions()
+        if (followed := self._followed) is None:
+            return NO_STREAM
         status = followed.status
         broker, confirmed = self._seat.broker, self._confirmed
         if broker is not None and confirmed is not None and confirmed.covers_start and broker.waits_for_confirmation:
             broker.open_reads()
+        if status.unplaced and followed.unplaced_at in self._unplaced:
+            why = f"{status.unplaced}, nor could it in a new copy: the log of the leader has to be looked at"
+            return status._replace(unplaced=why, why=why, copied=True)
         return status
+
+    def _undo_deletions(self) -> None:
+        """What was deleted here, and nobody had been told of it before another led, is not deleted: the leader shows
+        it, and may be asked for it. The queues are made again of the log."""
+        topics, following = sorted(set(self._not_deleted)), self._followed_as
+        if not topics or following is None or self._followed is None:
+            return
+        self._not_deleted.clear()
+        leader, epoch = following
+        self._stop_following()
+        logger.warning("failover: deletions that the leader does not know are undone: %s", topics[:20])
+        self._become_follower(epoch, lambda: self._cut.undo_deletions(topics))
+        self._begin_following(leader, epoch)
 
     # --- following
 
@@ -212,6 +250,8 @@ class OwnBrokers:
         broker, confirmed = self._seat.broker, self._confirmed
         assert broker is not None
         assert confirmed is not None
+        self._not_deleted.clear()
+        self._followed_as = (leader, epoch)
         followed = BoundFollower(
             broker.store,
             self._loop.call_soon,
@@ -225,18 +265,28 @@ class OwnBrokers:
             self._clock,
         )
         broker.store.on_kept = followed.log_kept
-        tables = LeadersTables(
-            broker,
-            lambda: leader.addr if followed.agrees else "",
-            self._loop,
-            self._clock,
-            self._settings.synchronous,
-        )
+
+        def address() -> str:
+            return leader.addr if followed.agrees else ""
+
+        def taken(changes: int) -> None:
+            followed.taken = changes
+            followed.log_kept()
+
+        topics = LeadersTopics(broker, address, self._loop, self._clock, taken, self._not_deleted.extend)
+        tables = LeadersTables(broker, address, self._loop, self._clock, self._settings.synchronous)
+        followed.on_changes = lambda changes: topics.wakeup()
+
         # A member that has just come may soon be the one that leads: it does not wait for its tables.
-        followed.on_agreement = tables.wakeup
-        self._followed, self._tables = followed, tables
+        def agreed() -> None:
+            topics.wakeup()
+            tables.wakeup()
+
+        followed.on_agreement = agreed
+        self._followed, self._topics, self._tables = followed, topics, tables
         # Whoever stops the broker stops these: a process that ends asks nobody else.
-        broker.member_threads = (followed, tables)
+        broker.member_threads = (followed, topics, tables)
+        topics.start()
         followed.start()
         tables.start()
 
@@ -252,15 +302,18 @@ class OwnBrokers:
 
     def _stop_following(self) -> None:
         """No byte is appended any more. Raises RocketBoxError when that cannot be said in time."""
-        followed, tables = self._followed, self._tables
-        if tables is not None:
-            tables.request_stop()
+        followed, topics, tables = self._followed, self._topics, self._tables
+        for thread in (topics, tables):
+            if thread is not None:
+                thread.request_stop()
         if followed is not None and not followed.close(CLOSE_S):
             raise RocketBoxError("the stream does not end")
-        if tables is not None:
-            tables.stop(CLOSE_S)
-            self._tables_end = max(self._tables_end, tables.whole_to)
-        self._followed = self._tables = None
+        for thread in (topics, tables):
+            if thread is not None:
+                thread.stop(CLOSE_S)
+        if topics is not None:
+            self._tables_end = max(self._tables_end, topics.whole_to)
+        self._followed = self._topics = self._tables = None
         broker = self._seat.broker
         if broker is not None and followed is not None:
             broker.store.on_kept = None
@@ -281,6 +334,9 @@ class OwnBrokers:
         self._begin_following(leader, epoch)
 
     def set_aside(self, why: str) -> None:
+        followed = self._followed
+        if followed is not None and followed.unplaced_at >= 0:
+            self._unplaced.add(followed.unplaced_at)
         self._stop_following()
         self._become_follower(0, lambda: self._cut.set_aside(why))
 
@@ -307,7 +363,9 @@ class OwnBrokers:
                 position.set_awaited(awaited)
                 self._refuse_alone(store, awaited)
             made.append(position)
-            broker.replication = self._new_server(broker, position)
+            broker.replication = server = self._new_server(broker, position)
+            broker.topic_service.on_change = server.log_grew
+            broker.topic_service.all_have = position.all_have
             settle_side_state(store, broker.topics, broker.offsets, tables_end)
 
         role = Role(Kind.LEADER, 0, epoch, position=limit if self._settings.synchronous else in_time)
@@ -326,6 +384,9 @@ class OwnBrokers:
             lambda: self._is_alive(broker),
             lambda: store.published,
             lambda epoch: self.on_higher_epoch(epoch),
+            # One that led before may have called itself the leader once more.
+            lambda: broker.registration.hurry(RETURN_HURRY_S),
+            lambda: broker.topic_service.changes,
         )
         server = ReplicationServer(
             self._ha_socket.dup(),

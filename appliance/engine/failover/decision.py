@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from .leader_store import Revision
-from .parts import LogHealth, MemberReport, StreamStatus
+from .parts import Known, LogHealth, MemberReport, StreamStatus
 from .set_state import Leader, SetState
 
 
@@ -68,6 +68,7 @@ class Other(NamedTuple):
 
     seen: int
     end: int
+    begin: int = 0
 
 
 class Sight(NamedTuple):
@@ -77,7 +78,8 @@ class Sight(NamedTuple):
     closed; -1: never, or it was opened since, or the Broker led since. following: uuid and epoch of the leader that
     was asked for last. awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried.
     cluster: of the store. replaced: another cluster answers, or an older state of it. set_id: of the set that this
-    member belongs to; "" before it met one. others: by uuid, also this one. nonce: a fresh one. random: 0 to 1.
+    member belongs to; "" before it met one. others: by uuid, also this one. known: of the key, as it is on the disk;
+    None: nobody looks at that. nonce: a fresh one. random: 0 to 1.
     """
 
     me: Leader
@@ -103,6 +105,7 @@ class Sight(NamedTuple):
     replaced: bool = False
     set_id: str = ""
     others: Mapping[str, Other] = {}
+    known: Known | None = None
 
 
 class Swap(NamedTuple):
@@ -163,6 +166,10 @@ class Join(NamedTuple):
     set_id: str
 
 
+class Note(NamedTuple):
+    known: Known
+
+
 class BeginEpoch(NamedTuple):
     epoch: int
     start: int
@@ -219,6 +226,7 @@ class Answer(NamedTuple):
 Act = (
     See
     | Join
+    | Note
     | BeginEpoch
     | Lead
     | Await

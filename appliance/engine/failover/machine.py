@@ -28,6 +28,8 @@ from .decision import (
     Join,
     Lead,
     Memory,
+    Note,
+    Other,
     Pending,
     Read,
     Reign,
@@ -40,7 +42,7 @@ from .decision import (
     Swapped,
 )
 from .invariants import awaited_by, check
-from .parts import MemberReport
+from .parts import Known, MemberReport
 from .set_state import MAX_ELECTIONS, Election, Leader, SetState
 
 #: Of the time after which others elect, so much is a leader's own: clocks may differ by a quarter.
@@ -171,7 +173,7 @@ def _lost(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> str:
     if now > reign.sent_at + _OWN_SHARE * r.elect_after:
         others = awaited_by(m, r.uuid)
         if others and not (r.synchronous and others <= _live(s, now, r).keys()):
-            return "the leader store does not answer, and others may be elected"
+            return "the leader store takes no writes, and others may be elected"
     return ""
 
 
@@ -189,6 +191,8 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
         return m, (Join(state.id),)
     if s.epoch < state.epoch:
         return m, (BeginEpoch(state.epoch, s.closed_at),)
+    if (note := _note(m, reign, s, r, {})) is not None and s.role != "leader":
+        return m, (note,)
     if s.role != "leader":
         return m._replace(role="candidate", why="it takes office"), (Lead(state.epoch, told),)
     if not reign.led:
@@ -200,10 +204,12 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
         # Awaited first, proposed when it came up with all that was published without it.
         m = m._replace(joining=frozenset(_reaching(live, s, _NEAR).difference(state.isr)))
         told = awaited_by(m, r.uuid)
+    if (note := _note(m, reign, s, r, live)) is not None:
+        return m, (note,)
     if told != s.awaited:
         return m, (Await(told),)
     if m.pending is not None:
-        return m._replace(why="the leader store does not answer"), _again(m, m.pending, now)
+        return m._replace(why="the leader store takes no writes"), _again(m, m.pending, now)
     wish = s.wish
     if reign.orphaned:
         why = "the key is gone or was restored: adopt"
@@ -221,13 +227,27 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
         return _resign(m, state, s, "")
     if not s.health.alive:
         return m._replace(why="its disk or its I/O stands still"), ()
-    joined = _reaching(live, s, 0 if r.synchronous else r.max_lag)
+    known = {uuid: report for uuid, report in live.items() if report.taken >= s.health.changes}
+    joined = _reaching(known, s, 0 if r.synchronous else r.max_lag)
     in_sync = (r.uuid, *sorted(joined.union(live.keys() & set(state.isr)) - {r.uuid}))
     if in_sync == state.isr and now < reign.sent_at + r.beat_interval:
         return m, ()
     floor = max(state.floor, s.health.published)
     after = replace(state, isr=in_sync, floor=floor, beat=state.beat + 1, nonce=s.nonce)
     return _send(m, Swap("keep", after, reign.revision))
+
+
+def _note(m: Memory, reign: Reign, s: Sight, r: Rules, live: dict[str, MemberReport]) -> Note | None:
+    """Who may be in sync by the key from now on is on the disk before it is true, and before nobody else is waited for:
+    so that a key which was put back, and one who is elected by it, are known for what they are."""
+    if s.known is None:
+        return None
+    may = awaited_by(m, r.uuid) | {r.uuid}
+    if not r.synchronous:
+        may |= _reaching(live, s, r.max_lag)
+    if (s.known.epoch, s.known.may, s.known.led) == (reign.state.epoch, may, True):
+        return None
+    return Note(Known(reign.state.epoch, reign.state.beat, may, True))
 
 
 def _reaching(live: dict[str, MemberReport], s: Sight, lag: int) -> set[str]:
@@ -268,7 +288,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     if s.role == "leader":
         return m, (Fence(m.why),)
     if m.pending is not None:
-        return m._replace(why="the leader store does not answer"), _again(m, m.pending, now)
+        return m._replace(why="the leader store takes no writes"), _again(m, m.pending, now)
     key = m.key
     if key is None:
         return m._replace(role=s.role, why="the leader store was not read yet"), ()
@@ -291,12 +311,20 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     state = key.state
     if state is None:
         if r.bootstrap:
-            return _campaign(m, now, s, r, key, 0.0, "bootstrap")
+            fuller = sum(other.end > s.health.end for uuid, other in s.others.items() if uuid != r.uuid)
+            if fuller and kind != "adopt":
+                why = f"{fuller} of the other members have a longer log: begin the set there, or adopt here"
+                return m._replace(role="frozen", why=why, run_at=None), (Answer(False, why),) if kind else ()
+            return _campaign(m, now, s, r, key, 0.0, "bootstrap", forced=bool(fuller))
         return m._replace(role="fenced", why="the set has no key: one member has to bootstrap it", run_at=None), ()
     if state.id and not s.set_id:
         return m, (Join(state.id),)
     if state.epoch > s.seen:
         return m, (See(state.epoch),)
+    if s.known is not None and not (s.known.led and s.known.epoch == state.epoch):
+        seen = Known(state.epoch, state.beat, frozenset(state.isr))
+        if (s.known.epoch, s.known.may) != (seen.epoch, seen.may):
+            return m, (Note(seen),)
     if kind == "adopt":
         return m, (Answer(False, "the key is sound: there is nothing to adopt"),)
     if kind == "switch":
@@ -327,7 +355,29 @@ def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
         return "the key in the leader store is not this set's"
     if key.state.epoch < s.seen:
         return f"the leader store knows epoch {key.state.epoch}, this member has seen {s.seen}: was it restored?"
-    return ""
+    return _put_back(key.state, s.known) if s.known is not None else ""
+
+
+def _put_back(state: SetState, known: Known) -> str:
+    """Why the key says less than this member knows of it; "": it does not.
+
+    A leader that went on alone acknowledged what nobody else has. A copy of the store from before lets one be elected
+    that lacks it, and what it lacks would be cut off here.
+    """
+    if state.epoch == known.epoch and state.beat < known.beat:
+        return f"the leader store holds an older state of epoch {state.epoch} than this member knows: was it restored?"
+    if not known.led or state.epoch <= known.epoch:
+        return ""
+    later = [one for one in state.elections if one.epoch > known.epoch]
+    if not later or (len(later) == len(state.elections) == MAX_ELECTIONS):
+        return ""
+    first = min(later, key=lambda one: one.epoch)
+    if first.uuid in known.may or first.lost_bound >= 0:  # the operator answered for it
+        return ""
+    return (
+        f"epoch {first.epoch} began at {first.start} with {first.uuid}, which was not in sync when this member led "
+        f"epoch {known.epoch}: the leader store was restored, and this member has acknowledged what the set lacks"
+    )
 
 
 def _follow(m: Memory, s: Sight, r: Rules, state: SetState, leader: Leader) -> _Turn:
@@ -341,7 +391,14 @@ def _follow(m: Memory, s: Sight, r: Rules, state: SetState, leader: Leader) -> _
         why = "its log has no epoch in common with the leader's"
         if in_sync:
             return m._replace(role="frozen", why=f"{why}, although it is in sync by the key"), ()
+        if stream.fuller:
+            # Of a set that was begun at the wrong member. A person decides whose messages count.
+            return m._replace(role="frozen", why=f"{why}, and holds more: nobody sets it aside unasked"), ()
         return m._replace(role="stranger", why=why), (SetAside(why),)
+    if stream.unplaced:
+        if in_sync or stream.copied:  # the leader does not wait for it long
+            return m, ()
+        return m._replace(role="stranger", why=stream.unplaced), (SetAside(stream.unplaced),)
     if 0 <= stream.cut_at < s.health.end:
         return m, (Cut(stream.cut_at, leader, state.epoch),)
     return m, ()
@@ -387,9 +444,14 @@ def _unfit(s: Sight, r: Rules, state: SetState) -> str:
 
 
 def _delay(s: Sight, r: Rules, state: SetState) -> float:
-    """By the ends that the members said: any of them may lead, the furthest has the least to send again."""
-    own = s.others[r.uuid].end if r.uuid in s.others else s.health.end
-    ahead = (u for u in state.isr if u in s.others and (s.others[u].end, u) > (own, r.uuid))
+    """By the logs that the members said: any of them may lead. Who has deleted less, on a disk with more room, shows
+    more; then, the furthest has the least to send again."""
+    own = s.others.get(r.uuid, Other(s.seen, s.health.end, s.health.begin))
+
+    def rank(uuid: str, one: Other) -> tuple[int, int, str]:
+        return -one.begin, one.end, uuid
+
+    ahead = (u for u in state.isr if u in s.others and rank(u, s.others[u]) > rank(r.uuid, own))
     return _RANK_S * sum(1 for _ in ahead) + _RANDOM_S * s.random
 
 

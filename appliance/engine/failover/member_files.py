@@ -2,6 +2,7 @@
 
     identity    uuid of the store, name and id of the set, slot     epochs    which epoch began where in the log
     seen        the highest epoch known to exist                last-run  where this directory was used last
+    key         what was last seen of who is in sync
 
 The uuid stands in the store's own directory, too (`STORE/rocketbox-member`). A store that was emptied, exchanged, or
 copied without it is a stranger: it gets a new uuid and no epochs, so that nobody counts it for the one that was there.
@@ -24,6 +25,7 @@ from ..crc_lines import line_of, text_of
 from ..errors import CorruptFile, StartError
 from ..store.disk import Disk
 from ..store.paths import StorePaths
+from .parts import Known
 from .set_state import EpochStart
 
 logger = logging.getLogger(__name__)
@@ -125,6 +127,8 @@ class MemberFiles:
         self.set_id = ""
         self.seen = 0
         self.epochs: tuple[EpochStart, ...] = ()
+        #: What is known of the set's key: one that says less was put back.
+        self.known = Known()
         #: Why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
         self.damage = ""
         #: Why the store counts as a new one though these files were here before; "".
@@ -150,6 +154,7 @@ class MemberFiles:
         self.epochs = self._load("epochs", decode_epochs, ())
         if self.epochs and self.epochs[-1].epoch > self.seen:
             self.seen = self.epochs[-1].epoch
+        self.known = self._load("key", _known, Known())
         identity = self._load("identity", _identity, None)
         mark = self._read_mark()
         if identity is not None:
@@ -239,6 +244,8 @@ class MemberFiles:
         uuid = str(uuids.uuid4())
         self._replace("epochs", encode_epochs(()))
         self.epochs = ()
+        if self.known != Known():
+            self.note(Known())  # what its log held is not here any more
         self._disk.replace(self._paths.root / MARK, line_of(uuid.encode()))
         self._save_identity(uuid, 0)
         self.uuid, self.slot = uuid, 0
@@ -249,6 +256,11 @@ class MemberFiles:
             raise ValueError(f"slot {slot}")
         self._save_identity(self.uuid, slot)
         self.slot = slot
+
+    def note(self, known: Known) -> None:
+        found = known._asdict() | {"may": sorted(known.may)}
+        self._replace("key", line_of(json.dumps(found).encode()))
+        self.known = known
 
     def join(self, set_id: str) -> None:
         """From now on this store belongs to that set, and to no other of its name."""
@@ -295,6 +307,7 @@ class MemberFiles:
     def _mend(self) -> None:
         if self.damage:
             self._save_seen(self.seen)
+            self.note(self.known)
             self.damage = ""
 
 
@@ -309,6 +322,11 @@ def _text(data: bytes) -> bytes:
 def _identity(data: bytes) -> tuple[str, int, str, str]:
     found = json.loads(_text(data))
     return str(found["set"]), int(found["slot"]), str(found["uuid"]), str(found.get("id", ""))
+
+
+def _known(data: bytes) -> Known:
+    found = json.loads(_text(data))
+    return Known(int(found["epoch"]), int(found["beat"]), frozenset(map(str, found["may"])), bool(found["led"]))
 
 
 def _place(data: bytes) -> Place:

@@ -25,7 +25,7 @@ from .brokers import BrokersSettings, OwnBrokers
 from .decision import Rules, Wish
 from .member_files import MemberFiles, place_of
 from .service import FailoverService
-from .settings import member_settings, store_settings
+from .settings import access_of, member_settings, shared_settings, store_settings
 from .stores import open_store, tidy
 from .stores.access import Access
 from .truncation import StoreCut
@@ -112,6 +112,7 @@ class Membership:
             __version__,
             clock,
             lambda store: tidy(store, self.store_settings.compact),
+            lambda: shared_settings(self._options.config),
         )
         brokers.on_higher_epoch = service.met_epoch
         brokers.release_until = lambda: service.release_until
@@ -119,16 +120,7 @@ class Membership:
         service.start()
 
     def _access(self) -> Access:
-        store = self.store_settings
-        return Access(
-            timeout_s=store.timeout_s,
-            user=store.user,
-            password=store.password,
-            ca=store.ca,
-            certificate=store.certificate,
-            key=store.key,
-            prefix=self._options.config.store.ha_store_prefix,
-        )
+        return access_of(self._options.config, self.store_settings)
 
     def _rules(self) -> Rules:
         settings = self.settings

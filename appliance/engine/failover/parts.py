@@ -10,6 +10,16 @@ from typing import NamedTuple, Protocol
 from .set_state import EpochStart, Leader
 
 
+class Known(NamedTuple):
+    """What a member has seen of the set's key, and has on its disk. beat: of that state. may: uuids that may be in sync
+    by the key, itself among them; all of them if it led that epoch (led), else those of that state."""
+
+    epoch: int = 0
+    beat: int = 0
+    may: frozenset[str] = frozenset()
+    led: bool = False
+
+
 class MemberFiles(Protocol):
     """What a member knows of itself and of epochs, in DATA/rocketbox/ha/. Thread: `failover` writes."""
 
@@ -21,6 +31,10 @@ class MemberFiles(Protocol):
     #: The highest epoch known to exist.
     seen: int
     epochs: tuple[EpochStart, ...]
+    known: Known
+
+    def note(self, known: Known) -> None:
+        """Fsynced before this returns."""
 
     def see(self, epoch: int) -> None:
         """`seen` grows to epoch and is fsynced before this returns; a smaller one changes nothing."""
@@ -38,7 +52,8 @@ class MemberFiles(Protocol):
 class MemberReport(NamedTuple):
     """A leader's view of one follower that is bound to this epoch.
 
-    durable, sent: offsets. moved_at: when durable last grew, or nothing was missing. connected_at: seconds.
+    durable, sent: offsets. moved_at: when durable last grew, or nothing was missing. connected_at: seconds. taken: so
+    many changes of topics it has.
     """
 
     uuid: str
@@ -47,6 +62,7 @@ class MemberReport(NamedTuple):
     sent: int
     moved_at: float
     connected_at: float
+    taken: int = 0
 
 
 class StreamStatus(NamedTuple):
@@ -55,7 +71,9 @@ class StreamStatus(NamedTuple):
     leader, epoch: those whose bound stream runs now; "" and 0: none. heard_at: of the last bytes of it; 0.0 never.
     refused: the leader's main and HA port refused three times within 200 ms since the stream closed.
     cut_at: the handshake found that this log has to be cut there; -1: it has not. stranger: no common epoch, so this
-    log is not the set's. confirm: the leader's confirm offset, as last heard. why: why no stream runs.
+    log is not the set's. confirm: the leader's confirm offset, as last heard. why: why no stream runs. fuller: its log
+    is a stranger's and holds more than the leader's. unplaced: what of the leader's log this store cannot take; ""
+    when it takes all. copied: nor could a new copy of it.
     """
 
     leader: str
@@ -66,12 +84,16 @@ class StreamStatus(NamedTuple):
     stranger: bool
     confirm: int
     why: str
+    fuller: bool = False
+    unplaced: str = ""
+    copied: bool = False
 
 
 class LogHealth(NamedTuple):
     """electable: recovered without damage, not broken, and in async flush stopped cleanly or under the same boot id.
 
-    alive: the I/O thread's ticks moved within a second, and no sync is older than haDiskStall.
+    alive: the I/O thread's ticks moved within a second, and no sync is older than haDiskStall. changes: of topics, by
+    administrators, since this Broker was built. begin: of the log; what lay before has been deleted here.
     """
 
     end: int
@@ -80,6 +102,8 @@ class LogHealth(NamedTuple):
     electable: bool
     why_not: str
     alive: bool
+    changes: int = 0
+    begin: int = 0
 
 
 class Brokers(Protocol):

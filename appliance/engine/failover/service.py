@@ -31,6 +31,7 @@ from .decision import (
     Join,
     Lead,
     Memory,
+    Note,
     Other,
     Read,
     Relay,
@@ -47,6 +48,7 @@ from .leader_store import LeaderStore, Revision, StoreReplaced, StoreUnavailable
 from .machine import decide, pause, release_until, wants_read
 from .parts import Brokers, LogHealth, MemberFiles, MemberReport, StreamStatus
 from .set_state import Announcement, Leader, SetState, decode_announcement, decode_state, encode
+from .settings import differences
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,8 @@ _AFTER_FAILURE_S, _WITHOUT_STREAM_S = 0.25, 0.1
 #: The same acts as in the turn before.
 _AGAIN_S = 0.02
 _MAX_SLOT = 64
+#: A store that fails is told of at once, and then so often.
+_TELL_S = 60.0
 #: More members than slots are nobody's set.
 _MAX_ANNOUNCED = 2 * _MAX_SLOT
 _ANNOUNCED_EPOCHS = 8
@@ -110,16 +114,18 @@ class FailoverService(ServiceThread):
         version: str,
         clock: Clock = SYSTEM,
         tidy: Callable[[LeaderStore], None] = lambda store: None,
+        settings: Callable[[], dict[str, str]] = dict,
     ) -> None:
         """open_store: connects on first use; called once more for an operator who adopts. root: of the set's keys in
         the store, without a "/" at its end. addr, ha: "host:port" as others are told. tidy: looks after the store,
-        each hour."""
+        each hour. settings: what all members have alike, as it is here."""
         super().__init__("failover", clock)
         # Constant after construction.
         self._open_store, self._files, self._brokers = open_store, files, brokers
         self._root, self._key = root, f"{root}/state"
         self._addr, self._ha, self._version = addr, ha, version
         self._tidy = tidy
+        self._settings = settings
         # This thread's. _replaced: the store that answers now is another than the one that was opened.
         self._store = open_store()
         self._replaced = False
@@ -133,10 +139,13 @@ class FailoverService(ServiceThread):
         self._drained: bool | None = None
         self._cluster = ""
         self._announced: dict[str, Announcement] = {}
+        self._contradictions: dict[str, tuple[str, ...]] = {}  # by uuid, each told of once
         self._not_understood: set[str] = set()  # keys of the last look, each told of once
         self._announced_at = -ANNOUNCE_S
         self._tidied_at = -TIDY_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
+        self._write_why = ""  # it answers, and takes nothing
+        self._told_why, self._told_at = "", -_TELL_S
         self._won = 0
         self._last_acts: tuple[Act, ...] = ()
         self._last_failure = ""
@@ -260,7 +269,8 @@ class FailoverService(ServiceThread):
             cluster=self._cluster,
             replaced=self._replaced,
             set_id=files.set_id,
-            others={uuid: Other(one.seen, one.log_end) for uuid, one in self._announced.items()},
+            others={uuid: Other(one.seen, one.log_end, one.log_begin) for uuid, one in self._announced.items()},
+            known=files.known,
         )
 
     def _report(self, before: Memory, sight: Sight, now: float) -> None:
@@ -277,8 +287,8 @@ class FailoverService(ServiceThread):
             seen=sight.seen,
             state=key.state if key is not None else None,
             revision=key.revision if key is not None else "",
-            store_ok=self._store_ok,
-            store_why=self._store_why,
+            store_ok=self._store_ok and not self._write_why,
+            store_why=self._store_why or self._write_why,
             read_at=self._read_at,
             astray=self._is_another_store() or (memory.reign is not None and memory.reign.orphaned),
             health=sight.health,
@@ -302,6 +312,8 @@ class FailoverService(ServiceThread):
                 files.see(epoch)
             case Join(set_id):
                 files.join(set_id)
+            case Note(known):
+                files.note(known)
             case BeginEpoch(epoch, start):
                 files.begin_epoch(epoch, start)
             case Await(awaited):
@@ -348,22 +360,37 @@ class FailoverService(ServiceThread):
     # --- the store
 
     @contextlib.contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _asked(self, writes: bool = False) -> Iterator[None]:
         """Around a call of the store: says whether it answered. Lets StoreUnavailable through."""
         try:
             yield
         except StoreUnavailable as error:
             self._store_ok, self._store_why = False, str(error)
+            if writes:
+                self._write_why = str(error)
             self._replaced = isinstance(error, StoreReplaced)
+            self._tell_of_store(str(error))
             raise
         except SwapConflict:
-            self._answered_well()
+            self._answered_well(writes)
             raise
-        self._answered_well()
+        self._answered_well(writes)
 
-    def _answered_well(self) -> None:
+    def _answered_well(self, wrote: bool) -> None:
         self._store_ok, self._store_why, self._read_at = True, "", self.clock.steady()
         self._replaced = False
+        if wrote:
+            self._write_why = ""
+        if self._told_why and not self._write_why:
+            logger.info("failover: the leader store answers")
+            self._told_why = ""
+
+    def _tell_of_store(self, why: str) -> None:
+        """One lost call is no news: it is told of where the last failure was told of long ago."""
+        now = self.clock.steady()
+        if now - self._told_at >= _TELL_S:
+            self._told_why, self._told_at = why, now
+            logger.warning("failover: the leader store fails: %s", why)
 
     def _is_another_store(self) -> bool:
         known = self._memory.cluster
@@ -397,7 +424,7 @@ class FailoverService(ServiceThread):
     def _swap(self, act: Swap) -> Swapped:
         sent_at = self.clock.steady()
         try:
-            with self._asked():
+            with self._asked(writes=True):
                 revision: Revision = self._store.swap(self._key, encode(act.state), act.expected)
         except SwapConflict as conflict:
             state = _state_of(conflict.value)
@@ -424,9 +451,11 @@ class FailoverService(ServiceThread):
         try:
             with self._asked():
                 self._cluster = self._store.identity()
+            with contextlib.suppress(StoreUnavailable), self._asked(writes=True):
                 if not self._files.slot:
                     self._take_slot()
                 self._store.put(f"{self._root}/member/{self._files.uuid}", encode(self._announcement()))
+            with self._asked():
                 found = self._store.list(f"{self._root}/member/")
         except StoreUnavailable:
             return
@@ -441,9 +470,23 @@ class FailoverService(ServiceThread):
                 continue
             announced[one.uuid] = one
         self._announced, self._not_understood = announced, broken
+        self._tell_contradictions()
         if self.clock.steady() - self._tidied_at >= TIDY_S:
             self._tidied_at = self.clock.steady()
             self._tidy(self._store)
+
+    def _tell_contradictions(self) -> None:
+        own = self._settings()
+        found = {uuid: differences(own, one.settings) for uuid, one in self._announced.items()}
+        for uuid, differs in found.items():
+            if differs and self._contradictions.get(uuid) != differs:
+                logger.warning(
+                    "failover: member=%s uuid=%s has other settings than this one, and would lead by them: %s",
+                    self._announced[uuid].addr,
+                    uuid,
+                    "; ".join(differs),
+                )
+        self._contradictions = found
 
     def _take_slot(self) -> None:
         """The first that nobody has; one whose taking was not answered is found again as the own. Raises
@@ -462,7 +505,7 @@ class FailoverService(ServiceThread):
         logger.error("failover: all %d slots of the set are taken: delete those of members that are gone", _MAX_SLOT)
 
     def _announcement(self) -> Announcement:
-        files = self._files
+        files, health = self._files, self._brokers.health()
         return Announcement(
             uuid=files.uuid,
             slot=files.slot,
@@ -471,9 +514,11 @@ class FailoverService(ServiceThread):
             version=self._version,
             role=self._memory.role,
             seen=files.seen,
-            log_end=self._brokers.health().end,
+            log_end=health.end,
             epochs=tuple((one.epoch, one.start) for one in files.epochs[-_ANNOUNCED_EPOCHS:]),
             wall_ms=self.clock.wall_ms(),
+            log_begin=health.begin,
+            settings=self._settings(),
         )
 
 

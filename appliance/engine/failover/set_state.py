@@ -67,7 +67,7 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a member says of itself, every few seconds."""
+    """What a member says of itself, every few seconds. settings: those that all members have alike."""
 
     v: int = FORMAT
     uuid: str
@@ -80,6 +80,8 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     log_end: int
     epochs: tuple[tuple[int, int], ...] = ()
     wall_ms: int = 0
+    log_begin: int = 0
+    settings: dict[str, str] = {}
 
 
 def encode(value: SetState | Announcement) -> bytes:

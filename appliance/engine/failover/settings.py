@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import EngineConfig, StoreConfig, parse_command, parse_leader_store
+from ..config import EngineConfig, StoreConfig, broker_properties, parse_command, parse_leader_store
 from ..errors import StartError
 from ..host_port import host_of
+from .stores.access import Access
 
 #: With fewer endpoints, the loss of one machine takes the store with it.
 SAFE_ENDPOINTS = 3
@@ -69,6 +71,19 @@ def store_settings(config: EngineConfig) -> StoreSettings:
     )
 
 
+def access_of(config: EngineConfig, store: StoreSettings) -> Access:
+    """How the back end reaches it."""
+    return Access(
+        timeout_s=store.timeout_s,
+        user=store.user,
+        password=store.password,
+        ca=store.ca,
+        certificate=store.certificate,
+        key=store.key,
+        prefix=config.store.ha_store_prefix,
+    )
+
+
 def member_settings(config: EngineConfig) -> MemberSettings:
     """StartError when its times contradict each other."""
     store = config.store
@@ -92,6 +107,30 @@ def member_settings(config: EngineConfig) -> MemberSettings:
         on_promote=tuple(parse_command(store.ha_on_promote)),
         relay_s=store.ha_relay_time_ms / 1000,
         bootstrap=config.ha_bootstrap,
+    )
+
+
+#: Settings that a set has, not a member: whoever leads, leads by its own.
+SHARED = (
+    *("brokerName", "brokerClusterName", "brokerRole", "flushDiskType", "messageDelayLevel", "minInSyncReplicas"),
+    *("mappedFileSizeCommitLog", "maxMessageSize", "timerWheelEnable"),
+)
+#: So much of each is told; delay levels may be a long text.
+_TOLD_CHARS = 500
+
+
+def shared_settings(config: EngineConfig) -> dict[str, str]:
+    """What a member announces of its settings, to be compared by the others."""
+    told = broker_properties(config)
+    return {name: " ".join(told[name].split())[:_TOLD_CHARS] for name in SHARED}
+
+
+def differences(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[str, ...]:
+    """Where another member's settings contradict this one's; what it does not announce is not known."""
+    return tuple(
+        f"{name}={there[name][:_TOLD_CHARS]} (here {value})"
+        for name, value in here.items()
+        if there.get(name, value) != value
     )
 
 

@@ -156,6 +156,15 @@ class StoreCut:
                 f"What has to be cut off the log cannot be kept in {self._paths.quarantine}: {error.strerror or error}."
             ) from error
 
+    def undo_deletions(self, topics: Sequence[str]) -> None:
+        """The queues of these topics come back, made again of the log. Raises StartError, OSError."""
+        self.finish()
+        with self._store() as store:
+            saved = store.files.recovery_position
+            if saved.durable >= 0:
+                saved.withdraw(saved.durable)
+            store.files.deleted_topics.undo(topics)
+
     def set_aside(self, why: str) -> Path:
         """Rename the store's directory, begin an empty one, be a new member; the new name. Raises CannotCut, OSError
         (it is done again at the next start then)."""

@@ -162,7 +162,7 @@ cdef Py_ssize_t _key_scan(
     cdef const unsigned char* unique
     cdef const unsigned char* words
     cdef const unsigned char* topic = NULL
-    cdef Py_ssize_t topic_size = 0, unique_size, words_size, size, before
+    cdef Py_ssize_t topic_size = 0, unique_size, words_size, size, before, left
     cdef unsigned int topic_code = 0, code, sys_flag, body
     cdef long long physical, time_ms
     while limit[0] > 0 and at + _KEY_RECORD_BYTES <= end:
@@ -226,11 +226,13 @@ cdef Py_ssize_t _key_scan(
                 return -1
         if words != NULL:
             stop = words + words_size
-            while words < stop:
+            left = 64 + words_size // 10  # `dispatch.most_words`
+            while words < stop and left:
                 q = <const unsigned char*>memchr(words, 32, stop - words)
                 if q == NULL:
                     q = stop
                 if q > words:
+                    left -= 1
                     code = topic_code
                     if not _key_hash(words, q - words, &code):
                         found.count = before

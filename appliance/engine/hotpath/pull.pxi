@@ -506,7 +506,7 @@ cdef class PullRuns:
             return 0
         # From here on it is served as a whole.
         if ask.sys_flag & PULL_COMMIT:
-            self._commit(plan.group_name, plan.topic_name, plan.queue_id, ask.commit_offset)
+            self._commit(plan.group_name, plan.topic_name, plan.queue_id, ask.commit_offset, conn.born_host)
         if max_count > PULL_MAX_COUNT:
             max_count = PULL_MAX_COUNT
         if plan.usual and self._answer(conn, ask.opaque, plan, ask.offset, max_count):

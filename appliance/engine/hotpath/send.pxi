@@ -27,6 +27,7 @@ cdef enum:
     # As in `batch_body.py`.
     MEMBERS_KEPT = 1024
     LONGEST_SHAPE = 256
+    MOST_MEMBERS = 32768
     # Of a unique key that the broker makes: `UniqueKeys`.
     KEY_BYTES = 32
     # Topics kept; the table is emptied beyond.
@@ -903,6 +904,16 @@ cdef class SendRuns:
         cdef int32_t count = 0
         cdef Member* member
         total[0] = 0
+        # What is too much is seen before Python looks at any of them.
+        while size - at >= 22:
+            count += 1
+            following = i32_at(body + at)
+            if following < 22 or count > MOST_MEMBERS:
+                return 0
+            at += following
+        if size + count * overhead - 22 * <Py_ssize_t>count > room:
+            return 0
+        at = count = 0
         while at < size:
             if size - at < 22:
                 return 0

@@ -12,13 +12,18 @@ from ..protocol.names import BROKER_NAME_MAX_LENGTH, DERIVED_TOPIC_MAX_LENGTH, L
 
 #: Brokers that register over one connection: Apache's broker container registers some ten.
 MOST_BROKERS_OF_A_CONNECTION = 64
-#: Brokers in all, and so at most as many broker names and clusters.
-MOST_BROKERS = 4096
+#: Brokers in all, and so at most as many broker names and clusters; shared by connection and address (`Shares`), and
+#: one of each connection has its place in any case.
+MOST_BROKERS, FEW_BROKERS = 4096, 1
 #: Broker ids under one name, a master and its slaves.
 MOST_ADDRESSES_OF_A_NAME = 64
 #: (topic, broker name) pairs in all: four brokers of the largest kind, or hundreds with some thousand topics each. At
 #: some 200 bytes a pair 200 MB.
 MOST_ENTRIES = 1_000_000
+#: They are shared by connection and address, too; the brokers of a connection may have so many in any case.
+FEW_ENTRIES = 2000
+#: Up to 1 / so much of what one broker, and all, may have 217 adds topics: anybody may send it for any broker.
+PART_OF_217 = 2
 #: Mappings of static topics, all together, in bytes. One takes a few hundred.
 MOST_MAPPING_BYTES = 16 * 1024 * 1024
 #: A broker says itself how long it may be silent (Apache's: 10 to 120 s). Without a bound it could stay for ever.

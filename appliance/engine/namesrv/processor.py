@@ -3,8 +3,8 @@
 105 (routes), which every client sends every 30 s for each topic, is answered on the I/O thread. Everything else runs in
 `pool-namesrv`, the one thread that changes the tables, and that may wait for a disk.
 
-Follows RocketMQ 5.3.3 DefaultRequestProcessor and ClientRequestProcessor. Differs: broker ids are always quoted in
-JSON; a required field that is missing is refused by its name.
+Follows RocketMQ 5.3.3 DefaultRequestProcessor and ClientRequestProcessor. Differs: a required field that is missing is
+refused by its name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from zlib_ng import zlib_ng
 
 from ..errors import RefusedRequest
+from ..protocol.askers import reads_quoted_ids
 from ..protocol.codes import FAQ_HINT, RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.data_version import DataVersion
@@ -162,19 +163,26 @@ class NamesrvProcessor:
                 fields.get(_ZONE_NAME) if _ZONE_MODE in fields and optional_bool(request, _ZONE_MODE, False) else None
             )
             order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if settings.order_message_enable else None
-            body = self._routes.route(topic, order_conf=order, zone=zone, acting_master=settings.support_acting_master)
+            body = self._routes.route(
+                topic,
+                order_conf=order,
+                zone=zone,
+                acting_master=settings.support_acting_master,
+                quoted=reads_quoted_ids(request.version, fields),
+            )
         if body is None:
             return RemotingCommand.response(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE % (topic or "null"))
         return _success(body=body)
 
     def handle_get_cluster_info(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """106: all brokers, by cluster."""
-        return _success(body=self._routes.cluster_info())
+        return _success(body=self._routes.cluster_info(reads_quoted_ids(request.version, request.ext_fields)))
 
     def handle_get_member_group(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """901: the addresses of one broker name."""
         cluster, name = require_str(request, "clusterName"), require_str(request, "brokerName")
-        return _success(body=self._routes.member_group(cluster, name))
+        quoted = reads_quoted_ids(request.version, request.ext_fields)
+        return _success(body=self._routes.member_group(cluster, name, quoted))
 
     # --- brokers
 

@@ -23,14 +23,11 @@ import msgspec
 
 from .. import fastjson
 from ..errors import RefusedRequest
+from ..protocol.askers import MAPS_STATIC_TOPICS, WRAPS_TABLES
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from .bounds import is_routed_name
 from .json_walker import BLANK, FIRST_LOOK_CHARS, MAX_VALUE_CHARS, JsonWalker, raw_decode
-
-#: `MQVersion` ordinals: 3.0.11 wraps the table into a RegisterBrokerBody, 5.0.0 adds the mapping section.
-_VERSION_WRAPPED = 37
-_VERSION_MAPPINGS = 413
 
 #: Apache's JSON form ends at about 70,000 topics, where a frame is full.
 MAX_TOPICS = 250_000
@@ -72,7 +69,7 @@ def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterB
             return RegisterBody(DataVersion(), {}, {})
         if _is_compressed(body, compressed):
             return _read_compressed(body, version)
-        return _read_json(body.decode(), bare=version < _VERSION_WRAPPED)
+        return _read_json(body.decode(), bare=version < WRAPS_TABLES)
     except (ValueError, RecursionError, zlib.error) as error:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}") from None
 
@@ -278,7 +275,7 @@ def _read_compressed(body: bytes, version: int) -> RegisterBody:
     mappings = _Mappings()
     if not reader.at_end():
         reader.read_block()  # the filter server list
-    if version >= _VERSION_MAPPINGS and not reader.at_end():
+    if version >= MAPS_STATIC_TOPICS and not reader.at_end():
         count = reader.read_int()
         _check_count(count)
         for _ in range(count):

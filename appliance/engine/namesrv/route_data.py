@@ -1,8 +1,9 @@
 """What the name server's tables hold: frozen values that carry their own JSON.
 
 Routes are asked for far more often than they change, so the JSON of a broker, and of a broker's queues of a topic, is
-made once, with the value; a route is these pieces joined. It is standard JSON without blanks: every client reads quoted
-broker ids, and the Go client splits the address map at its commas and would keep blanks as part of an address.
+made once, with the value; a route is these pieces joined. There are no blanks in it: the Go client splits the
+address map at its commas and would keep blanks as part of an address. Whether broker ids are quoted depends on who asks
+(`protocol/askers.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ encode_json = msgspec.json.encode
 
 class Peer(Protocol):
     """The connection a broker registered over."""
+
+    @property
+    def born_host(self) -> bytes: ...
 
     @property
     def closed(self) -> bool: ...
@@ -59,12 +63,9 @@ class QueueData:
 
 
 class BrokerData:
-    """The brokers of one name: broker id -> address, 0 is the master. Frozen.
+    """The brokers of one name: broker id -> address, 0 is the master. Frozen."""
 
-    json: as routes show it. acting_json: the same, but a set without a master shows its smallest id as the master.
-    """
-
-    __slots__ = ("acting_json", "addresses", "cluster", "enable_acting_master", "json", "name", "zone")
+    __slots__ = ("_made", "addresses", "cluster", "enable_acting_master", "name", "zone")
 
     def __init__(
         self, cluster: str, name: str, addresses: dict[int, str], enable_acting_master: bool, zone: str | None
@@ -74,16 +75,23 @@ class BrokerData:
         self.addresses = addresses
         self.enable_acting_master = enable_acting_master
         self.zone = zone
-        self.json = self._encode(addresses)
-        self.acting_json = self.json
-        if addresses and MASTER_ID not in addresses:
-            smallest = min(addresses)
-            acting = {MASTER_ID: addresses[smallest]} | {i: a for i, a in addresses.items() if i != smallest}
-            self.acting_json = self._encode(acting)
+        # (quoted, acting) -> JSON, made when it is asked for first.
+        self._made: dict[tuple[bool, bool], bytes] = {}
 
-    def _encode(self, addresses: dict[int, str]) -> bytes:
+    def json(self, quoted: bool, acting: bool = False) -> bytes:
+        """As routes show it. quoted: the ids. acting: a set without a master shows its smallest id as the master."""
+        made = self._made.get((quoted, acting))
+        if made is None:
+            made = self._made[quoted, acting] = self._encode(quoted, acting)
+        return made
+
+    def _encode(self, quoted: bool, acting: bool) -> bytes:
+        addresses = self.addresses
+        if acting and addresses and MASTER_ID not in addresses:
+            smallest = min(addresses)
+            addresses = {MASTER_ID: addresses[smallest]} | {i: a for i, a in addresses.items() if i != smallest}
         return b'{"brokerAddrs":%b,"brokerName":%b,"cluster":%b,"enableActingMaster":%b%b}' % (
-            encode_addresses(addresses),
+            encode_addresses(addresses, quoted),
             encode_json(self.name),
             encode_json(self.cluster),
             b"true" if self.enable_acting_master else b"false",
@@ -94,9 +102,10 @@ class BrokerData:
         return BrokerData(self.cluster, self.name, addresses, self.enable_acting_master, self.zone)
 
 
-def encode_addresses(addresses: dict[int, str]) -> bytes:
-    """Broker id -> address as JSON: quoted keys, no blanks (see the module)."""
-    return encode_json({str(broker_id): addresses[broker_id] for broker_id in sorted(addresses)})
+def encode_addresses(addresses: dict[int, str], quoted: bool) -> bytes:
+    """Broker id -> address as JSON, without blanks (see the module)."""
+    form = b'"%d":%b' if quoted else b"%d:%b"
+    return b"{%b}" % b",".join(form % (one, encode_json(addresses[one])) for one in sorted(addresses))
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,16 @@ from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from ..protocol.names import PERM_WRITE
-from .bounds import MOST_ADDRESSES_OF_A_NAME, MOST_BROKERS, MOST_BROKERS_OF_A_CONNECTION, refuse
+from ..shares import Shares, address_of, share
+from .bounds import (
+    FEW_BROKERS,
+    FEW_ENTRIES,
+    MOST_ADDRESSES_OF_A_NAME,
+    MOST_BROKERS,
+    MOST_BROKERS_OF_A_CONNECTION,
+    MOST_ENTRIES,
+    refuse,
+)
 from .register_body import RegisterBody, TopicShape
 from .route_data import (
     MASTER_ID,
@@ -58,6 +67,7 @@ class RouteInfoManager:
         # Owned by the writing thread; any thread may take the length, or ask whether a connection is a key.
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._keys_of: dict[Peer, set[BrokerKey]] = {}
+        self._shares = Shares(FEW_BROKERS)
 
     # --- registration: the writing thread
 
@@ -100,6 +110,10 @@ class RouteInfoManager:
         if not unchanged:
             replace = first or live is None or live.data_version != body.data_version
             self._take_topics(who, data, body, replace, delete_missing)
+        if live is None or live.peer is not peer:
+            if live is not None:
+                self._shares.give(live.peer.born_host)
+            self._shares.add(peer.born_host)
         self._live[who.key] = LiveBroker(
             who.broker_name,
             who.broker_id,
@@ -124,14 +138,27 @@ class RouteInfoManager:
 
     def _check_room(self, who: Registration, known: dict[int, str], body: RegisterBody, peer: Peer) -> None:
         """Refuse with 1 a broker or topics for which there is no room."""
-        if who.key not in self._live and len(self._live) >= MOST_BROKERS:
-            raise refuse(f"there are {MOST_BROKERS} brokers, and no more are taken")
+        live = self._live.get(who.key)
+        if live is None and not self._shares.room(peer.born_host, MOST_BROKERS):
+            raise refuse(f"there are {len(self._live)} brokers, and no more are taken of this address")
         keys = self._keys_of.get(peer, set())
         if who.key not in keys and len(keys) >= MOST_BROKERS_OF_A_CONNECTION:
             raise refuse(f"one connection may register {MOST_BROKERS_OF_A_CONNECTION} brokers")
         if who.broker_id not in known and len(known) >= MOST_ADDRESSES_OF_A_NAME:
             raise refuse(f"a broker name may have {MOST_ADDRESSES_OF_A_NAME} addresses")
-        self._topics.check_room(who.broker_name, body.topics.keys(), body.mappings)
+        self._topics.check_room(who.broker_name, body.topics.keys(), body.mappings, self._room_of(peer))
+
+    def _room_of(self, peer: Peer) -> int:
+        """How many more topics the brokers of a connection may have. Counted anew: brokers are few."""
+        counts, address = self._topics.counts, address_of(peer.born_host)
+        own = of_address = 0
+        for name, others in {live.broker_name: live.peer for live in self._live.values()}.items():
+            if others is peer:
+                own += counts.get(name, 0)
+            if address_of(others.born_host) == address:
+                of_address += counts.get(name, 0)
+        free = MOST_ENTRIES - sum(counts.values())
+        return max(FEW_ENTRIES - own, share(free - of_address, own), 0)
 
     def _take_topics(
         self, who: Registration, data: BrokerData, body: RegisterBody, replace: bool, delete_missing: bool
@@ -205,7 +232,7 @@ class RouteInfoManager:
             if broker_name not in self._brokers:
                 logger.warning("namesrv: ignored a topic of an unknown broker topic=%r broker=%r", topic, broker_name)
                 return
-            self._topics.check_room(broker_name, (topic,), {})
+            self._topics.check_room_of_217(broker_name, topic)
             self._topics.put(broker_name, {topic: shape}, replace=True)
 
     # --- liveness: the writing thread
@@ -257,6 +284,7 @@ class RouteInfoManager:
         live = self._live.pop(key, None)
         if live is not None:
             self._drop_key(live.peer, key)
+            self._shares.give(live.peer.born_host)
         return live
 
     def _remove_live(self, key: BrokerKey, why: str) -> None:
@@ -306,12 +334,18 @@ class RouteInfoManager:
     # --- reading: any thread
 
     def route(
-        self, topic: str, *, order_conf: str | None = None, zone: str | None = None, acting_master: bool = False
+        self,
+        topic: str,
+        *,
+        order_conf: str | None = None,
+        zone: str | None = None,
+        acting_master: bool = False,
+        quoted: bool = True,
     ) -> bytes | None:
         """TopicRouteData (105) as JSON; None when no known broker has the topic.
 
         zone: only brokers of that zone, and those without a master. acting_master: where a read-only set of brokers has
-        no master, show its smallest id as the master.
+        no master, show its smallest id as the master. quoted: the broker ids.
         """
         brokers: list[bytes] = []
         shown: list[bytes] = []
@@ -325,7 +359,7 @@ class RouteInfoManager:
             if zone and MASTER_ID in broker.addresses and (broker.zone or "").lower() != zone.lower():
                 continue
             acts = acting_master and broker.enable_acting_master and not queues.shape.perm & PERM_WRITE
-            brokers.append(broker.acting_json if acts else broker.json)
+            brokers.append(broker.json(quoted, acts))
             shown.append(queues.json)
         if not found:
             return None
@@ -337,19 +371,19 @@ class RouteInfoManager:
             b"" if not mapping else b',"topicQueueMappingByBroker":' + encode_object(mapping),
         )
 
-    def cluster_info(self) -> bytes:
+    def cluster_info(self, quoted: bool = True) -> bytes:
         """ClusterInfo (106) as JSON: every broker, and the broker names of each cluster."""
         brokers = list(self._brokers.values())
         return b'{"brokerAddrTable":%b,"clusterAddrTable":%b}' % (
-            encode_object({data.name: data.json for data in brokers}),
+            encode_object({data.name: data.json(quoted) for data in brokers}),
             encode_json(_names_by_cluster(brokers)),
         )
 
-    def member_group(self, cluster: str, broker_name: str) -> bytes:
+    def member_group(self, cluster: str, broker_name: str, quoted: bool = True) -> bytes:
         """The response body of 901: the addresses of one broker name."""
         data = self._brokers.get(broker_name)
         return b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":%b,"cluster":%b}}' % (
-            encode_addresses({} if data is None else data.addresses),
+            encode_addresses({} if data is None else data.addresses, quoted),
             encode_json(broker_name),
             encode_json(cluster),
         )

@@ -10,10 +10,10 @@ texts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 
 from ..protocol.names import PERM_READ, PERM_WRITE
-from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, refuse
+from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, PART_OF_217, refuse
 from .register_body import MAX_TOPICS, TopicShape
 from .route_data import QueueData
 
@@ -55,15 +55,34 @@ class TopicTable:
 
     # --- the writing thread
 
-    def check_room(self, broker_name: str, shapes: Collection[str], mappings: dict[str, bytes]) -> None:
-        """Refuse with 1 what would make the table larger than it may be. Changes nothing."""
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Broker name -> how many topics it has."""
+        return self._counts
+
+    def check_room_of_217(self, broker_name: str, topic: str) -> None:
+        """Refuse with 1 one more topic that nobody proves to be the broker's."""
+        if any(data.broker_name == broker_name for data in self.queues(topic)):
+            return
         count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
-        if count + len(shapes) > MAX_TOPICS or total + len(shapes) > MOST_ENTRIES:
+        if count >= MAX_TOPICS // PART_OF_217 or total >= MOST_ENTRIES // PART_OF_217:
+            raise refuse("there are too many topics for another one that no broker registers")
+
+    def check_room(
+        self, broker_name: str, shapes: Collection[str], mappings: dict[str, bytes], room: int = MOST_ENTRIES
+    ) -> None:
+        """Refuse with 1 what would make the table larger than it may be. Changes nothing. room: how many topics more
+        whoever registers them may have."""
+        count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
+        if count + len(shapes) > MAX_TOPICS or len(shapes) > room or total + len(shapes) > MOST_ENTRIES:
             new = sum(all(data.broker_name != broker_name for data in self._queues.get(topic, ())) for topic in shapes)
             if count + new > MAX_TOPICS:
                 raise refuse(f"the broker would have {count + new} topics, at most {MAX_TOPICS} are taken")
-            if total + new > MOST_ENTRIES:
-                raise refuse(f"all brokers together would have {total + new} topics, at most {MOST_ENTRIES} are taken")
+            if new > room:
+                raise refuse(
+                    f"all brokers together would have {total + new} topics, at most {MOST_ENTRIES} are taken, and of "
+                    "one address no more than it leaves free"
+                )
         if mappings:
             old = sum(len(self.mapping(topic).get(broker_name, b"")) for topic in mappings)
             if self._mapping_bytes - old + sum(map(len, mappings.values())) > MOST_MAPPING_BYTES:

@@ -170,6 +170,9 @@ class RequestCode:
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
 
+    #: Ours, between brokers: topics, which were deleted, and where queues go on (`broker/topic_places.py`).
+    ROCKETBOX_TOPIC_PLACES = 710001
+
 
 class ResponseCode:
     """How a request ended; `code` of a header whose response bit is set."""

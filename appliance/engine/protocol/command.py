@@ -39,10 +39,13 @@ _PREFIX = struct.Struct(">iI")
 
 
 class Witness(Protocol):
-    """Sees how one request goes. begins: in the handler's thread, before it. answered: in any, before it is sent."""
+    """Sees how one request goes. begins: in the handler's thread, before it. answered: in any, before it is sent.
 
-    def begins(self) -> None: ...
-    def answered(self, response: RemotingCommand) -> None: ...
+    It keeps no request: that has it, and two that hold each other stay until the collector comes, bodies and all.
+    """
+
+    def begins(self, request: RemotingCommand) -> None: ...
+    def answered(self, request: RemotingCommand, response: RemotingCommand) -> None: ...
 
 
 class RemotingCommand:

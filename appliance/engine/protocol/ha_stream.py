@@ -7,7 +7,9 @@ Size 0 is the master's heartbeat; its offset is that of the next frame. All big-
 in a record. Source: RocketMQ `DefaultHAConnection`, `DefaultHAClient`.
 
 Between members of a set, after the preambles of `ha_preamble`: size -1 says how far the leader's log is confirmed, in
-the offset's place; no bytes follow.
+the offset's place; no bytes follow. Size -2 says there how many changes of topics by administrators the leader has
+seen: a member asks for topics then. It reports in the same stream that it has those of N changes, by N - 2^62; who
+never did is not told.
 """
 
 from __future__ import annotations
@@ -27,6 +29,19 @@ pack_header = _HEADER.pack
 HEADER_BYTES = _HEADER.size
 #: In the size's place: the offset is the confirm offset.
 CONFIRM = -1
+#: The same: it is the number of a change of topics.
+CHANGES = -2
+_TAKEN = 1 << 62
+
+
+def pack_taken(changes: int) -> bytes:
+    """A member's report that its topics are as they were after so many changes."""
+    return pack_report(changes - _TAKEN)
+
+
+def taken_of(report: int) -> int:
+    """How many changes a report says; -1: it says none, but where the log ends."""
+    return report + _TAKEN if -_TAKEN <= report < -(_TAKEN >> 1) else -1
 
 
 class Reports:
@@ -52,6 +67,8 @@ class Frames:
         self._bound = bound
         #: The confirm offset, as last heard; -1 before.
         self.confirm = -1
+        #: How many changes of topics the leader has seen, as last heard; -1 before.
+        self.changes = -1
         self._head = b""
         self._offset = 0
         self._left = 0
@@ -78,6 +95,9 @@ class Frames:
             offset, size = _HEADER.unpack(self._head)
             if size == CONFIRM and self._bound and offset >= self.confirm:
                 self._head, self.confirm = b"", offset
+                continue
+            if size == CHANGES and self._bound and offset >= 0:
+                self._head, self.changes = b"", offset
                 continue
             if offset < 0 or size < 0 or offset % self._file_bytes + size > self._file_bytes:
                 raise FrameError(f"a frame of {size} bytes at {offset}: the log's files have {self._file_bytes}")

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..errors import FrameError
+from ..errors import FrameError, HeaderTextError
 from .codes import LANGUAGE_CODES, LANGUAGES
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def _text(value: str | float | bool) -> str:
 def _decode_json(data: memoryview | bytes) -> HeaderFields:
     try:
         header = _json_decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise HeaderTextError(f"a text in the header is not UTF-8: {error}") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise FrameError(f"JSON header: {error}") from None
     # JSON numbers have no width: an opaque beyond 32 bits could not be repeated in the answer.
     for value in (header.code, header.opaque, header.flag, header.version):
@@ -105,6 +107,7 @@ def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
     # Every length is checked against what is around it before it is used: a slice of Python's would be short silently.
     raw = bytes(data)
     size = len(raw)
+    key = ""
     try:
         code, language, version, opaque, flag = _FIXED.unpack_from(raw)
         (length,) = _I32.unpack_from(raw, 13)
@@ -134,15 +137,19 @@ def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
             if key and length:
                 fields[key] = raw[at : at + length].decode()
             at += length
-    except (struct.error, UnicodeDecodeError) as error:
+    except struct.error as error:
         raise FrameError(f"ROCKETMQ header: {error}") from None
+    except UnicodeDecodeError as error:
+        near = f" at {key[:100]}" if key else ""
+        raise HeaderTextError(f"a text in the header is not UTF-8{near}: {error}") from None
     name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
     # Code and version are unsigned, although Java writes them with writeShort.
     return HeaderFields(code & 0xFFFF, opaque, flag, version & 0xFFFF, name, remark, None if bare else fields)
 
 
 def decode_header(codec: int, data: memoryview | bytes) -> HeaderFields:
-    """Decode one header. Raises FrameError for an unknown encoding and for bytes that are no header."""
+    """Decode one header. Raises FrameError for an unknown encoding and for bytes that are no header, HeaderTextError
+    where only a text is wrong."""
     if codec == 0:
         return _decode_json(data)
     if codec == 1:

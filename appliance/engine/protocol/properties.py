@@ -48,6 +48,8 @@ TIMER_ENQUEUE_MS = (
 )
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it so: wall ms
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored once more while it waited
+TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # ours, of such a record, and of the first one: ROLL_TIMES:QUEUE_OFFSET:STORED_MS
+TIMER_OF = "ROCKETBOX_TIMER_OF"  # ours, of a mark: the queue offset of the first record of the message it takes out
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"  # of a request and its reply: the client id of who asked
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # of a reply as it is pushed: the broker's wall ms
 POP_CK = "POP_CK"  # the checkpoint with which a POP consumer acknowledges

@@ -3,7 +3,8 @@
     URL-safe Base64, padded, of   v1 <topic> <broker name> <wall ms> <unique key>
 
 in UTF-8, with one blank between. The time is one millisecond behind the message's TIMER_OUT_MS.
-Source: RocketMQ 5.3.3 `RecallMessageHandle`.
+Source: RocketMQ 5.3.3 `RecallMessageHandle`. Differs: all behind the fourth blank is the unique key. Apache takes its
+first word, and with it another message.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def encode_recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: 
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Raises ValueError for what is no handle. As in Java: words behind the fifth are not looked at."""
+    """Raises ValueError for what is no handle, or names no key."""
     if not text or _BASE64.match(text) is None:
         raise ValueError("recall handle is invalid")
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "replace")
-    words = raw.rstrip(" ").split(" ")
-    if words[0] != "v1" or len(words) < 5 or any(letter < " " for letter in words[4]):
+    words = raw.split(" ", 4)
+    if words[0] != "v1" or len(words) < 5 or not words[4] or any(letter < " " for letter in words[4]):
         raise ValueError("recall handle is invalid")
-    _, topic, broker_name, at, unique_key = words[:5]
+    _, topic, broker_name, at, unique_key = words
     at_ms = int(at) if _NUMBER.match(at) is not None else -1
     return RecallHandle(topic, broker_name, at_ms if -_I64 <= at_ms < _I64 else -1, unique_key)

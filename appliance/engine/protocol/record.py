@@ -110,6 +110,10 @@ class Record(NamedTuple):
     topic: str
     properties: str
 
+    def was_born_with(self, other: Record) -> bool:
+        """Whether both may be copies of one message."""
+        return (self.born_time_ms, self.born_host) == (other.born_time_ms, other.born_host)
+
 
 def store_time_ms(head: bytes) -> int:
     """The store time of a record from its first 76 bytes, without decoding the rest."""

@@ -74,6 +74,7 @@ _CODES: dict[str, tuple[int, ...]] = {
         C.VIEW_MESSAGE_BY_ID,
         C.QUERY_CONSUMER_OFFSET,
         C.GET_ALL_TOPIC_CONFIG,
+        C.ROCKETBOX_TOPIC_PLACES,
         C.GET_TOPIC_CONFIG,
         C.GET_BROKER_CONFIG,
         C.GET_BROKER_RUNTIME_INFO,

@@ -117,7 +117,7 @@ class RemotingClient:
         seconds = min(self._connect_timeout_ms / 1000, deadline - self._clock.monotonic())
         try:
             sock = socket.create_connection(self._target, max(0.001, seconds))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: of a name that cannot be looked up
             raise ConnectError(f"connect to {self.address} failed: {error}") from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock

@@ -122,7 +122,7 @@ class Connection(Outbox):
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer `request`; nothing is sent when it was one-way."""
         if request.witness is not None:
-            request.witness.answered(response)
+            request.witness.answered(request, response)
         if not request.flag & FLAG_ONEWAY:
             self.answer(request.opaque, response)
 
@@ -361,11 +361,24 @@ class Connection(Outbox):
             self._hold(held[consumed:])
 
     def let_go(self) -> None:
-        """Back-pressure has ended."""
+        """What it waited for has come: the end of back-pressure, or of a rest."""
         if self.closed:
             return
         self._held_back = False
         self._settle()
+
+    def rest(self, seconds: float) -> None:
+        """Dispatch and read nothing more of this peer for a while: what it asks for costs others too much."""
+        if self.wait():
+            self._server.loop.call_later(seconds, self.let_go)
+
+    def wait(self) -> bool:
+        """Dispatch and read nothing more of this peer until `let_go`; False when it waits already, or is closed."""
+        if self._held_back or self.closed:
+            return False
+        self._held_back = True
+        self._settle()  # now: nothing may follow that would look at it, and what comes would wake the loop for nothing
+        return True
 
     @property
     def partial_bytes(self) -> int:

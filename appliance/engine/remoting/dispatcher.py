@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..clock import Clock
-from ..errors import FrameError, QueueBroken, RefusedRequest
+from ..errors import FrameError, HeaderTextError, QueueBroken, RefusedRequest
 from ..hotpath import FrameRunner
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import (
@@ -31,6 +31,7 @@ from ..protocol.command import (
     decode_parts,
 )
 from ..service_thread import ServiceThread
+from ..shares import Shares
 from .peek import Peeked, peek
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ Handler = Callable[[RemotingCommand, "Connection"], RemotingCommand | None]
 #: (connection, frame buffer, header start, header end, frame end) -> handled? False sends it the cold way.
 HotHandler = Callable[["Connection", memoryview, int, int, int], bool]
 
-#: What the requests that wait in one pool may hold together; one alone may always wait.
+#: What the requests that wait in one pool may hold together, shared by connection and address (`Shares`); one alone may
+#: always wait, and the only one of a connection until half of it is taken.
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-#: What the requests may hold that left one pool to wait for room at their peers. Past it the peer is closed whose
-#: request would be one more: it takes no answers, and those of others are not refused for it.
+#: What those of one connection may hold in any case, and what each counts at least.
+FEW_WAITING_BYTES, LEAST_WAITING_BYTES = 64 * 1024, 4096
+#: What the requests may hold that left one pool to wait for room at their peers, shared likewise. The peer is closed
+#: whose request is more than its share: it takes no answers, and those of others are not refused for it.
 MAX_PUT_OFF_BYTES = 64 * 1024 * 1024
 #: Counted for a waiting request beyond its bytes: the objects of a command, and of each of its fields.
 _REQUEST_BYTES = 1024
@@ -82,12 +86,14 @@ OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
 
 
 class _Job(NamedTuple):
-    """What a pool is given. conn: who gets the answer, which is not built before there is room for it."""
+    """What a pool is given. conn: who gets the answer, which is not built before there is room for it. number: of the
+    pool's jobs."""
 
     run: Callable[[], None]
     size: int
     conn: Connection | None
     answered: bool
+    number: int
     resumed: bool = False
 
 
@@ -99,20 +105,28 @@ class Waiting(NamedTuple):
 
 
 class WorkerPool(ServiceThread):
-    """One thread `pool-<name>` that works off a bounded queue of cold requests, in order."""
+    """One thread `pool-<name>` that works off a bounded number of cold requests.
+
+    Those of one connection in order, and of each connection one after the other: who asks for much is not before who
+    asks once.
+    """
 
     def __init__(self, name: str, capacity: int = 10_000, clock: Clock | None = None) -> None:
         super().__init__(f"pool-{name}")
         # Constant after construction.
         self.capacity = capacity
         self._clock = clock or Clock()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        # True for each job; None ends the thread.
+        self._calls: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Guarded by _lock: since when each job waits here, in order; bytes that those and the running one hold; bytes
-        # of jobs put off.
-        self._since: deque[float] = deque()
+        # Guarded by _lock: the jobs of each connection, that whose turn it is first; since when each job waits here, in
+        # order; bytes that those and the running one hold; whose they are; and those of jobs put off.
+        self._lines: dict[bytes | None, deque[_Job]] = {}
+        self._number = 0
+        self._since: dict[int, float] = {}
         self._held = 0
-        self._put_off = 0
+        self._shares = Shares(FEW_WAITING_BYTES)
+        self._put_off = Shares(FEW_WAITING_BYTES)
 
     def submit(
         self, job: Callable[[], None], size: int = 0, conn: Connection | None = None, answered: bool = True
@@ -121,33 +135,72 @@ class WorkerPool(ServiceThread):
 
         A job that is answered to `conn` begins when that peer has taken enough of its earlier answers, or has gone.
         """
+        if conn is not None:
+            size = max(size, LEAST_WAITING_BYTES)
         with self._lock:
-            if len(self._since) >= self.capacity or (self._held and self._held + size > MAX_WAITING_BYTES):
+            if not self._has_room(size, conn) or (conn is not None and not conn.take_place(size)):
                 return False
-            if conn is not None and not conn.take_place(size):
-                return False
-            self._since.append(self._clock.monotonic())
+            self._number += 1
+            self._since[self._number] = self._clock.monotonic()
             self._held += size
-        self._jobs.put(_Job(job, size, conn, answered))
+            self._shares.add(None if conn is None else conn.born_host, size)
+            self._line_up_locked(_Job(job, size, conn, answered, self._number))
+        self._calls.put(True)
         return True
+
+    def _line_up_locked(self, job: _Job) -> None:
+        whose = None if job.conn is None else job.conn.born_host
+        line = self._lines.get(whose)
+        if line is None:
+            line = self._lines[whose] = deque()
+        line.append(job)
+
+    def _next(self) -> _Job | None:
+        """Wait for a job; None at the end, behind all that were given before."""
+        if self._calls.get() is None:
+            return None
+        with self._lock:
+            whose = next(iter(self._lines))
+            line = self._lines.pop(whose)
+            job = line.popleft()
+            if line:
+                self._lines[whose] = line  # behind the others
+        return job
+
+    def _has_room(self, size: int, conn: Connection | None) -> bool:
+        if not self._held:
+            return True
+        is_full = len(self._since) >= self.capacity
+        if conn is None:
+            return not is_full and self._held + size <= MAX_WAITING_BYTES
+        own = self._shares.of(conn.born_host)
+        if own + size <= FEW_WAITING_BYTES:
+            return True
+        if is_full:
+            return False
+        if not own and self._held + size <= MAX_WAITING_BYTES // 2:
+            return True
+        return size <= self._shares.room(conn.born_host, MAX_WAITING_BYTES)
 
     def waiting(self) -> Waiting:
         """What waits here now. Any thread."""
         with self._lock:
-            number, since = len(self._since), self._since[0] if self._since else 0.0
+            number, since = len(self._since), next(iter(self._since.values()), 0.0)
         return Waiting(number, int((self._clock.monotonic() - since) * 1000) if number else 0)
 
     def run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next()) is not None:
             conn = job.conn
             if conn is not None and job.answered and not job.resumed and conn.must_wait():
                 self._keep_for_later(job, conn)
+                del job, conn
                 continue
             with self._lock:
                 if job.resumed:
-                    self._put_off -= job.size + _REQUEST_BYTES
+                    assert conn is not None, "only a peer's answers wait for room"
+                    self._put_off.give(conn.born_host, job.size)
                 else:
-                    self._since.popleft()
+                    del self._since[job.number]
             try:
                 job.run()
             except Exception:
@@ -157,29 +210,38 @@ class WorkerPool(ServiceThread):
             if not job.resumed:
                 with self._lock:
                     self._held -= job.size
+                    self._shares.give(None if conn is None else conn.born_host, job.size)
             if conn is not None:
                 conn.leave_place(job.size)
                 if job.resumed:
                     conn.resumed()
+            del job, conn  # an idle pool keeps no request
 
     def _keep_for_later(self, job: _Job, conn: Connection) -> None:
         """The job gives its place up, so that a peer that takes nothing keeps nobody else out of the pool."""
         with self._lock:
-            self._since.popleft()
+            del self._since[job.number]
             self._held -= job.size
-            self._put_off += job.size + _REQUEST_BYTES
-            too_much = self._put_off > MAX_PUT_OFF_BYTES
+            self._shares.give(conn.born_host, job.size)
+            too_much = job.size > self._put_off.room(conn.born_host, MAX_PUT_OFF_BYTES)
+            self._put_off.add(conn.born_host, job.size)
         if too_much:
             logger.warning(
                 "pool: too many requests wait for slow peers, closing %s name=%s", conn.remote_host, self.name
             )
             conn.close()
         again = job._replace(resumed=True)
-        conn.wait_for_room(lambda: self._jobs.put(again))
+
+        def resume() -> None:
+            with self._lock:
+                self._line_up_locked(again)
+            self._calls.put(True)
+
+        conn.wait_for_room(resume)
 
     def request_stop(self) -> None:
         super().request_stop()
-        self._jobs.put(None)
+        self._calls.put(None)
 
 
 class Gate(Protocol):
@@ -299,25 +361,32 @@ class Dispatcher:
         if size > _MANY_FIELDS_BYTES and bytes(view[header:body]).count(b'":') > _MANY_FIELDS:
             self._refuse_header(conn, view, header, end, meta)
             return
-        request = decode_parts(meta >> 24, view[header:body], bytes(view[body:end]))
+        try:
+            request = decode_parts(meta >> 24, view[header:body], bytes(view[body:end]))
+        except HeaderTextError as error:  # of a client that writes another encoding: the frames behind it are sound
+            self._refuse_header(conn, view, header, end, meta, str(error))
+            return
         if request.flag & FLAG_RESPONSE:
             conn.on_response(request)
             return
         self.dispatch_request(conn, request, size)
 
     @staticmethod
-    def _refuse_header(conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
-        """A header that is too long: answered as the request it is, as far as that can be told; else no frame."""
+    def _refuse_header(
+        conn: Connection, view: memoryview, header: int, end: int, meta: int, why: str | None = None
+    ) -> None:
+        """A header that is too long, or what `why` says: answered as the request it is, as far as that can be told;
+        else no frame."""
         size = meta & 0xFFFFFF
         found = peek(meta >> 24, view[header : header + size]) if header + size <= end else None
         if found is None:
-            raise FrameError(f"header of {size} bytes in a frame of {end - header + 8}")
+            raise FrameError(why or f"header of {size} bytes in a frame of {end - header + 8}")
         logger.info("dispatcher: header of %d bytes refused code=%d from=%s", size, found.code, conn.remote_host)
         if found.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
             return
         code = ResponseCode.MESSAGE_ILLEGAL if found.code in SEND_CODES else ResponseCode.SYSTEM_ERROR
         limit = f"{MAX_HEADER_BYTES} bytes" if size > MAX_HEADER_BYTES else f"{_MANY_FIELDS} fields"
-        text = f"the header is too long: it has {size} bytes, at most {limit} are taken"
+        text = why or f"the header is too long: it has {size} bytes, at most {limit} are taken"
         conn.answer(found.opaque, RemotingCommand.response(code, text))
 
     def is_send(self, view: memoryview, header: int, end: int, meta: int, whole: bool) -> bool:
@@ -370,9 +439,9 @@ class Dispatcher:
     def _answer(self, handler: Handler, request: RemotingCommand, conn: Connection) -> None:
         try:
             if self.ended is not None:
-                raise self.ended
+                raise RefusedRequest(self.ended.code, self.ended.remark)  # not the one that stays: it would keep frames
             if request.witness is not None:
-                request.witness.begins()
+                request.witness.begins(request)
             response = handler(request, conn)
         except Exception as error:
             response = _answer_to(error, request, conn)

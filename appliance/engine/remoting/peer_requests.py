@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import FrameError
 from ..protocol.command import RemotingCommand
+from ..shares import Shares
 from .event_loop import EventLoop, Timer
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ logger = logging.getLogger(__name__)
 #: Called with the answer, or with None when none came in time, the connection closed, or the request is too large.
 Done = Callable[[RemotingCommand | None], None]
 
-#: Ours: requests that may wait for their answer at once, to all clients together.
-MAX_WAITING = 10_000
+#: Ours: requests that may wait for their answer at once, to all clients together, shared by who is asked (`Shares`);
+#: and to each in any case.
+MAX_WAITING, FEW_WAITING = 10_000, 16
 
 #: Of the process: an answer never meets the request of another broker that ran before on the same connection.
 _opaques = itertools.count(1)
@@ -38,12 +40,13 @@ class PeerRequests:
         self._server = server
         self._waiting: dict[Connection, dict[int, tuple[Done, Timer]]] = {}
         self._count = 0
+        self._shares = Shares(FEW_WAITING)
         server.on_answer = self._answered
         server.on_close(self._closed)
 
     def ask(self, conn: Connection, command: RemotingCommand, timeout_s: float, done: Done) -> None:
         """Send a request; `done` is called exactly once, on remoting-io."""
-        if conn.closed or self._count >= MAX_WAITING:
+        if conn.closed or not self._shares.take(conn.born_host, MAX_WAITING):
             done(None)
             return
         opaque = command.opaque = next(_opaques) & 0x7FFFFFFF
@@ -84,6 +87,7 @@ class PeerRequests:
         if not own:
             del self._waiting[conn]
         self._count -= 1
+        self._shares.give(conn.born_host)
         done, timer = entry
         timer.cancel()
         try:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 
 from ..errors import StartError
+from ..host_port import join_host_port
 from ..hotpath import ServerState, SocketReader, flush_outboxes
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
@@ -65,7 +66,10 @@ def listen(host: str, port: int) -> socket.socket:
         sock.close()
         if error.errno == errno.EADDRINUSE:
             raise StartError(f"Port {port} on {host} is already in use.") from None
-        raise StartError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+        raise StartError(f"Cannot listen on {join_host_port(host, port)}: {error.strerror}.") from None
+    except UnicodeError:  # before it is looked up
+        sock.close()
+        raise StartError(f"Cannot listen on {host}:{port}: that is no host name.") from None
     except OverflowError:
         sock.close()
         raise StartError(f"{port} is not a port number.") from None

@@ -22,6 +22,7 @@ from ..protocol.ha_preamble import Answer, Hello, Opening, Refusal, pack, set_ha
 from ..protocol.ha_stream import Frames
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
+from ..store.replica import CannotPlace
 from .acknowledged import ConfirmedPosition
 from .log_copy import CannotFollow, CopySettings, Home, LogCopy
 from .wake_pipe import WakePipe
@@ -84,6 +85,8 @@ class BoundFollower(ServiceThread):
         self._refused = False
         self._cut_at = -1
         self._stranger = False
+        self._fuller = False
+        self._unplaced = ""
         self._confirm = -1
         self._why = "no connection was made yet"
         #: What the leader last said of its log: a cut needs its list.
@@ -92,6 +95,12 @@ class BoundFollower(ServiceThread):
         self.agrees = False
         #: Called on this thread when it was.
         self.on_agreement: Callable[[], None] = lambda: None
+        #: So many changes of topics the leader has seen, as it said; called on this thread when it says another number.
+        self.on_changes: Callable[[int], None] = lambda changes: None
+        #: So many of them are here, durably; -1: nobody knows. Written by any thread, then `log_kept` tells.
+        self.taken = -1
+        #: Where the record lies that has no place here; -1: all had one.
+        self.unplaced_at = -1
 
     @property
     def status(self) -> StreamStatus:
@@ -106,6 +115,8 @@ class BoundFollower(ServiceThread):
             stranger=self._stranger,
             confirm=self._confirm,
             why="" if runs else self._why,
+            fuller=self._fuller,
+            unplaced=self._unplaced,
         )
 
     def log_kept(self) -> None:
@@ -130,12 +141,16 @@ class BoundFollower(ServiceThread):
     def run(self) -> None:
         retry_s = FIRST_RETRY_S
         ran = False
-        while not self.stopped and self._cut_at < 0 and not self._stranger:
+        while not self.stopped and self._cut_at < 0 and not self._stranger and not self._unplaced:
             self._refused = ran and self._is_gone()
             if not self._refused:
                 begun = self.clock.monotonic()
                 try:
                     self._follow()
+                except CannotPlace as error:
+                    logger.error("replication: leader=%s epoch=%d: %s", self._leader.ha, self._epoch, error)
+                    self._why = self._unplaced = str(error)
+                    self.unplaced_at = error.physical_offset
                 except (OSError, FrameError, CorruptFile, StoreBroken, CannotFollow) as error:
                     self._tell(str(error) or type(error).__name__)
                 except Exception as error:  # whatever a leader says
@@ -186,7 +201,9 @@ class BoundFollower(ServiceThread):
             if self.stopped:
                 return
             frames = Frames(self._store.log.segment_bytes, bound=True)
-            copy = LogCopy(sock, frames, self._home, SETTINGS, self._found_same, lambda: self._heard(frames.confirm))
+            copy = LogCopy(
+                sock, frames, self._home, SETTINGS, self._found_same, lambda: self._heard(frames), lambda: self.taken
+            )
             logger.info(
                 "replication: bound to leader=%s uuid=%s epoch=%d from=%d",
                 self._leader.ha, self._leader.uuid, self._epoch, begin,
@@ -244,6 +261,7 @@ class BoundFollower(ServiceThread):
         end = store.log.written
         point = self._consistent_point(self._files.epochs, end, _epochs(answer), answer.end)
         if point is None:
+            self._fuller = end - store.log.min_offset > answer.end - answer.start
             self._is_stranger("this log has no epoch in common with the leader's")
         elif end < answer.start:
             self._is_stranger(f"this log ends at {end}, and what follows has been deleted there, up to {answer.start}")
@@ -265,8 +283,11 @@ class BoundFollower(ServiceThread):
         self.agrees = True
         self.on_agreement()
 
-    def _heard(self, confirm: int) -> None:
+    def _heard(self, frames: Frames) -> None:
         self._heard_at = self.clock.steady()
+        if frames.changes > self.taken:
+            self.on_changes(frames.changes)
+        confirm = frames.confirm
         if confirm > self._confirm:
             self._confirm = confirm
             self._confirmed.take(confirm)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ..failover.set_state import EpochStart
 from ..protocol.ha_preamble import Answer, Hello, Reason, Refusal, set_hash
-from ..protocol.ha_stream import CONFIRM, pack_header
+from ..protocol.ha_stream import CHANGES, CONFIRM, pack_header
 from .in_sync_position import BoundStream, InSyncPosition
 
 #: A member is told that its leader lives.
@@ -30,7 +30,8 @@ class Leading(NamedTuple):
 
     epochs: its list, the last one its own. alive: whether its I/O thread and its disk work; while it is False members
     hear nothing but what they are sent of the log. confirm: up to where it shows the log. on_higher_epoch: a member has
-    seen a higher epoch than this one; on the thread of a link.
+    seen a higher epoch than this one; on the thread of a link. on_bound: a member follows from now on; there, too.
+    changes: of topics, by administrators, so far.
     """
 
     set_name: str
@@ -40,6 +41,8 @@ class Leading(NamedTuple):
     alive: Callable[[], bool]
     confirm: Callable[[], int]
     on_higher_epoch: Callable[[int], None]
+    on_bound: Callable[[], None] = lambda: None
+    changes: Callable[[], int] = lambda: 0
 
     @property
     def epoch(self) -> int:
@@ -83,13 +86,20 @@ class Pulse:
         # Constant after construction.
         self._alive = leading.alive
         self._confirm = leading.confirm
+        self._changes = leading.changes
         # When it was last looked whether a heartbeat can be sent; what was said of the confirm offset, and when.
         self._looked_at = 0.0
         self._confirmed = -1
         self._confirmed_at = 0.0
+        self._told = 0
 
-    def due(self, now: float, wrote_at: float, sent: int) -> bytes:
-        """What has to be said before anything else; b"" for nothing. wrote_at: when anything was last sent."""
+    def due(self, now: float, wrote_at: float, sent: int, taken: int) -> bytes:
+        """What has to be said before anything else; b"" for nothing. wrote_at: when anything was last sent. taken: so
+        many changes of topics the member has; -1: it has not said so, and may not understand."""
+        changes = self._changes()
+        if self._told < changes > taken >= 0:
+            self._told = changes
+            return pack_header(changes, CHANGES)
         beat = now - max(wrote_at, self._looked_at) >= HEARTBEAT_S
         confirm = self._confirm()
         moved = confirm > self._confirmed and now - self._confirmed_at >= CONFIRM_S
@@ -149,6 +159,7 @@ class Door:
                 one.request_stop()
             link.member = hello.uuid
             self.leading.position.bind(hello.uuid, link)
+        self.leading.on_bound()
         return None
 
     def observer(self, link: Link, asked: int) -> str:

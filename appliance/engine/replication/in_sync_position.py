@@ -16,13 +16,14 @@ from ..failover.parts import MemberReport
 
 class BoundStream(Protocol):
     """A member's connection. acknowledged: so far it keeps the log, -1 before it said so. moved_at, connected_at: by
-    the steady clock; moved_at: when it last grew, or nothing was missing."""
+    the steady clock; moved_at: when it last grew, or nothing was missing. taken: so many changes of topics it has."""
 
     peer: str
     acknowledged: int
     sent: int
     moved_at: float
     connected_at: float
+    taken: int
 
 
 class InSyncPosition:
@@ -121,6 +122,14 @@ class InSyncPosition:
 
     # --- any thread
 
+    def all_have(self, changes: int) -> bool:
+        """Whether all that are awaited have so many changes of topics, or nobody waits any more."""
+        with self._lock:
+            if self.frozen:
+                return False
+            streams = [self._streams.get(uuid) for uuid in self._awaited]
+        return all(one is not None and one.taken >= changes for one in streams)
+
     def members(self) -> list[MemberReport]:
         """Those that are bound, awaited or not."""
         with self._lock:
@@ -134,6 +143,7 @@ class InSyncPosition:
                 one.sent,
                 now if one.acknowledged >= kept else one.moved_at,
                 one.connected_at,
+                one.taken,
             )
             for uuid, one in streams
         ]

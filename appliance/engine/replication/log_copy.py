@@ -9,14 +9,13 @@ import errno
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ..clock import Clock
 from ..host_port import split_host_port
 from ..loop_calls import raise_from_loop
-from ..protocol.ha_stream import Frames, pack_report
+from ..protocol.ha_stream import Frames, pack_report, pack_taken
 from ..store.message_store import MessageStore
 from ..store.replica import Incoming, Piece, ReplicaAppender
 from .wake_pipe import WakePipe
@@ -62,7 +61,11 @@ class Home(NamedTuple):
     def connect(self, address: str, seconds: float) -> socket.socket:
         """A connection that does not block. Raises OSError, CannotFollow when stopped meanwhile."""
         failed = OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
-        for family, kind, protocol, _, where in socket.getaddrinfo(*split_host_port(address), type=socket.SOCK_STREAM):
+        try:
+            found = socket.getaddrinfo(*split_host_port(address), type=socket.SOCK_STREAM)
+        except ValueError as error:  # no address, or a name that cannot be looked up
+            raise OSError(errno.EINVAL, str(error)) from None
+        for family, kind, protocol, _, where in found:
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.setblocking(False)
@@ -115,8 +118,10 @@ class LogCopy:
         settings: CopySettings,
         on_same: Callable[[], None],
         on_heard: Callable[[], None] = lambda: None,
+        taken: Callable[[], int] = lambda: -1,
     ) -> None:
-        """sock: does not block. on_same: the last record was seen to be the master's. on_heard: bytes were taken."""
+        """sock: does not block. on_same: the last record was seen to be the master's. on_heard: bytes were taken.
+        taken: so many changes of topics are here; -1 says nothing."""
         self._sock = sock
         self._frames = frames
         self._home = home
@@ -125,6 +130,8 @@ class LogCopy:
         self._settings = settings
         self._on_same = on_same
         self._on_heard = on_heard
+        self._taken = taken
+        self._taken_said = -1
         self._appender = ReplicaAppender(home.store)
         self._incoming = Incoming(home.store.log.segment_bytes)
         self._empty = home.is_empty()
@@ -161,6 +168,10 @@ class LogCopy:
             kept = 0 if self._empty else self._store.kept()
             if self._same < self._end:
                 kept = min(kept, self._same)
+            taken = self._taken()
+            if taken > self._taken_said:
+                self._say(pack_taken(taken))
+                self._taken_said = taken
             if kept > self._reported or now - self.said_at >= self._settings.heartbeat_s:
                 self._report(kept)
 
@@ -214,10 +225,13 @@ class LogCopy:
             return None
 
     def _report(self, offset: int) -> None:
-        """Eight bytes always find room: the master reads them before it may close."""
-        if self._sock.send(pack_report(offset)) != struct.calcsize(">q"):
-            raise CannotFollow("it takes no reports")
+        self._say(pack_report(offset))
         self._reported, self.said_at = offset, self._clock.monotonic()
+
+    def _say(self, report: bytes) -> None:
+        """Eight bytes always find room: the master reads them before it may close."""
+        if self._sock.send(report) != len(report):
+            raise CannotFollow("it takes no reports")
 
     def _append(self, piece: Piece) -> None:
         self._on_loop(lambda: self._appender.append(piece))

@@ -17,7 +17,7 @@ from ..clock import Clock
 from ..errors import FrameError
 from ..host_port import split_host_port
 from ..protocol.ha_preamble import Hello, Opening, is_preamble, pack
-from ..protocol.ha_stream import Reports, pack_header
+from ..protocol.ha_stream import Reports, pack_header, taken_of
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
 from ..store.log.segments import Segment
@@ -97,6 +97,8 @@ class SlaveLink(ServiceThread):
         #: Why it is not served any further; "" while it is.
         self.ended = ""
         self.connected_at = self.moved_at = clock.steady()
+        #: So many changes of topics by administrators a member has, as it said; -1: it did not.
+        self.taken = -1
         # Written by the door.
         self.member = ""
         self.observes = False
@@ -213,6 +215,9 @@ class SlaveLink(ServiceThread):
         return opening.rest
 
     def _take_report(self, offset: int) -> None:
+        if offset < 0 and self.member and self.sent >= 0 and (taken := taken_of(offset)) >= 0:
+            self.taken = max(self.taken, taken)
+            return
         end = self._sendable()
         if self.sent < 0:
             if self._door is not None and not self.member and (why := self._door.observer(self, offset)):
@@ -282,7 +287,7 @@ class SlaveLink(ServiceThread):
     def _heartbeat(self, now: float) -> bytes:
         """What is due to be said beside the log; b"" for nothing."""
         if self._pulse is not None:
-            return self._pulse.due(now, self._wrote_at, self.sent)
+            return self._pulse.due(now, self._wrote_at, self.sent, self.taken)
         return pack_header(self.sent, 0) if now >= self._heartbeat_at() else b""
 
     def _heartbeat_at(self) -> float:

@@ -20,6 +20,7 @@ from ..protocol.names import SCHEDULE_TOPIC
 from ..protocol.properties import DELAY_TIME_LEVEL, KEYS, UNIQUE_KEY, decode_properties, find_property, java_hash
 from ..protocol.record import SYS_COMMIT, SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION_MASK, Record
 from .queues.consume_queue import ENTRY
+from .retention.deleted_topics import Begin
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]+)([smhd])\Z", re.ASCII)
@@ -55,13 +56,23 @@ def tag_code(tag: str | None) -> int:
 class Dispatch:
     """What records of the log give rise to, for whoever reads them from it. Belongs to one pass over the log."""
 
-    def __init__(self, delay_levels_ms: list[int], deleted: Mapping[str, int]) -> None:
-        """deleted: topic -> physical offset below which its records are a deleted topic's."""
+    def __init__(
+        self,
+        delay_levels_ms: list[int],
+        deleted: Mapping[str, int],
+        begins: Mapping[tuple[str, int], Begin] | None = None,
+    ) -> None:
+        """deleted: topic -> physical offset below which its records are a deleted topic's. begins: the same of queues,
+        by the numbers of their records (`ConsumeQueueTable.begins`)."""
         self._delay_levels_ms = delay_levels_ms
         self._deleted = deleted
+        self._begins = {} if begins is None else begins
 
     def has_entry(self, record: Record) -> bool:
-        return has_queue_entry(record.sys_flag) and record.physical_offset >= self._deleted.get(record.topic, 0)
+        if not has_queue_entry(record.sys_flag) or record.physical_offset < self._deleted.get(record.topic, 0):
+            return False
+        begin = self._begins.get((record.topic, record.queue_id)) if self._begins else None
+        return begin is None or record.queue_offset >= begin.offset or record.physical_offset >= begin.place
 
     def entry(self, record: Record) -> bytes:
         """The entry of a record that has one."""
@@ -116,4 +127,18 @@ def keys_of(properties: str) -> list[str]:
     """The keys of a record by its properties text: the unique key, then the words of KEYS."""
     found = decode_properties(properties)
     keys = [found[UNIQUE_KEY]] if UNIQUE_KEY in found else []
-    return keys + [word for word in found.get(KEYS, "").split(" ") if word]
+    words = found.get(KEYS, "")
+    if len(words) < 2 * FEW_WORDS:
+        return keys + [word for word in words.split(" ") if word]
+    return keys + [word for word in words.split(" ") if word][: most_words(len(words.encode("utf-8", "replace")))]
+
+
+#: Words of KEYS that are indexed in any case, and one more for so many bytes of it: an entry of the index takes 20
+#: bytes, a word of one letter two in the log, and strangers could have an index of ten times their messages. Keys of
+#: people's have ten letters, and are all found. Ours: Apache indexes every word.
+FEW_WORDS, BYTES_A_WORD = 64, 10
+
+
+def most_words(size: int) -> int:
+    """How many words of a KEYS of so many bytes are indexed."""
+    return FEW_WORDS + size // BYTES_A_WORD

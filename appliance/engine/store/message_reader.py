@@ -7,6 +7,7 @@ from functools import partial
 
 from ..filter.message_filter import EVERYTHING, MessageFilter
 from ..hotpath import pick_entries as pick_compiled
+from ..protocol.fields import I64_MAX
 from ..protocol.record import store_time_ms
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
@@ -179,9 +180,13 @@ class MessageReader:
         return self._queues.find(topic, queue_id)
 
     def offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """A queue's first offset, and the one behind its last published message; (0, 0) for one never written."""
+        """A queue's first offset, and the one behind its last published message; one never written has none, and twice
+        the one that it begins with."""
         queue = self._queues.find(topic, queue_id)
-        return (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        if queue is None:
+            begin = self._queues.begin_of(topic, queue_id)
+            return begin, begin
+        return queue.min_offset, queue.max_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first of `offset_range`."""
@@ -190,6 +195,13 @@ class MessageReader:
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The second of `offset_range`."""
         return self.offset_range(topic, queue_id)[1]
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """The same; as high as can be while a queue is being rebuilt, and nobody knows."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return self._queues.begin_of(topic, queue_id)
+        return I64_MAX if queue.broken else queue.max_offset
 
     def young_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue that lost nothing to age and is recent enough to be in memory (4.9's rule of 40 %
@@ -201,7 +213,7 @@ class MessageReader:
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.min_offset >= queue.max_offset:
             return -1
-        if queue.min_offset > 0 and self._log.min_offset > 0:
+        if self._log.min_offset > 0 and queue.min_offset > self._queues.begin_of(topic, queue_id):
             return -1
         entries = self._queues.read_entries(queue, queue.min_offset, 1)
         if len(entries) < ENTRY_BYTES:

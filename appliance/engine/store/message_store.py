@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from ..clock import SYSTEM, Clock
-from ..errors import StartError, StoreBroken
+from ..errors import QueueBroken, StartError, StoreBroken
+from ..loop_calls import run_on_loop
 from .appender import Appender, Tick
 from .cold_reader import ColdReader
 from .disk import Disk
@@ -42,6 +43,7 @@ from .queues.queue_repair import QueueRepair
 from .record_reader import RecordReader
 from .recovery import Parts, recover
 from .retention.clean_service import CleanService
+from .retention.deleted_topics import Begin, Deletion
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
 from .store_format import check_format, write_format
@@ -130,6 +132,7 @@ class MessageStore(Appender):
         self.settling = reader.settling
         self.find_queue = reader.find_queue
         self.offset_range = reader.offset_range
+        self.end_of = reader.end_of
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset
         self.young_offset = reader.young_offset
@@ -431,10 +434,80 @@ class MessageStore(Appender):
 
     def forget_topic(self, deletion: TopicDeletion) -> None:
         """On remoting-io: from here on the topic has no queues; a new one of its name gets no file before the old
-        ones are gone."""
+        ones are gone, and goes on with the offsets behind theirs."""
         deletion.offset = self.log.written + self.log.staged
+        deletion.queues = self.queues.of_topic(deletion.topic)
+        deletion.ends = self.queues.begins_of(deletion.topic)
+        for queue in deletion.queues:
+            if queue.next_offset:
+                deletion.ends[queue.queue_id] = Begin(queue.next_offset, deletion.offset)
+        self._forget_queues(deletion)
+
+    def begin_queue_anew(self, topic: str, queue_id: int) -> None:
+        """On remoting-io: the log has numbers of this queue once more, as Apache's brokers give them where a topic was
+        deleted and made again. Nobody said what became of the topic's other queues: they stay."""
+        deletion = TopicDeletion(topic)
+        for queue in self.queues.of_topic(topic):
+            (deletion.queues if queue.queue_id == queue_id else deletion.stay).append(queue)
+        if (topic, queue_id) in self.queues.begins:
+            deletion.ends[queue_id] = Begin(0, 0)
+        self._forget_queues(deletion)
+
+    def take_deletions(self, deletions: Sequence[Deletion]) -> None:
+        """Another broker, whose log this one is, has deleted these topics: what of them is here goes. What came behind
+        the deletion stays.
+
+        Blocks; from any thread but remoting-io. Durable when it returns. Raises OSError as `delete_topic`.
+        """
+        taken: list[TopicDeletion] = []
+
+        def take() -> None:
+            taken.extend(self._take_deletion(deletion) for deletion in deletions)
+
+        run_on_loop(self.scheduler.call_soon, take, lambda: False)
+        for deletion in taken:
+            self._flush_queues.wait_deleted(deletion)
+
+    def _take_deletion(self, told: Deletion) -> TopicDeletion:
+        deletion = TopicDeletion(told.topic, told.below)
+        deletion.ends = dict(told.ends)
+        for queue in self.queues.of_topic(told.topic):
+            end = deletion.ends[queue.queue_id].offset if queue.queue_id in deletion.ends else 0
+            if (queue.next_offset <= end) if end else (self._last_physical(queue) < told.below):
+                deletion.queues.append(queue)
+                continue
+            deletion.stay.append(queue)
+            if queue.min_offset < end:
+                queue.min_offset = min(end, queue.max_offset)
+                self.queues.touch(queue)
+        if deletion.stay:
+            deletion.offset = 0  # recovery would take all of the topic's records for the deleted one's
+        self._forget_queues(deletion)
+        return deletion
+
+    def _last_physical(self, queue: ConsumeQueue) -> int:
+        """Physical offset of a queue's last record; the log's end where nobody can tell."""
+        if queue.next_offset > queue.tail_base:
+            return int.from_bytes(queue.tail[-ENTRY_BYTES:][:8], "big")
+        try:
+            entry = self.queues.read_entries(queue, queue.max_offset - 1, 1)
+        except (QueueBroken, OSError):
+            entry = b""
+        return int.from_bytes(entry[:8], "big") if len(entry) == ENTRY_BYTES else self.log.written
+
+    def begin_queues(self, topics: Iterable[str]) -> None:
+        """On remoting-io, or before it runs: topics that are there now have queues where those of topics of their
+        names had ended, so that whoever asks sees where they begin."""
+        begins = self.queues.begins
+        if begins:
+            wanted = set(topics)
+            for topic, queue_id in [key for key in begins if key[0] in wanted]:
+                self.queues.get_or_create(topic, queue_id)
+
+    def _forget_queues(self, deletion: TopicDeletion) -> None:
         ticks = [*self.pending, self.tick]
-        deletion.queues = self.queues.remove_topic(deletion.topic)
+        self.queues.take_begins({deletion.topic: deletion.ends})
+        self.queues.remove_queues(deletion.topic, deletion.queues)
         for queue in deletion.queues:
             queue.dirty = True  # nobody writes it any more
             if queue in self.queues.dirty:

@@ -21,12 +21,13 @@ from .log.commit_log import CommitLog
 from .log.log_repair import LogRepair
 from .log.log_scan import LogScan
 from .log.raw_log import RawLog
-from .queues.consume_queue import ENTRY_BYTES, ConsumeQueue
+from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_files import QueueFiles
 from .queues.queue_inspector import QueueInspector
 from .queues.queue_ledger import LedgerPlace, QueueLedger
 from .queues.queue_order import QueueOrder
+from .retention.deleted_topics import Begin, Deletion
 from .store_files import StoreFiles
 
 logger = logging.getLogger(__name__)
@@ -176,8 +177,11 @@ class _Recovery:
         # Queues that got entries: since the tails were written, and in all.
         self._dispatched: dict[ConsumeQueue, None] = {}
         self._touched: dict[ConsumeQueue, None] = {}
+        # Whose minimum offset the ledger does not know.
+        self._raised: dict[ConsumeQueue, None] = {}
         self._deleted = self._small_files.deleted_topics.load()
-        self._dispatch = Dispatch(levels, self._deleted)
+        self._queues.take_begins(self._small_files.deleted_topics.load_ends())
+        self._dispatch = Dispatch(levels, self._deleted, self._queues.begins)
         self._order = QueueOrder(
             self._log.min_offset, self._queues, self._files, self._dispatch, self._append, self._write_tails
         )
@@ -235,6 +239,7 @@ class _Recovery:
                 self._inspector.cut(queue, queue.max_offset)
             if not by_ledger:
                 queue.min_offset = self._inspector.first_offset(queue, queue.max_offset)
+        self._begin_queues(end)
         self._files.sync()
         if not clean:
             self._sync_names()
@@ -243,7 +248,40 @@ class _Recovery:
             if lost is not None:
                 lost.broken = True
         logger.info("recovery: done from=%d end=%d records=%d clean=%s", start, end, count, clean)
-        return Recovered(end, last_offset, last_time, position is not None, not by_ledger, list(self._touched))
+        return Recovered(
+            end, last_offset, last_time, position is not None, not by_ledger, list(self._touched | self._raised)
+        )
+
+    def _begin_queues(self, end: int) -> None:
+        """What lies below a queue's beginning is a deleted topic's, unless the log says that somebody began anew."""
+        queues = self._queues
+        for (topic, queue_id), begin in list(queues.begins.items()):
+            queue = queues.find(topic, queue_id)
+            if queue is None or queue.min_offset >= begin.offset:
+                continue
+            if self._physical(queue, min(begin.offset, queue.max_offset) - 1) >= begin.place:
+                self._take_back(topic, queue_id, begin)
+                continue
+            for _ in range(begin.offset - queue.max_offset):
+                queue.append(end, HOLE_SIZE, 0)
+                self._dispatched[queue] = None
+            queue.max_offset = queue.next_offset
+            queue.min_offset = begin.offset
+            self._raised[queue] = None
+        self._write_tails()
+
+    def _take_back(self, topic: str, queue_id: int, begin: Begin) -> None:
+        """The log has a smaller number behind the place where it was given away: somebody began anew."""
+        logger.warning("recovery: %s-%d began anew, and not at %d", topic, queue_id, begin.offset)
+        note = Deletion(topic, 0, {queue_id: Begin(0, 0)})
+        self._queues.take_begins({topic: note.ends})
+        self._small_files.deleted_topics.remember([note], self._log.min_offset)
+
+    def _physical(self, queue: ConsumeQueue, offset: int) -> int:
+        """Where the record of an entry lies, -1 where none does."""
+        entry = self._files.read(queue.topic, queue.queue_id, offset, 1) if offset >= queue.min_offset else b""
+        physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (-1, 0, 0)
+        return int(physical) if 0 < size < HOLE_SIZE else -1
 
     def _sync_names(self) -> None:
         """A process that died may have left names it had not synced yet, of the files just written."""
@@ -299,6 +337,11 @@ class _Recovery:
             return
         queue = self._queues.find(record.topic, record.queue_id)
         offset = record.queue_offset
+        begin = self._queues.begins.get((record.topic, record.queue_id))
+        if begin is not None and offset < begin.offset:
+            self._take_back(record.topic, record.queue_id, begin)
+        elif begin is not None and queue is None and offset == begin.offset:
+            queue = self._queues.get_or_create(record.topic, record.queue_id)
         if queue is None or queue.next_offset != offset:
             if self._begin and (queue is not None or offset):
                 raise _QueuesIncomplete(f"{record.topic}-{record.queue_id} is not at offset {offset}: {queue}")
@@ -319,7 +362,7 @@ class _Recovery:
     def _write_tails(self) -> None:
         for queue in self._dispatched:
             offset, entries = queue.unwritten()
-            self._files.write(queue.topic, queue.queue_id, offset, entries)
+            self._queues.write_entries(self._files, queue, offset, entries)
             queue.trim(queue.max_offset)
         self._touched |= self._dispatched
         self._dispatched.clear()

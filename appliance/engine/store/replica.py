@@ -32,8 +32,8 @@ from ..protocol.record import (
 from .dispatch import Dispatch
 from .log.log_scan import check_place
 from .message_store import MessageStore
-from .queues.consume_queue import HOLE, HOLE_SIZE, ConsumeQueue
-from .queues.flush_queues import TopicDeletion
+from .queues.consume_queue import HOLE_SIZE, ConsumeQueue
+from .retention.deleted_topics import Begin
 
 logger = logging.getLogger(__name__)
 
@@ -150,12 +150,24 @@ class Incoming:
         return piece
 
 
+class CannotPlace(CorruptFile):
+    """A record has no place in its queue: the messages before it, or others in its place, are not what they should be
+    here. It was not appended, nor what follows it."""
+
+    def __init__(self, record: Record, queue: ConsumeQueue) -> None:
+        super().__init__(
+            f"the record at {record.physical_offset} cannot be placed: it is number {record.queue_offset} of "
+            f"{record.topic}-{record.queue_id}, which has [{queue.min_offset}, {queue.next_offset}) here"
+        )
+        self.physical_offset = record.physical_offset
+
+
 class ReplicaAppender:
     """The appending half of a slave's store. Belongs to remoting-io."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._dispatch = Dispatch(store.settings.delay_levels_ms, {})
+        self._dispatch = Dispatch(store.settings.delay_levels_ms, {}, store.queues.begins)
 
     def begin_at(self, start: int) -> None:
         """An empty store begins with the file at `start`, where its master's log does. Raises StoreBroken."""
@@ -166,7 +178,8 @@ class ReplicaAppender:
             logger.info("replication: this log begins at %d, where the master's does", start)
 
     def append(self, piece: Piece) -> None:
-        """Stage a piece, which is published with this tick. Raises StoreBroken; then nothing of it counts."""
+        """Stage a piece, which is published with this tick. Raises StoreBroken; then nothing of it counts. Raises
+        CannotPlace; then what is before that record counts."""
         log = self._store.log
         if log.broken is not None:  # the tick before was lost, and this piece does not follow what is there
             raise StoreBroken(log.broken)
@@ -188,13 +201,16 @@ class ReplicaAppender:
         store = self._store
         find = store.queues.find
         found = [find(topic, queue_id) for topic, queue_id, _, _, _ in part.runs]
-        for queue, (_, _, first, _, _) in zip(found, part.runs, strict=True):
-            if queue is not None and queue.next_offset != first:
+        begins = store.queues.begins
+        for queue, (topic, queue_id, first, _, _) in zip(found, part.runs, strict=True):
+            if (queue.next_offset if queue is not None else 0) != first:
+                return False
+            if queue is None and begins and (topic, queue_id) in begins:
                 return False
         touched = store.tick.touched
-        for queue, (topic, queue_id, first, count, entries) in zip(found, part.runs, strict=True):
+        for queue, (topic, queue_id, _, count, entries) in zip(found, part.runs, strict=True):
             if queue is None:
-                queue = self._new_queue(topic, queue_id, first)
+                queue = store.queues.get_or_create(topic, queue_id)
             queue.append_entries(entries, count)
             touched[queue] = queue.next_offset
         store.tick.last_offset = part.last
@@ -207,46 +223,50 @@ class ReplicaAppender:
         store = self._store
         if self._dispatch.has_entry(record):
             queue = store.queues.find(record.topic, record.queue_id)
-            if queue is not None and not record.queue_offset < queue.next_offset:
-                pass
-            elif queue is not None and not record.queue_offset:
-                # The topic was deleted there and made again: what came before it is the old one's.
+            if queue is None or record.queue_offset != queue.next_offset:
                 begin = record.physical_offset - piece.offset
                 store.log.append_copy(memoryview(piece.data)[done:begin])
                 done = begin
-                store.forget_topic(TopicDeletion(record.topic))
-                queue = None
-            self._enter(record, queue)
+                self._place(record, queue)
+            else:
+                self._enter(record, queue)
         store.tick.last_offset = record.physical_offset
         if record.store_time_ms > store.store_ms:
             store.store_ms = record.store_time_ms
         return done
 
-    def _enter(self, record: Record, queue: ConsumeQueue | None) -> None:
-        """Give a record its queue entry."""
-        offset = record.queue_offset
-        if queue is None:
-            queue = self._new_queue(record.topic, record.queue_id, offset)
-        missing = offset - queue.next_offset
-        if missing < 0 or missing * FIXED_BYTES > record.physical_offset - self._store.log.min_offset:
-            logger.error(
-                "replication: no queue entry for the record at %d: offset %d does not follow %r",
-                record.physical_offset, offset, queue,
+    def _place(self, record: Record, queue: ConsumeQueue | None) -> None:
+        """Give a record its entry that is not the next one of its queue; what is before it is staged. Raises
+        CannotPlace."""
+        store, offset = self._store, record.queue_offset
+        begin = store.queues.begins.get((record.topic, record.queue_id))
+        if (queue is not None and not offset) or (begin is not None and offset < begin.offset):
+            # An Apache broker deleted the topic, and made it again: what is here was the old one's.
+            logger.warning(
+                "replication: %s-%d begins anew with the record at %d, and had %r",
+                record.topic, record.queue_id, record.physical_offset, queue,
             )  # fmt: skip
+            if queue is None or not offset:
+                store.begin_queue_anew(record.topic, record.queue_id)
+                queue = None
+        if queue is None:
+            self._enter(record, self._new_queue(record))
             return
-        if missing:
-            logger.error("replication: %r misses entries up to %d", queue, offset)
+        missing = offset - queue.next_offset
+        if missing < 0 or missing * FIXED_BYTES > record.physical_offset - store.log.min_offset:
+            raise CannotPlace(record, queue)
+        logger.error("replication: %r misses entries up to %d", queue, offset)
         for _ in range(missing):
             queue.append(record.physical_offset, HOLE_SIZE, 0)
+        self._enter(record, queue)
+
+    def _enter(self, record: Record, queue: ConsumeQueue) -> None:
         queue.append_entry(self._dispatch.entry(record))
         self._store.tick.touched[queue] = queue.next_offset
 
-    def _new_queue(self, topic: str, queue_id: int, offset: int) -> ConsumeQueue:
-        """A queue that begins with a record: the log begins in the midst of it. Apache's filler goes before."""
-        queues = self._store.queues
-        begin = offset - offset % queues.files.entries_per_file
-        queue = queues.get_or_create(topic, queue_id, begin)
-        if begin < offset:
-            queue.tail += HOLE * (offset - begin)
-            queue.next_offset = queue.max_offset = queue.min_offset = offset
-        return queue
+    def _new_queue(self, record: Record) -> ConsumeQueue:
+        """A queue that begins with a record: the log begins in the midst of it."""
+        queues, offset = self._store.queues, record.queue_offset
+        if offset:
+            queues.take_begins({record.topic: {record.queue_id: Begin(offset, record.physical_offset)}})
+        return queues.get_or_create(record.topic, record.queue_id, offset)

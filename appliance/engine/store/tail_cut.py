@@ -56,7 +56,14 @@ def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, a
         checkpoint.save(0, 0)
         if checkpoint.index_time_ms > last_ms:
             checkpoint.save_index(last_ms)
-    store.files.deleted_topics.limit(point)
+    undone = store.files.deleted_topics.behind(point)
+    if undone:
+        # Their set may not know of it, and if it does, the leader says so. Until then they have all their messages.
+        logger.warning("cut: topics that were deleted behind it are there again: %s", undone[:20])
+        saved = store.files.recovery_position
+        if saved.durable >= 0:
+            saved.withdraw(min(saved.durable, point))
+        store.files.deleted_topics.undo(undone)
 
 
 def _cut_log(store: ClosedStore, point: int) -> None:

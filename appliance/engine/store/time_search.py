@@ -3,18 +3,47 @@
 Store times never go back along the log, hence not along a queue either. An entry without a message (a hole that damage
 left, a record that nobody can read) has the time of the next message behind it: it says neither that what lies before
 it is old, nor that what lies behind it is young.
+
+While the clock is ahead, messages get times that are yet to come; once it is set right, so do all that follow, until
+the clock is there. When those were stored nobody can tell any more, but it was before now (`as_of`). A clock that was
+set back makes the same of messages that have right times: a time far ahead of it is taken as it is, or all that was
+stored since would be skipped.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
+from ..clock import SYSTEM
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .record_reader import RecordReader
 
+#: Who asks for what was stored up to now looks at his own clock, a moment before we look at ours.
+NEAR_MS = 60_000
+#: What a clock may be ahead by without being wrong.
+_AHEAD_MS = 1000
 #: Entries read at once behind one without a message.
 _MORE_ENTRIES = 1000
+
+
+def is_near(asked_ms: int, now_ms: int) -> bool:
+    """Whether a time that is asked for means now, or is yet to come."""
+    return asked_ms > now_ms - NEAR_MS
+
+
+def as_of(stored_ms: int, asked_ms: int, now_ms: int) -> int:
+    """A store time as a search for a time takes it: who asks for now has what is yet to come before it, and behind all
+    that is past."""
+    if is_ahead(stored_ms, now_ms) and abs(asked_ms - now_ms) < NEAR_MS:
+        return asked_ms - 1
+    return stored_ms
+
+
+def is_ahead(stored_ms: int, now_ms: int) -> bool:
+    """Whether a store time is yet to come."""
+    return stored_ms > now_ms + _AHEAD_MS
 
 
 class Boundary(enum.Enum):
@@ -28,8 +57,11 @@ class TimeSearch:
     """Belongs to one thread, which may wait for the disk. What depends on entries that a queue's files lack raises
     QueueBroken: a guess would have a client skip messages or get them again."""
 
-    def __init__(self, queues: ConsumeQueueTable, records: RecordReader) -> None:
+    def __init__(
+        self, queues: ConsumeQueueTable, records: RecordReader, wall_ms: Callable[[], int] = SYSTEM.wall_ms
+    ) -> None:
         self._queues = queues
+        self._wall_ms = wall_ms
         self._records = records
         self._files = queues.new_files(64)
 
@@ -87,14 +119,14 @@ class TimeSearch:
         if queue is None:
             return 0
         low, high = queue.min_offset, queue.max_offset
-        first, end = low, high
+        first, end, now_ms = low, high, self._wall_ms()
         while low < high:
             middle = (low + high) // 2
             found = self._first_message(queue, middle, high)
             if found is None:
                 high = middle
                 continue
-            at, stored = found
+            at, stored = found[0], as_of(found[1], time_ms, now_ms)
             before = stored < time_ms if boundary is Boundary.LOWER else stored <= time_ms
             if before:
                 low = at + 1

@@ -16,6 +16,7 @@ from ..store.dispatch import SCHEDULE_TOPIC, Dispatch, tag_code
 from ..store.paths import segment_name
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from ..store.queues.queue_extension import QueueExtension, is_address
+from ..store.retention.deleted_topics import Ends
 from .offline_store import OfflineStore
 from .problems import Problems
 
@@ -46,15 +47,17 @@ class QueueCheck:
         store: OfflineStore,
         problems: Problems,
         deleted: dict[str, int],
+        ends: Ends,
         is_damaged: Callable[[int], bool],
         unfinished: bool,
     ) -> None:
-        """deleted: topic -> physical offset below which its records have no entries. is_damaged: whether the log is
+        """deleted, ends: which records have no entries, as `deleted_topics.py` has it. is_damaged: whether the log is
         damaged at a physical offset, which is reported already. unfinished: the broker was killed or is running, so the
         entries of the last records may be missing."""
         self._store = store
         self._problems = problems
-        self._dispatch = Dispatch([], deleted)
+        begins = {(topic, queue_id): begin for topic, queues in ends.items() for queue_id, begin in queues.items()}
+        self._dispatch = Dispatch([], deleted, begins)
         self._is_damaged = is_damaged
         self._unfinished = unfinished
         self._extension = QueueExtension(store.paths, store.disk)

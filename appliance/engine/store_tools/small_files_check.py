@@ -49,18 +49,18 @@ def position_matches(store: OfflineStore, position: RecoveryPosition) -> bool:
 
 def known_deletions(store: OfflineStore) -> dict[str, int]:
     """topic -> physical offset below which its records have no queue entries. Raises ValueError."""
+    return _noted(store)[0]
+
+
+def _noted(store: OfflineStore) -> tuple[dict[str, int], deleted_topics.Ends]:
     try:
         raw = (store.paths.own / deleted_topics.NAME).read_bytes()
     except FileNotFoundError:
-        return {}
+        return {}, {}
     try:
-        found = json.loads(raw)
-        topics = {str(topic): int(offset) for topic, offset in found["topics"].items()}
-        if found["crc32"] != deleted_topics.crc32(json.dumps(topics).encode()):
-            raise ValueError("its checksum does not match")
+        return deleted_topics.decode(json.loads(raw))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it lacks {error}") from None
-    return topics
 
 
 def saved_findings(store: OfflineStore) -> list[Finding]:
@@ -89,6 +89,7 @@ class SmallFilesCheck:
         self._problems = problems
         self._unfinished = unfinished
         self.deleted: dict[str, int] = {}
+        self.ends: deleted_topics.Ends = {}
         self.position: RecoveryPosition | None = None
         self.durable = -1
 
@@ -161,7 +162,7 @@ class SmallFilesCheck:
 
     def _deleted_topics(self) -> None:
         try:
-            self.deleted = known_deletions(self._store)
+            self.deleted, self.ends = _noted(self._store)
         except ValueError as error:
             text = f"it cannot be read, so messages of deleted topics may appear again: {error}"
             self._problems.damage("deleted-topics", f"rocketbox/{deleted_topics.NAME}", -1, text)

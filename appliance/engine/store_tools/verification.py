@@ -52,7 +52,7 @@ def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda 
     sealed = _check_blocks(store, problems, progress)
     total = store.log.end - store.log.min_offset
     scan = CheckingScan(store, problems, small.durable)
-    queues = QueueCheck(store, problems, small.deleted, scan.is_damaged, unfinished)
+    queues = QueueCheck(store, problems, small.deleted, small.ends, scan.is_damaged, unfinished)
     index = IndexCheck(store, problems, scan.is_damaged, unfinished)
     records = last_ms = 0
 

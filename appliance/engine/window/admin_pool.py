@@ -46,3 +46,5 @@ class AdminPool:
             raise InvalidInput("", refusal.remark, refusal.code) from None
         except FutureTimeout:
             raise Unavailable(say("not_done_in_time", seconds=round(LIMIT_S))) from None
+        finally:
+            future = Future()  # let go of: what it raised came through here

@@ -34,6 +34,7 @@ KINDS = (
     "consumption_off",
     "no_consumer",
     "nobody_pulls",
+    "client_id_twice",
     "subscriptions_differ",
     "expression",
     "silent_lock",
@@ -69,6 +70,8 @@ GROWTH_RATE = 1.0
 LOOKED_AT = 200
 #: Queues and clients that a finding names.
 MOST_NAMED = 100
+#: Addresses that a sentence names.
+MOST_HOSTS = 5
 
 _LEVELS = {"act": 0, "watch": 1}
 
@@ -249,6 +252,15 @@ class _Patient:
         text = say("diag_nobody_pulls", seconds=round(silent_s), count=lag)
         clients = tuple(dict.fromkeys(channel.client_id for channel in self._channels))
         yield d.Finding("nobody_pulls", "act", text, evidence, clients=clients[:MOST_NAMED])
+
+    def client_id_twice(self) -> Iterator[d.Finding]:
+        """Several clients use one client id: each believes that the other's queues are its own."""
+        self._online()
+        for client_id in sorted(set() if self._info is None else self._info.twice)[:MOST_NAMED]:
+            hosts = [one.conn.remote_host for one in self._channels if one.client_id == client_id]
+            text = say("diag_client_id_twice", client=client_id, hosts=", ".join(hosts[:MOST_HOSTS]))
+            evidence = (d.Evidence("clients", len(hosts), "clients"),)
+            yield d.Finding("client_id_twice", "act", text, evidence, clients=(client_id,))
 
     def subscriptions_differ(self) -> Iterator[d.Finding]:
         """Members want different things of a topic: the broker keeps one of the subscriptions for all."""

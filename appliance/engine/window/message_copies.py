@@ -80,7 +80,8 @@ class Copies(NamedTuple):
     def committed(self, half: Copy) -> Copy | None:
         """What a half message became when it was committed; with a delay it waits, or waited, there."""
         for one in self.after(half):
-            named = one.record.prepared_transaction_offset == half.physical
+            # Offset 0 is named by copies of no half at all, too.
+            named = one.record.prepared_transaction_offset == half.physical and one.record.was_born_with(half.record)
             if named and one.kind != "discarded" and one.record.sys_flag & SYS_TRANSACTION_MASK == SYS_COMMIT:
                 return one
         return None

@@ -68,7 +68,9 @@ _ORDER = (
     "disk_full_soon",
     "slave_gone",
     "slave_lags_far",
+    "set_contradicts",
     "queues_unread",
+    "client_id_twice",
     "dead_letters_expire",
     "subscriptions_differ",
     "falls_behind",
@@ -237,6 +239,8 @@ class _Look:
         info = self._progress.online.get(group)
         if info is not None and len(info.channels) > 1 and conflicts_of(members_of(info)):
             yield _Found(s.Need("act", "group", group, say("subscriptions_differ", group=group)), 0)
+        for client_id in sorted(set() if info is None else info.twice)[:MOST_NAMED]:
+            yield _Found(s.Need("act", "group", group, say("client_id_twice", group=group, client=client_id)), 0)
         backlog = self._progress.backlog(group)
         if not backlog.lag:
             return

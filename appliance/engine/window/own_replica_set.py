@@ -13,6 +13,7 @@ from ..failover.parts import MemberReport
 from ..failover.quarantine import kept_tails
 from ..failover.service import SetStatus
 from ..failover.set_state import Announcement, SetState
+from ..failover.settings import differences, shared_settings
 from .options import Options
 from .replica_set import ElectionView, MemberView, QuarantineFile, SetView
 from .sentences import Sentence, say
@@ -52,6 +53,7 @@ class OwnReplicaSet:
         state, files = status.state, membership.files
         store = self._options.config.store
         role = _role(status.role)
+        waits = role in ("fenced", "frozen") or (status.stream is not None and bool(status.stream.unplaced))
         return SetView(
             set=membership.settings.set,
             store=store.ha_store,
@@ -61,7 +63,7 @@ class OwnReplicaSet:
             leader=state.leader.uuid if state is not None and state.leader is not None else "",
             leader_addr=state.leader.addr if state is not None and state.leader is not None else "",
             role=role,
-            role_why=say("member_waits", reason=status.why) if role in ("fenced", "frozen") and status.why else None,
+            role_why=say("member_waits", reason=status.why) if waits and status.why else None,
             uuid=files.uuid,
             slot=files.slot,
             synchronous=membership.settings.synchronous,
@@ -98,7 +100,7 @@ class OwnReplicaSet:
         files = self._membership.files
         here = uuid == files.uuid
         report = reports.get(uuid) if reports is not None else None
-        end = status.health.end if status.health is not None else 0
+        end, begin = (status.health.end, status.health.begin) if status.health is not None else (0, 0)
         behind = max(0, end - report.durable) if report is not None else None
         epochs = files.epochs if here else said.epochs if said is not None else ()
         return MemberView(
@@ -117,7 +119,12 @@ class OwnReplicaSet:
             lag_ms=0 if reports is not None and here else _lag_ms(status, report, behind),
             last_epoch=epochs[-1][0] if epochs else 0,
             heard_at_ms=said.wall_ms if said is not None else None,
+            log_begin=begin if here else said.log_begin if said is not None else None,
+            differs=() if here or said is None or _is_stale(status, said) else self._differs(said),
         )
+
+    def _differs(self, said: Announcement) -> tuple[str, ...]:
+        return differences(shared_settings(self._options.config), said.settings)
 
     def _quarantine(self) -> tuple[QuarantineFile, ...]:
         membership = self._membership
@@ -159,7 +166,7 @@ class OwnReplicaSet:
         return _change(view, target, not dry_run, ())
 
     def _target(self, view: SetView, to: str) -> MemberView:
-        """Who shall lead; without a name the one that is nearest."""
+        """Who shall lead; without a name the one that has deleted least, and is nearest."""
         others = [one for one in view.members if not one.is_here]
         if to:
             found = [one for one in view.members if to in (one.uuid, str(one.slot) if one.slot else "")]
@@ -169,7 +176,7 @@ class OwnReplicaSet:
         fit = [one for one in others if one.in_sync and one.connected and not one.is_here]
         if not fit:
             raise Conflict(say("switch_nobody"))
-        return min(fit, key=lambda one: (one.lag_bytes or 0, one.slot))
+        return min(fit, key=lambda one: (one.log_begin or 0, one.lag_bytes or 0, one.slot))
 
     def adopt(self, uuid: str, confirm: str, dry_run: bool, by: str) -> Change:
         view = self.view()

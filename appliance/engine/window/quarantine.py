@@ -1,7 +1,8 @@
 """Messages that were cut from this broker's log because its set went on without them: looked at, and sent again.
 
 They are sent to whoever leads the set now, over the wire as a producer does, for a follower stores nothing itself. A
-copy keeps its body, unique id, keys, tags and properties; one whose unique id the leader knows is left out.
+copy keeps its body, birth, unique id, keys, tags and properties; one that the leader has is left out. The unique id
+alone does not tell: clients write it, and two sends of one message object have the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..protocol import properties as p
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.names import NO_SEND_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
-from ..protocol.record import Record
+from ..protocol.record import Record, decode_record
 from ..remoting.client import RemotingClient
 from ..store.disk import Disk
 from .sentences import Sentence, say
@@ -25,6 +26,8 @@ ASK_MS = 5000
 MAX_LIMIT = 500
 #: Names of a producer group that is nobody's.
 _GROUP = "ROCKETBOX_SENT_AGAIN"
+#: Messages of one unique id that are looked at.
+_OF_ONE_ID = 32
 #: How a body is packed, and that it has several tags; what else a record's flags say is the broker's.
 _SENDERS_FLAGS = 0x703
 #: What a broker writes, and the one that takes the copy writes anew.
@@ -123,7 +126,7 @@ class Quarantine:
             queue_id = int(properties.get(p.REAL_QUEUE_ID, "") or 0)
         if not topic or topic in NO_SEND_TOPICS:
             return told("left_out", say("quarantine_of_the_broker", topic=record.topic))
-        if message.unique_key and self._is_there(client, topic, message.unique_key):
+        if message.unique_key and self._is_there(client, topic, message.unique_key, record):
             return told("there")
         answer = client.invoke_sync(_send(record, topic, queue_id, properties), ASK_MS)
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -132,14 +135,22 @@ class Quarantine:
             return told("failed", say("quarantine_refused", reason=answer.remark or str(answer.code)))
         return told("sent")
 
-    def _is_there(self, client: RemotingClient, topic: str, unique_key: str) -> bool:
-        """Whether the leader has a message of that unique id."""
+    def _is_there(self, client: RemotingClient, topic: str, unique_key: str, record: Record) -> bool:
+        """Whether the leader has that message."""
         fields = {
-            "topic": topic, "key": unique_key, "maxNum": "1", "beginTimestamp": "0",
+            "topic": topic, "key": unique_key, "maxNum": str(_OF_ONE_ID), "beginTimestamp": "0",
             "endTimestamp": str((1 << 63) - 1), "_UNIQUE_KEY_QUERY": "true",
         }  # fmt: skip
         answer = client.invoke_sync(RemotingCommand(RequestCode.QUERY_MESSAGE, ext_fields=fields), ASK_MS)
-        return answer.code == ResponseCode.SUCCESS
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        at = 0
+        while at < len(answer.body):
+            found = decode_record(answer.body, at)
+            if (found.born_time_ms, found.body) == (record.born_time_ms, record.body):
+                return True
+            at += found.size
+        return False
 
 
 #: Stored, though something is not known of it yet.

@@ -10,6 +10,7 @@ import logging
 import time
 from types import TracebackType
 
+from ..clock import SYSTEM
 from ..errors import QueueBroken
 from ..protocol.record import (
     FIXED_BYTES,
@@ -20,6 +21,7 @@ from ..protocol.record import (
 )
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
+from ..store.time_search import as_of
 
 logger = logging.getLogger(__name__)
 
@@ -153,11 +155,11 @@ class QueueReader:
 
         One that cannot be read counts as older.
         """
-        low, high = queue.min_offset, queue.max_offset
+        low, high, now_ms = queue.min_offset, queue.max_offset, SYSTEM.wall_ms()
         while low < high:
             middle = (low + high) // 2
             stored = self.stored_at_ms(queue, middle)
-            if stored is None or stored < time_ms:
+            if stored is None or as_of(stored, time_ms, now_ms) < time_ms:
                 low = middle + 1
             else:
                 high = middle

@@ -5,6 +5,7 @@ Ages and lags are measured on this machine; `_at_ms` of other members are by the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,9 @@ class MemberView:
     "frozen", or "unknown" when it has not announced itself. in_sync: it holds all that was acknowledged, and may be
     elected. connected: it follows this leader now; None where only the leader knows. log_end: physical offset, as last
     heard. lag_bytes, lag_ms: how far it is behind the leader; None where only the leader knows. heard_at_ms: when it
-    announced itself last. last_epoch: the newest in its list, 0 for none."""
+    announced itself last. last_epoch: the newest in its list, 0 for none. log_begin: what lay before it in the log has
+    been deleted there; where that is more than at the leader, its disk is fuller. differs: its settings that contradict
+    this member's."""
 
     uuid: str
     slot: int
@@ -36,6 +39,18 @@ class MemberView:
     lag_ms: int | None
     last_epoch: int
     heard_at_ms: int | None
+    log_begin: int | None = None
+    differs: tuple[str, ...] = ()
+
+
+def fullest_of(members: Iterable[MemberView]) -> str:
+    """The uuid of the member whose log goes furthest: the newest epoch decides, and within it the end. "": nobody's is
+    known, or a longer one is of no epoch at all: then it is not this set's, or the others are not."""
+    ends = [(one.last_epoch, one.log_end, one.is_leader, one.uuid) for one in members if one.log_end is not None]
+    if not ends:
+        return ""
+    furthest = max(ends)
+    return "" if any(not epoch and end > furthest[1] for epoch, end, _, _ in ends) else furthest[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +113,11 @@ class SetView:
     elections: tuple[ElectionView, ...]
     quarantine: tuple[QuarantineFile, ...]
     settings: tuple[tuple[str, str], ...]
+
+    @property
+    def fullest(self) -> str:
+        """Who is adopted when nobody can vouch for any log."""
+        return fullest_of(self.members)
 
 
 def seen(replica_set: ReplicaSet | None) -> SetView | None:

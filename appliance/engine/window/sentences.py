@@ -69,6 +69,9 @@ TEMPLATES: dict[str, str] = {
     ),
     "set_one_copy": "Acknowledged messages are on this broker only: no other member of the set is in sync.",
     "set_copies": "Members that have every acknowledged message: %(count)d.",
+    "set_contradicts": (
+        "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
+    ),
     "set_member_lost": "The member at %(address)s does not follow.",
     "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",
     "set_quarantined": (
@@ -143,6 +146,7 @@ TEMPLATES: dict[str, str] = {
     "transactions_undecided": "Open transactions whose producers were asked %(checks)d times or more and have not "
     "decided: %(count)d.",
     "stuck": "%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s.",
+    "client_id_twice": "Several clients of %(group)s are called %(client)s; some of its queues are read by nobody.",
     "subscriptions_differ": "Clients of %(group)s subscribe to different things; some messages may reach nobody.",
     "more_needs": "More groups that need a look: %(count)d.",
     # what is wrong with a group
@@ -155,6 +159,10 @@ TEMPLATES: dict[str, str] = {
     "diag_expression_wrong": "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s.",
     "diag_expression_lets_nothing": (
         "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
+    ),
+    "diag_client_id_twice": (
+        "Several clients are called %(client)s, at %(hosts)s: each believes that the other's queues are its own, and "
+        "some are read by nobody."
     ),
     "diag_subscriptions_differ": (
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."

@@ -28,6 +28,7 @@ def set_checks(view: SetView) -> list[s.Check]:
         else _check("leader_store", "failed", _store_down(view))
     ]
     found.append(_role_check(view))
+    found += [_check("settings", "warning", _contradicts(one)) for one in view.members if one.differs]
     if view.role == "leader":
         count = _in_sync(view)
         if count < view.min_in_sync:
@@ -67,6 +68,8 @@ def set_needs(view: SetView) -> Iterator[s.Need]:
         if member.is_here:
             continue
         name = member.addr or member.uuid
+        if member.differs:
+            yield s.Need("act", "system", f"{name} settings", _contradicts(member))
         if not member.connected:
             silent_ms = None if member.heard_at_ms is None else now_ms - member.heard_at_ms
             if silent_ms is None or silent_ms >= LOST_MS:
@@ -98,6 +101,10 @@ def set_metrics(view: SetView) -> dict[str, float]:
 
 def _in_sync(view: SetView) -> int:
     return sum(one.in_sync for one in view.members)
+
+
+def _contradicts(member: MemberView) -> Sentence:
+    return say("set_contradicts", address=member.addr or member.uuid, settings="; ".join(member.differs))
 
 
 def _lost(name: str, member: MemberView) -> Sentence:

@@ -270,8 +270,9 @@ class TransactionViews:
         found = self._store.records.get(physical)
         if found is None or half_of(found) is None:
             return None
-        same = find_property(found.record.properties, UNIQUE_KEY) == half.unique_key
-        return row_of(found.record).offset_id if same else None
+        one = found.record
+        same = find_property(one.properties, UNIQUE_KEY) == half.unique_key and one.was_born_with(half.record)
+        return row_of(one).offset_id if same else None
 
     def _offset_id(self, physical: int) -> str:
         found = self._store.records.get(physical)

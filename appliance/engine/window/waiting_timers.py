@@ -63,7 +63,7 @@ class WaitingTimers:
             return None
         if not look.has(TimerEntry(timed.due_ms, False, record.queue_offset, physical, size)):
             return None
-        return None if look.is_marked(timed.out_ms, cancel_key(record.properties)) else timed.due_ms
+        return None if look.is_marked(timed, cancel_key(record.properties), record.queue_offset) else timed.due_ms
 
 
 class TimedWalk:

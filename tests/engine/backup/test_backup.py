@@ -84,9 +84,9 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
         TOPIC, b"timed", keys=["timed"], deliver_at_ms=int(time.time() * 1000) + 7_200_000
     ).offset_id
     running.window.send_test_message(TOPIC, b"half", half_of="PG", queue_id=0)
-    wait_for(lambda: running.window.waiting(topic=TOPIC).pending >= 2, "two that wait", 10)
+    wait_for(lambda: running.window.waiting(topic=TOPIC).pending >= 2, "two that wait")
     offsets = running.data_dir / "store/config/consumerOffset.json"
-    wait_for(lambda: "readers" in (offsets.read_text() if offsets.exists() else ""), "the offset on disk", 20)
+    wait_for(lambda: "readers" in (offsets.read_text() if offsets.exists() else ""), "the offset on disk")
     time.sleep(1)  # the timers' state is saved each half second
     loads = [Load(address, queue) for queue in range(3)]
     before = [load.sent for load in loads]
@@ -420,7 +420,7 @@ def test_it_ends_rather_than_hold_files_that_have_to_go(running: RunningEngine, 
     with pytest.raises(BackupError, match="have to go before they are copied"):
         running.window.make_backup(tmp_path / "x.tar", step)
     assert not any("Backups" in getattr(keeper, "__qualname__", "") for keeper in store.cleaner.keepers)
-    wait_for(lambda: store.cleaner.look() or not first.exists(), "the broker gets its room", 10)
+    wait_for(lambda: store.cleaner.look() or not first.exists(), "the broker gets its room")
     assert not (tmp_path / "x.tar").exists()
 
 

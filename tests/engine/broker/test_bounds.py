@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from appliance.engine.broker import heartbeat_bounds, long_polling, queue_locks
+from appliance.engine.broker import config_table, heartbeat_bounds, long_polling, queue_locks
 from appliance.engine.broker.processors import client as client_processor
 from appliance.engine.broker.processors import consumer as consumer_processor
 from appliance.engine.protocol.codes import ResponseCode
@@ -115,11 +115,12 @@ def test_an_error_of_ours_in_a_slice_is_answered_and_those_behind_go_on(desk, mo
 
 
 def test_heartbeats_that_wait_for_their_next_slice_are_bounded(desk, monkeypatch):
-    monkeypatch.setattr(client_processor, "MOST_WAITING_BYTES", 30_000)
+    monkeypatch.setattr(client_processor, "MOST_WAITING_BYTES", 100_000)
     processor = desk.dispatcher._handlers[34][0].__self__
+    monkeypatch.setattr(processor._shares, "few", 0)
     processor._later = [].append
     answers = []
-    for number in range(5):
+    for number in range(15):
         peer = FakeConnection(f"127.0.0.1:{number}")
         groups = [consumer(f"g{number}-{n}", "T") for n in range(100)]
         desk.dispatcher.dispatch_request(
@@ -127,7 +128,7 @@ def test_heartbeats_that_wait_for_their_next_slice_are_bounded(desk, monkeypatch
         )
         answers += peer.answers
     assert {answer.code for answer in answers} == {BUSY}
-    assert processor._waiting_bytes <= 30_000
+    assert 0 < processor._waiting_bytes <= 50_000
 
 
 def test_a_connection_has_so_many_groups_and_no_more_over_all_its_heartbeats(desk, monkeypatch):
@@ -219,6 +220,7 @@ def test_client_ids_may_be_in_any_script(desk):
 
 def test_there_are_so_many_groups_and_topics_and_no_more(desk, monkeypatch):
     groups, topics = len(desk.groups.all()), len(desk.topics.all())
+    monkeypatch.setattr(config_table, "KEPT_FOR_ADMINISTRATORS", 1000)
     monkeypatch.setattr(type(desk.groups), "most", groups + 2)
     monkeypatch.setattr(type(desk.topics), "most", topics + 3)
     answer = desk.heartbeat(desk.peer, consumerDataSet=[consumer(f"g{n}", "T") for n in range(5)])
@@ -355,13 +357,16 @@ def test_a_connection_has_so_many_held_pulls_and_the_next_is_told_to_wait(engine
 
 
 def test_there_are_so_many_held_pulls_in_all(engine, peer, monkeypatch):
-    monkeypatch.setattr(long_polling, "MOST_IN_ALL", 2)
+    monkeypatch.setattr(long_polling, "MOST_IN_ALL", 8)
+    monkeypatch.setattr(long_polling, "FEW_OF_A_CONNECTION", 1)
     assert peer.ask(310, send_fields("Held"), b"x").code == 0
-    for _ in range(2):
+    for _ in range(3):
         peer.send(11, pull_fields("Held", 0, 1, **WAITS))
-    another = Peer(engine.broker_address)
     assert peer.is_silent()
-    refused(another.ask(11, pull_fields("Held", 0, 1, **WAITS)), BUSY, "too many pulls")
+    refused(peer.ask(11, pull_fields("Held", 0, 1, **WAITS)), BUSY, "too many pulls")
+    another = Peer(engine.broker_address)
+    another.send(11, pull_fields("Held", 0, 1, **WAITS))
+    assert another.is_silent(), "there is room for who comes after it"
     another.close()
 
 
@@ -371,7 +376,7 @@ def test_a_pull_that_would_wait_for_ever_waits_for_the_longest(engine, peer, mon
     begun = time.monotonic()
     answer = peer.ask(11, pull_fields("Held", 0, 1, sysFlag=6, suspendTimeoutMillis=2**63 - 1))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
-    assert 0.1 < time.monotonic() - begun < 5
+    assert time.monotonic() - begun > 0.1
 
 
 def test_a_pull_may_not_bring_a_subscription_of_any_length(engine, peer):

@@ -1,13 +1,13 @@
 """What clients and administrators are told of a queue whose files are being built anew: the truth, or nothing yet."""
 
 import shutil
-import time
 
 import pytest
 
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.store.queues.queue_repair import QueueRepair
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.waiting import wait_for
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
 COUNT = 30
@@ -34,10 +34,9 @@ class Broken:
 
     def mend(self):
         self._held = False
-        end = time.monotonic() + 10
-        while self.store._flush_queues.repair.pending or self.queue.broken:
-            assert time.monotonic() < end, "the queue is still broken"
-            time.sleep(0.01)
+        wait_for(
+            lambda: not (self.store._flush_queues.repair.pending or self.queue.broken), "the queue is still broken"
+        )
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_a_topic_that_comes_or_goes_is_told_a_new_version_is_not(desk, peers):
     steps = [
         ([subscription("T", "A", 1)], ["g"]),
         ([subscription("T", "B", 2)], []),
-        ([subscription("T", "C", 1)], []),  # older: the newer one stays
+        ([subscription("T", "C", 1)], []),  # older, and what it says now
         ([subscription("T", "B", 2), subscription("U")], ["g"]),
         ([subscription("U")], ["g"]),
         ([], ["g"]),
@@ -73,7 +73,7 @@ def test_a_topic_that_comes_or_goes_is_told_a_new_version_is_not(desk, peers):
         desk.heartbeat(first, consumerDataSet=[consumer("g", *wanted)])
         assert first.noticed() == notices
         seen.append({t: data.sub_string for t, data in desk.clients.consumer_group("g").subscriptions.items()})
-    assert seen == [{"T": "A"}, {"T": "B"}, {"T": "B"}, {"T": "B", "U": "*"}, {"U": "*"}, {}]
+    assert seen == [{"T": "A"}, {"T": "B"}, {"T": "C"}, {"T": "B", "U": "*"}, {"U": "*"}, {}]
 
 
 def test_the_last_heartbeat_says_how_the_group_consumes(desk, peers):
@@ -401,3 +401,58 @@ def test_the_cpp_clients_numbers_are_javas_enums(desk, peers):
     assert desk.ask(34, body=body.replace(b'"messageModel":1', b'"messageModel":0'), peer=peers[0]).code == 0
     assert desk.clients.consumer_group("gg").message_model == "BROADCASTING"
     assert desk.ask(34, body=body.replace(b'"consumeType":1', b'"consumeType":9'), peer=peers[0]).code == 1
+
+
+@pytest.fixture
+def gone(desk):
+    """(group, client id, signed off) of those that are in a group no more, and (group, client id) of those that are."""
+    found = []
+    desk.clients.on_consumer_gone = lambda *what: found.append(what)
+    desk.clients.on_consumer = lambda *what: found.append(what)
+    return found
+
+
+def test_who_leaves_is_told_by_its_client_id(desk, peers, gone):
+    desk.heartbeat(peers[0], "c", consumerDataSet=[consumer("g", "T"), consumer("h", "T")])
+    desk.ask(35, {"clientID": "c", "consumerGroup": "g"}, peer=peers[0])
+    desk.clients.on_close(peers[0])
+    assert gone == [("g", "c"), ("h", "c"), ("g", "c", True), ("h", "c", False)]
+
+
+def test_a_client_that_is_back_over_another_connection_has_not_left(desk, peers, gone):
+    desk.heartbeat(peers[0], "c", consumerDataSet=[consumer("g", "T")])
+    desk.heartbeat(peers[1], "c", consumerDataSet=[consumer("g", "T")])
+    desk.clients.on_close(peers[0])
+    assert gone == [("g", "c"), ("g", "c")]
+    desk.clients.on_close(peers[1])
+    assert gone[2:] == [("g", "c", False)]
+
+
+def test_a_client_that_calls_itself_something_else_has_left_as_what_it_was(desk, peers, gone):
+    desk.heartbeat(peers[0], "c", consumerDataSet=[consumer("g", "T")])
+    desk.heartbeat(peers[0], "d", consumerDataSet=[consumer("g", "T")])
+    assert gone == [("g", "c"), ("g", "c", True), ("g", "d")]
+    assert desk.clients.consumer_group("g").ids == {"d": 1}
+
+
+def test_one_client_id_of_two_clients_is_said_once_with_both_addresses(desk, peers, caplog):
+    def beat(peer):
+        desk.heartbeat(peer, "c", consumerDataSet=[consumer("g", "T")])
+
+    def told():
+        found = [record.getMessage() for record in caplog.records if "one client id" in record.getMessage()]
+        caplog.clear()
+        return found
+
+    beat(peers[0])
+    beat(peers[1])
+    beat(peers[1])
+    assert not told(), "it may have lost its connection, and be back"
+    beat(peers[0])
+    (line,) = told()
+    assert all(word in line for word in ("127.0.0.1:1", "127.0.0.1:2", "instanceName", "group=g", "client=c")), line
+    beat(peers[1])
+    beat(peers[0])
+    assert not told()
+    desk.clients.on_close(peers[0])
+    assert desk.clients.consumer_group("g").twice == set()

@@ -28,7 +28,7 @@ def slow(engine, monkeypatch):
 
     def fdatasync(fd):
         if fd in [segment.fd for segment in log.segments]:
-            done.wait(20)
+            done.wait(60)
             if done.failing:
                 raise OSError(errno.EIO, "Input/output error")
         real(fd)

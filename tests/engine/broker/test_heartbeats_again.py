@@ -189,6 +189,7 @@ def test_an_expression_that_found_no_room_is_taken_when_there_is_some(wire, monk
     """The client says the same all the time, so what it said must be read again until it was taken."""
     filters = wire.desk.filters
     monkeypatch.setattr(consumer_filters, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(consumer_filters, "FEW_CHARS", 0)  # a connection's few are there in any case
     other = body("other", [consumer("H", subscription("T", "a > 1", expressionType="SQL92"))], [])
     usual = body("a", [consumer("G", subscription("T", "b > 1", expressionType="SQL92"))], [])
     unread(wire, other, peer=1)

@@ -184,11 +184,33 @@ def test_a_pull_behind_a_crowd_is_woken_all_the_same_by_whatever_came_meanwhile(
     assert (len(woken), polling.count, polling.held_at(queue)) == (MANY + 1, 0, [])
 
 
+def test_pulls_a_round_has_passed_are_woken_by_what_came_meanwhile():
+    woken = []
+    polling, loop, queue = crowd(woken.append)
+    publish(polling, queue, 1)
+    loop.tick()  # the first of them were looked at, and want something else
+    assert polling.held_at(queue)[0].offset == 1
+    publish(polling, queue, 666)
+    while loop.tick():
+        pass
+    assert (len(woken), polling.count) == (MANY, 0)
+
+
+def test_the_next_look_at_deadlines_is_for_the_pull_that_asked_for_the_least():
+    peers, queue = Peers(1), ConsumeQueue("T", 0)
+    loop, looks = peers.loop, []
+    loop.call_later = lambda seconds, callback: looks.append(seconds) or Timer(callback, 0.0)
+    polling = polling_on(loop, lambda parked: None)
+    for opaque, hold_ms in enumerate((30_000, 2000, 10_000)):
+        assert polling.hold(pull_at(queue, peers.all[0], opaque), hold_ms)
+    assert looks == [30.0, 2.0], "the third one is not due before the second"
+
+
 def test_pulls_whose_time_is_over_at_once_are_answered_a_slice_a_tick():
     def answer(parked):
         """Takes as long as a real one."""
-        ends = time.monotonic() + 10e-6
-        while time.monotonic() < ends:
+        ends = time.thread_time() + 10e-6
+        while time.thread_time() < ends:
             pass
         answered.append(parked.opaque)
 

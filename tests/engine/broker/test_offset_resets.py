@@ -330,3 +330,61 @@ def test_other_bytes_are_told_of_in_a_few_lines(tmp_path, caplog):
     journal.close()
     assert len(caplog.records) == 11
     assert "lines=1000" in caplog.text
+
+
+# --- offsets that no queue has, and groups of the broker's own
+
+TRANS, HALF = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+@pytest.mark.parametrize("offset", [7, 1000, (1 << 63) - 1])
+def test_messages_that_are_yet_to_come_never_count_as_read(running, offset):
+    peer = running._ours()
+    said = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": offset}
+    assert peer.ask(COMMIT, said).code == 29
+    assert peer.ask(PULL, pull_fields("T", 0, 0, sysFlag=5, commitOffset=offset)).code == 0
+    assert committed(running) == 5
+    assert peer.ask(COMMIT, said | {"commitOffset": 6}).code == 0
+    assert committed(running) == 6
+
+
+def test_a_commit_of_a_queue_without_messages(running):
+    said = {"consumerGroup": "CG", "topic": "T", "queueId": 3, "commitOffset": 1}
+    assert running._ours().ask(COMMIT, said).code == 29
+    assert running._ours().ask(COMMIT, said | {"commitOffset": 0}).code == 0
+
+
+def test_a_slave_takes_its_end_for_what_lies_behind_it(running):
+    """It may lack what its master gave out."""
+    running.engine.broker.offsets.cuts = True
+    running.commit("CG", "T", 0, 1000)
+    assert committed(running) == 6
+
+
+def test_an_offset_behind_the_end_is_brought_to_it_by_a_start(running):
+    offsets = running.engine.broker.offsets
+    offsets._keep("CG", "T", 0, 1000)
+    offsets._keep("CG", "Nowhere", 0, 1000)
+    running.restart()
+    assert committed(running) == 6
+    [entry] = [one for one in running.engine.broker.offsets.all() if one.topic == "Nowhere"]
+    assert entry.queues == {0: 0}, "of a queue that is not there nothing was read"
+
+
+@pytest.mark.parametrize("group", [TRANS, "CID_RMQ_SYS_else", "TOOLS_CONSUMER"])
+def test_offsets_of_the_brokers_own_groups_are_not_moved(running, group):
+    peer, offsets = running._ours(), running.engine.broker.offsets
+    running.commit("CG", "T", 0, 6)
+    peer.ask(PULL, pull_fields("T", 0, 0, consumerGroup=group))  # the group comes to be
+    before = offsets.queues_of(group, "T")
+    assert reset(running, -1, group=group).code == 16
+    assert peer.ask(CLONE, {"srcGroup": "CG", "destGroup": group, "topic": "T", "offline": "true"}).code == 16
+    assert offsets.queues_of(group, "T") == before
+
+
+def test_how_far_half_messages_were_read_outlives_what_clients_ask(running):
+    peer, offsets = running._ours(), running.engine.broker.offsets
+    offsets.commit_own(HALF, 0)
+    assert reset(running, -1, group=TRANS, topic=HALF).code == 16
+    assert peer.ask(207, {"groupName": TRANS, "cleanOffset": "true"}).code in (0, 1, 16)
+    assert offsets.get(TRANS, HALF, 0) == 0

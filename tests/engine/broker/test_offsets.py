@@ -3,12 +3,14 @@
 import json
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from appliance.engine import fastjson
 from appliance.engine.broker import offsets as offsets_module
 from appliance.engine.broker.offsets import VERSION_STEP, ConsumerOffsetManager
+from appliance.engine.broker.promotion import cut_offsets
 from appliance.engine.clock import FakeClock
 from appliance.engine.errors import StartError
 from tests.support.golden import GOLDEN
@@ -137,7 +139,7 @@ def test_commits_go_on_while_the_file_is_saved(offsets):
     for number in range(20_000):
         offsets.commit(f"g{number % 7}", f"T{number % 3}", number % 50, number)
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not failures
     offsets.persist()
     assert table_of(reopened(offsets)) == table_of(offsets)
@@ -229,3 +231,12 @@ def test_there_are_so_many_pairs_of_groups_and_topics_and_known_ones_go_on(offse
     offsets.remove_group("g0")
     offsets.remove_group("g1")
     assert offsets.commit("g3", "T", 0, 7), "and there is room again"
+
+
+def test_offsets_of_a_queue_that_a_power_cut_took_whole_count_nothing_as_read(offsets):
+    """Ten messages in a queue were read, the offset was saved, and none of them reached the disk."""
+    for topic, offset in (("Gone", 10), ("Shorter", 10), ("Whole", 7)):
+        offsets.commit("Readers", topic, 0, offset)
+    ends = {"Shorter": 4, "Whole": 7}
+    cut_offsets(SimpleNamespace(end_of=lambda topic, queue_id: ends.get(topic, 0)), offsets)
+    assert [offsets.get("Readers", topic, 0) for topic in ("Gone", "Shorter", "Whole")] == [0, 4, 7]

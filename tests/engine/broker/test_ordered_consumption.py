@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from appliance.engine.broker.queue_locks import HUNG_UP_S
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.protocol.properties import decode_properties
@@ -103,24 +104,31 @@ def test_a_queue_is_consumed_in_order_by_one_after_another(first, second):
     assert seen == list(range(28))
 
 
-@pytest.mark.parametrize("how", ["dies", "unregisters", "is cut off"])
-def test_who_holds_a_queue_and_goes_leaves_it_to_another_after_a_minute(engine, clock, first, second, how):
-    """Its handler may still be at work on it: nobody else has the queue before. The group hears of it at once."""
+def test_who_signs_off_leaves_its_queue_to_another_at_once(first, second):
     seen = first.consume(0, 7)
-    if how == "dies":
-        first.peer.sock.close()
-    elif how == "unregisters":
-        fields = {"clientID": first.client_id, "consumerGroup": GROUP}
-        assert first.peer.ask(35, fields).code == 0
-        first.peer.close()
-    if how != "is cut off":  # nobody knows that yet
-        wait_for(lambda: second.members() == ["second@1"], "the group knows")
-    assert second.lock(0, 1) == [1]
+    assert first.peer.ask(35, {"clientID": first.client_id, "consumerGroup": GROUP}).code == 0
+    assert second.lock(0, 1) == [0, 1]
+    assert seen + second.consume(0, 7) == list(range(14)), "from where the group was"
+
+
+def test_who_dies_leaves_its_queue_to_another_after_a_moment_and_the_group_is_told(clock, first, second):
+    seen = first.consume(0, 7)
+    first.peer.sock.close()
+    wait_for(lambda: second.members() == ["second@1"], "the group knows")
+    assert second.lock(0, 1) == [1], "it may have lost its connection only"
+    clock.skipped_ms += int(HUNG_UP_S * 1000)
+    assert second.lock(0, 1) == [0, 1]
+    assert seen + second.consume(0, 7) == list(range(14))
+
+
+def test_who_is_cut_off_leaves_its_queue_to_another_after_a_minute(clock, first, second):
+    """Its handler may still be at work on it: nobody else has the queue before."""
+    seen = first.consume(0, 7)
     clock.skipped_ms += 59_000
     assert second.lock(0, 1) == [1]
     clock.skipped_ms += 1_000
     assert second.lock(0, 1) == [0, 1]
-    assert seen + second.consume(0, 7) == list(range(14)), "from where the group was"
+    assert seen + second.consume(0, 7) == list(range(14))
 
 
 def test_who_comes_back_in_time_keeps_its_queue(clock, first, second):

@@ -4,8 +4,16 @@ import time
 
 import pytest
 
-from appliance.engine.broker.queue_locks import LEASE_S, MOST_LEASES, MessageQueue, RebalanceLockManager
+from appliance.engine.broker.queue_locks import (
+    FEW_LEASES,
+    HUNG_UP_S,
+    LEASE_S,
+    MOST_LEASES,
+    MessageQueue,
+    RebalanceLockManager,
+)
 from appliance.engine.clock import FakeClock
+from appliance.engine.protocol.message_id import encode_host
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 
@@ -112,3 +120,76 @@ def test_many_locks_at_once_look_through_the_table_once(full, clock, monkeypatch
     for _ in range(100):
         full.lock("g", "c", [MessageQueue("T", "b1", 0)])
     assert len(looks) == 1
+
+
+def test_who_signs_off_has_no_leases_any_more(locks):
+    locks.lock("g", "c1", [A, B])
+    assert locks.signed_off("g", "c1")
+    assert not locks.is_locked("g")
+    assert (locks.owner("g", A), locks.leases("g")) == (None, {})
+    assert locks.lock("g", "c2", [A]) == [A]
+    assert locks.lock("g", "c1", [A, B]) == [B], "it came back, and asks anew"
+    assert set(locks.leases("g").values()) == {("c2", LEASE_S), ("c1", LEASE_S)}
+    assert not locks.signed_off("g", "c3")
+
+
+def test_who_hangs_up_has_its_leases_for_a_moment(locks, clock):
+    locks.lock("g", "c1", [A, B])
+    assert locks.hung_up("g", "c1")
+    assert locks.lock("g", "c2", [A]) == []
+    clock.advance(ms=int(HUNG_UP_S * 1000))
+    assert not locks.is_locked("g")
+    assert locks.lock("g", "c2", [A, B]) == [A, B]
+
+
+def test_who_hangs_up_and_comes_back_with_its_id_keeps_its_leases(locks, clock):
+    locks.lock("g", "c1", [A, B])
+    locks.hung_up("g", "c1")
+    clock.advance(ms=int(HUNG_UP_S * 1000) - 1)
+    locks.came_back("g", "c1")
+    clock.advance(ms=20_000)
+    assert locks.is_locked("g")
+    assert locks.lock("g", "c2", [A, B]) == []
+
+
+def test_one_who_comes_back_too_late_does_not_take_away_what_another_has(locks, clock):
+    locks.lock("g", "c1", [A, B])
+    locks.hung_up("g", "c1")
+    clock.advance(ms=int(HUNG_UP_S * 1000))
+    assert locks.lock("g", "c2", [A]) == [A]
+    locks.came_back("g", "c1")
+    assert locks.lock("g", "c1", [A, B]) == [B]
+
+
+def test_nothing_stays_of_holders_that_are_gone(locks, clock):
+    for number in range(100):
+        client = f"c{number}"
+        locks.lock("g", client, [A, B], encode_host("10.0.0.1", number))
+        locks.signed_off("g", client)
+        locks.is_locked("g")
+    locks.unlock("g", "c99", [A, B])
+    assert (locks._groups, locks._holders, locks._count, locks._shares.taken) == ({}, {}, 0, 0)
+    assert locks._shares._connections == {}
+
+
+def test_one_client_does_not_take_the_leases_of_everybody_else(locks):
+    """One that locks whatever there is, over some connections, and one that comes after it."""
+    for number in range(40):
+        many = [MessageQueue("T", f"b{number}", queue) for queue in range(5000)]
+        locks.lock(f"g{number % 7}", f"c{number}", many, encode_host("10.0.0.1", number))
+    wanted = [MessageQueue("T", "b", queue) for queue in range(FEW_LEASES)]
+    assert locks.lock("mine", "me", wanted, encode_host("10.0.0.1", 999)) == wanted
+    assert locks._count <= MOST_LEASES
+    elsewhere = [MessageQueue("T", "c", queue) for queue in range(4000)]
+    assert locks.lock("mine", "other", elsewhere, encode_host("10.0.0.2", 1)) == elsewhere
+
+
+def test_a_client_that_was_given_nothing_does_not_end_the_leases_of_the_others(locks, clock):
+    """It asked last, and what it holds has run out; the other's lease has not."""
+    locks.lock("g", "c1", [A])
+    clock.advance(30_000)
+    locks.lock("g", "c2", [B])
+    assert locks.lock("g", "c1", [B]) == []
+    clock.advance(35_000)
+    assert locks.owner("g", B) == "c2"
+    assert locks.is_locked("g")

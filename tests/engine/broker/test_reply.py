@@ -170,7 +170,7 @@ def test_of_two_connections_the_one_that_came_last_has_it_and_then_the_other(run
         requester.close()
         closed = threading.Event()
         running.engine.loop.call_soon(closed.set)
-        assert closed.wait(5)
+        assert closed.wait(60)
     answer = replier.ask(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
     assert answer.remark == "push reply message fail, channel of <asker> not found."
 

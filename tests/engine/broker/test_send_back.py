@@ -7,9 +7,12 @@ import threading
 import pytest
 
 from appliance.engine.broker.topic_config import new_topic
+from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.names import PERM_READ
 from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.remoting.event_loop import READABLE
+from appliance.engine.shares import Rates
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
@@ -374,7 +377,7 @@ def test_a_message_that_is_not_cached_is_read_elsewhere(engine, peer, group, rec
 
 
 def test_a_full_pool_is_said(engine, peer, group, record, cold, monkeypatch):
-    monkeypatch.setattr(engine.broker._cold_pool, "capacity", 0)
+    monkeypatch.setattr(engine.broker._cold_pool, "_has_room", lambda size, conn: False)
     answer = back(peer, record, group)
     refused(engine, answer, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]")
 
@@ -399,7 +402,7 @@ def test_the_answer_waits_for_the_disk(tmp_path):
     log, synced, sync = engine.broker.store.log, threading.Event(), engine.broker.store.log.sync
 
     def held_sync():
-        synced.wait(10)
+        synced.wait(60)
         return sync()
 
     log.sync = held_sync
@@ -422,7 +425,7 @@ def test_a_disk_that_takes_too_long_is_no_promise(tmp_path):
     log, synced, sync = engine.broker.store.log, threading.Event(), engine.broker.store.log.sync
 
     def held_sync():
-        synced.wait(10)
+        synced.wait(60)
         return sync()
 
     log.sync = held_sync
@@ -431,3 +434,48 @@ def test_a_disk_that_takes_too_long_is_no_promise(tmp_path):
     refused(engine, answer, ResponseCode.SYSTEM_ERROR, "not yet known to be durable")
     peer.close()
     engine.stop()
+
+
+@pytest.mark.parametrize("offset", [1 << 40, 3])
+def test_what_is_no_message_makes_no_group(engine, peer, group, offset):
+    """Nor its retry topic: strangers could fill the tables with names, for ever."""
+    refused(engine, back(peer, offset, group), ResponseCode.SYSTEM_ERROR, "look message by offset failed")
+    assert engine.broker.groups.get(group) is None
+    assert engine.broker.topics.get(f"%RETRY%{group}") is None
+
+
+def test_a_pull_of_what_is_no_topic_makes_no_group(engine, peer, group):
+    answer = peer.ask(11, pull_fields("NoSuchTopic", 0, 0, consumerGroup=group))
+    refused(engine, answer, ResponseCode.TOPIC_NOT_EXIST, "not exist")
+    assert engine.broker.groups.get(group) is None
+
+
+@pytest.mark.parametrize("body", [bytes(200_000), bytes(300_000)], ids=["on the loop", "by the pool"])
+def test_who_has_much_copied_is_not_read_from_for_a_while(engine, peer, group, body, monkeypatch):
+    processor = engine.server._listeners[0].dispatcher._handlers[36].handler.__self__
+    monkeypatch.setattr(processor, "_rates", Rates(FakeClock(), 1_000_000, 1))  # for a day
+    record = put(peer, group, body=body)
+    stranger, before = Peer(engine.broker_address), copies(engine)
+    for _ in range(100):
+        fields = {"offset": record.physical_offset, "group": group, "delayLevel": 1, "unitMode": "false"}
+        stranger.send(36, fields)
+    wait_for(lambda: copies(engine) - before >= 1_000_000 // len(body), "it has had its share copied")
+    assert peer.ask(310, send_fields(f"T_{group}"), b"x").code == 0, "others are served"
+    assert copies(engine) - before <= 1_000_000 // len(body) + 2
+    stranger.close()
+
+
+def test_who_rests_is_not_watched_for_what_it_sends(engine, peer, group, monkeypatch):
+    """The loop would spin over bytes that nobody reads."""
+    processor = engine.server._listeners[0].dispatcher._handlers[36].handler.__self__
+    monkeypatch.setattr(processor, "_rates", Rates(FakeClock(), 1, 1))
+    record = put(peer, group)
+    stranger = Peer(engine.broker_address)
+    assert back(stranger, record, group, 1).code == 0
+    (resting,) = [conn for conn in engine.server.connections.values() if conn.halted]
+    assert not resting._mask & READABLE
+    stranger.send(10)
+    engine._on_loop(resting.let_go)
+    assert stranger.receive().code != 0
+    assert resting._mask & READABLE
+    stranger.close()

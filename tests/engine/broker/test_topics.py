@@ -390,7 +390,7 @@ def test_many_threads_change_and_save_at_once(open_desk):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert not failures
     version = desk.topics.data_version
     assert version.counter == 40 + 4 * 40

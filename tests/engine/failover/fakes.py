@@ -6,7 +6,7 @@ import threading
 import time
 
 from appliance.engine.failover.leader_store import Revision, StoreUnavailable, SwapConflict
-from appliance.engine.failover.parts import LogHealth, MemberReport, StreamStatus
+from appliance.engine.failover.parts import Known, LogHealth, MemberReport, StreamStatus
 from appliance.engine.failover.set_state import EpochStart, Leader
 from tests.engine.failover.simulation.member import consistent_point
 
@@ -81,6 +81,10 @@ class FakeFiles:
     def __init__(self, uuid: str) -> None:
         self.uuid, self.slot, self.seen, self.set_id = uuid, 0, 0, ""
         self.epochs: tuple[EpochStart, ...] = ()
+        self.known = Known()
+
+    def note(self, known: Known) -> None:
+        self.known = known
 
     def see(self, epoch: int) -> None:
         self.seen = max(self.seen, epoch)

@@ -18,6 +18,7 @@ from appliance.engine.failover.decision import (
     Join,
     Lead,
     Memory,
+    Note,
     Other,
     Pending,
     Read,
@@ -33,8 +34,8 @@ from appliance.engine.failover.decision import (
 from appliance.engine.failover.invariants import InvariantBroken, check
 from appliance.engine.failover.leader_store import Revision
 from appliance.engine.failover.machine import decide, pause, release_until, wants_read
-from appliance.engine.failover.parts import LogHealth, MemberReport, StreamStatus
-from appliance.engine.failover.set_state import Leader, SetState
+from appliance.engine.failover.parts import Known, LogHealth, MemberReport, StreamStatus
+from appliance.engine.failover.set_state import Election, Leader, SetState
 
 ME, OTHER = Leader("me", 1, "me:1", "me:2"), Leader("other", 2, "other:1", "other:2")
 RULES = Rules("set", "me")
@@ -219,6 +220,44 @@ def test_an_asynchronous_set_takes_a_candidate_that_lacks_little():
     rules = RULES._replace(synchronous=False, elect_after=5.0, max_lag=20)
     assert acts_of(silent(), sight(health=SOUND._replace(end=75, kept=75)), rules) == (CloseStream(),)
     assert acts_of(silent(), sight(health=SOUND._replace(end=65, kept=65)), rules) == ()
+
+
+def test_a_set_does_not_begin_beside_a_fuller_log_unless_somebody_says_so():
+    nothing = Read(None, Revision("0"), NOW, absent=True)
+    rules = RULES._replace(bootstrap=True)
+    fuller = {"me": Other(0, 100), "other": Other(0, 101)}
+    seen = sight(
+        read=nothing, seen=0, epoch=0, epoch_start=0, following=("", 0), others=fuller, closed_at=100, cluster="c"
+    )
+    memory, acts = decide(Memory(), NOW, seen, rules)
+    assert (memory.role, acts) == ("frozen", ())
+    assert "1 of the other members have a longer log" in memory.why
+    memory, acts = decide(memory, NOW, seen._replace(wish=Wish("switch", "other")), rules)
+    assert acts == (Answer(False, memory.why),)
+    _, acts = decide(memory, NOW, seen._replace(wish=Wish("adopt")), rules)
+    assert [type(act) for act in acts] == [Swap]
+    assert acts[0].state.elections[-1].lost_bound == 1
+    as_long = seen._replace(others={"other": Other(0, 100)})
+    assert [type(act) for act in acts_of(Memory(), as_long, rules)] == [Swap]
+
+
+def test_a_strangers_log_that_holds_more_is_not_set_aside():
+    stranger = NO_STREAM._replace(stranger=True)
+    seen = sight(read=key(isr=("other",)))
+    assert [type(act) for act in acts_of(Memory(), seen._replace(stream=stranger))] == [SetAside]
+    memory, acts = decide(Memory(), NOW, seen._replace(stream=stranger._replace(fuller=True)), RULES)
+    assert (memory.role, acts) == ("frozen", ())
+    assert memory.why.endswith("and holds more: nobody sets it aside unasked")
+
+
+def test_the_fuller_one_begins_the_set_anew_when_its_key_was_deleted():
+    """How it is put back: docs/high-availability.md."""
+    gone = Read(None, Revision("0"), NOW, absent=True)
+    seen = sight(read=gone, seen=1, epoch=0, epoch_start=0, following=("", 0), closed_at=100, set_id="wrong")
+    memory, _ = decide(Memory(), NOW, seen, RULES)
+    assert memory.role == "frozen"
+    acts = acts_of(memory, seen._replace(wish=Wish("adopt")))
+    assert [(act.state.epoch, act.state.isr) for act in acts] == [(2, ("me",))]
 
 
 def test_bootstrap_is_for_who_has_no_past():
@@ -439,3 +478,73 @@ def test_the_key_of_another_set_of_this_name_is_not_followed_and_not_adopted(kin
     assert [type(act).__name__ for act in own] == ["Cut"]
     # Who was in none yet joins, and only then does anything else.
     assert decide(Memory(), NOW, seen._replace(set_id="", wish=None), RULES)[1] == (Join("theirs"),)
+
+
+def unplaced(**rest) -> StreamStatus:
+    why = "the record at 40 cannot be placed"
+    return NO_STREAM._replace(**{"unplaced": why, "why": why, **rest})
+
+
+def test_a_store_without_a_place_for_a_record_is_copied_anew_once_nobody_counts_on_it():
+    alone = key(isr=("other",))
+    assert acts_of(Memory(), sight(stream=unplaced(), read=alone)) == (SetAside("the record at 40 cannot be placed"),)
+    memory, acts = decide(Memory(), NOW, sight(stream=unplaced()), RULES)
+    assert (acts, memory.why) == ((), "the record at 40 cannot be placed")
+    assert acts_of(Memory(), sight(stream=unplaced(copied=True), read=alone)) == ()
+
+
+def test_who_lacks_topics_as_administrators_left_them_does_not_come_in_sync():
+    memory = reigning(isr=("me",))
+    seen = leading(awaited=frozenset(["other"]), health=SOUND._replace(changes=3))
+    lacking = seen._replace(members=[report()._replace(taken=2)])
+    assert acts_of(memory, lacking) == ()
+    (act,) = acts_of(memory, seen._replace(members=[report()._replace(taken=3)]))
+    assert act.state.isr == ("me", "other")
+
+
+def test_who_may_be_in_sync_is_noted_before_fewer_or_more_are_waited_for():
+    memory = reigning(isr=("me",))
+    seen = leading(awaited=frozenset(["other"]), members=[], known=Known(3, 4, frozenset(["me", "other"]), True))
+    noted = Note(Known(3, 5, frozenset(["me"]), True))
+    assert acts_of(memory, seen) == (noted,)
+    assert acts_of(memory, seen._replace(known=noted.known)) == (Await(frozenset()),)
+    comes = seen._replace(known=noted.known, awaited=frozenset(), members=[report()])
+    more = Note(Known(3, 5, frozenset(["me", "other"]), True))
+    assert acts_of(memory, comes) == (more,)
+    assert acts_of(memory, comes._replace(known=more.known)) == (Await(frozenset(["other"])),)
+
+
+def election(epoch: int, uuid: str, lost: int = -1) -> Election:
+    return Election(epoch, uuid, 60, 0, "a test", lost)
+
+
+@pytest.mark.parametrize(
+    ("elections", "frozen"),
+    [
+        ((election(3, "me"), election(4, "other")), True),
+        ((election(3, "me"), election(4, "me"), election(5, "other")), False),
+        ((election(3, "me"), election(4, "other", 0)), False),  # an operator answered for it
+        (tuple(election(epoch, "other") for epoch in range(4, 14)), False),  # the first one is not known any more
+    ],
+)
+def test_who_was_elected_without_being_in_sync_is_not_followed(elections, frozen):
+    known = Known(3, 9, frozenset(["me", "third"]), True)
+    epoch = elections[-1].epoch
+    read = key(epoch=epoch, isr=("other",), elections=elections)
+    memory, acts = decide(Memory(), NOW, sight(read=read, known=known, seen=epoch, following=("", 0)), RULES)
+    assert (memory.role == "frozen") is frozen
+    assert bool(acts) is not frozen
+
+
+def test_who_has_deleted_less_goes_first():
+    """Its disk had more room: it shows more of what has not expired elsewhere."""
+    leaves = {"leader": None, "isr": ("me", "other", "third")}
+    health = SOUND._replace(begin=40)
+
+    def runs_at(**others):
+        seen = sight(read=key(**leaves), health=health, others=others, following=("", 0))
+        return decide(Memory(), NOW, seen, RULES)[0].run_at
+
+    assert runs_at(me=Other(3, 100, 40), other=Other(3, 90, 0)) > NOW
+    assert runs_at(me=Other(3, 90, 0), other=Other(3, 100, 40)) == NOW
+    assert runs_at(other=Other(3, 100, 40)) > NOW

@@ -17,6 +17,7 @@ from appliance.engine.failover.member_files import (
     encode_epochs,
     place_of,
 )
+from appliance.engine.failover.parts import Known
 from appliance.engine.failover.set_state import EpochStart
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.paths import StorePaths
@@ -52,6 +53,16 @@ def test_everything_is_there_after_a_restart(paths):
     assert not again.copied + again.stranger + again.damage
     assert not opened(paths, HERE._replace(boot="boot 2")).same_boot
     assert not opened(paths, HERE._replace(boot="")).same_boot
+
+
+def test_what_was_seen_of_the_key_is_there_after_a_restart_and_not_with_another_store(paths):
+    known = Known(3, 17, frozenset(["one", "other"]), True)
+    files = opened(paths)
+    assert files.known == Known()
+    files.note(known)
+    assert opened(paths).known == known
+    files.renew()
+    assert opened(paths).known == Known()
 
 
 def test_the_files_are_ours_alone(paths):

@@ -9,6 +9,7 @@ import pytest
 from appliance.engine.failover import service as services
 from appliance.engine.failover.decision import Rules, Wish
 from appliance.engine.failover.invariants import InvariantBroken
+from appliance.engine.failover.leader_store import StoreUnavailable
 from appliance.engine.failover.service import FailoverService
 from appliance.engine.failover.set_state import SetState, decode_announcement, decode_state, encode
 from tests.engine.failover.fakes import FakeBrokers, FakeFiles, FakeStore
@@ -20,6 +21,7 @@ ROOT = "/rocketbox/set"
 
 class Member:
     def __init__(self, store: FakeStore, network: dict, uuid: str, **rules) -> None:
+        self.settings: dict[str, str] = rules.pop("settings", {})
         self.files = FakeFiles(uuid)
         self.brokers = FakeBrokers(network, self.files)
         self.store, self.rules = store, Rules("set", uuid, **{"elect_after": 0.8, "beat_interval": 0.2, **rules})
@@ -28,8 +30,9 @@ class Member:
     def begin(self) -> None:
         uuid = self.files.uuid
         self.service = FailoverService(
-            lambda: self.store, ROOT, self.files, self.brokers, self.rules, f"{uuid}:1", f"{uuid}:2", "1.0"
-        )
+            lambda: self.store, ROOT, self.files, self.brokers, self.rules, f"{uuid}:1", f"{uuid}:2", "1.0",
+            settings=lambda: self.settings,
+        )  # fmt: skip
         self.service.start()
 
     @property
@@ -64,6 +67,48 @@ def members(store):
 
 def state_of(store: FakeStore) -> SetState:
     return decode_state(store.keys[f"{ROOT}/state"][0])
+
+
+def test_a_store_that_fails_from_the_start_is_told_of_with_its_reason(store, members, caplog):
+    caplog.set_level("INFO")
+    store.down = True
+    member = members()
+    wait_for(lambda: "failover: the leader store fails: the store is down" in caplog.text, "the log says why")
+    store.down = False
+    wait_for(member.leads, "it leads")
+    assert "failover: the leader store answers" in caplog.text
+    assert caplog.text.count("the leader store fails") == 1
+
+
+def test_a_store_that_takes_no_writes_does_not_pass_for_one_that_answers(store, members, monkeypatch):
+    member = members()
+    wait_for(member.leads, "it leads")
+
+    def full(*args):
+        raise StoreUnavailable("database space exceeded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "swap", full)
+        patch.setattr(store, "put", full)
+        wait_for(lambda: not member.status.store_ok, "it is known")
+        for _ in range(20):
+            member.service.wakeup()
+            assert member.status.store_why == "database space exceeded"
+            assert not member.status.store_ok
+    wait_for(lambda: member.status.store_ok, "it takes them again")
+
+
+def test_members_whose_settings_contradict_are_told_of_once(members, caplog):
+    first = members(settings={"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "brokerName": "b"})
+    wait_for(first.leads, "the first leads")
+    second = members(settings={"brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "brokerName": "b"})
+    told = "member=uuid0:1 uuid=uuid0 has other settings than this one, and would lead by them: brokerRole=SYNC_MASTER "
+    wait_for(lambda: told in caplog.text, "the second says so")
+    assert "(here ASYNC_MASTER)" in caplog.text
+    assert "flushDiskType" not in caplog.text
+    for _ in range(3):
+        second.service._tell_contradictions()
+    assert caplog.text.count(told) == 1
 
 
 def two(members) -> tuple[Member, Member]:
@@ -140,7 +185,7 @@ def test_who_stops_resigns(store, members):
 def test_a_wish_that_nobody_can_fulfil_is_withdrawn(store, members):
     first, _second = two(members)
     store.down = True
-    wait_for(lambda: "does not answer" in first.status.why, "a beat is unknown")
+    wait_for(lambda: "takes no writes" in first.status.why, "a beat is unknown")
     assert first.service.ask(Wish("resign"), 0.3) is None
     store.down = False
     beat = state_of(store).beat
@@ -371,3 +416,61 @@ def test_another_sets_store_costs_nothing():
         for member in (*leaders, lost):
             if member is not None:
                 assert member.service.stop()
+
+
+def alone_with_more(store, members):
+    """The first has gone on without the second; the key as it was when both were in sync."""
+    first, second = two(members)
+    before = store.keys[f"{ROOT}/state"][0]
+    second.service.stop()
+    second.brokers.running = False
+    wait_for(lambda: first.leads(1), "the first goes on alone")
+    first.brokers.log.extend(["acknowledged by it alone"] * 10)
+    first.service.stop()
+    first.brokers.running, first.brokers.role = False, "fenced"
+    assert first.files.known.may == {"uuid0"}
+    return first, second, before
+
+
+def test_a_key_that_was_put_back_lets_nobody_cut_off_what_one_acknowledged_alone(store, members):
+    """The store is restored to a copy of the same epoch, and the member that was behind is started first."""
+    first, second, before = alone_with_more(store, members)
+    store.write(f"{ROOT}/state", before)
+    second.brokers.running, second.brokers.role = True, "fenced"
+    second.begin()
+    wait_for(lambda: second.leads(1), "the second leads: nothing tells it otherwise")
+    first.brokers.running = True
+    done = len(first.brokers.done)
+    first.begin()
+    wait_for(lambda: first.status.role == "frozen", "the first asks a person")
+    assert "the leader store was restored" in first.status.why
+    assert not {"cut", "set_aside", "follow"} & set(first.brokers.done[done:])
+    answer = first.service.ask(Wish("adopt"), 5.0)
+    wait_for(lambda: first.leads(), "it leads as the person says")
+    assert answer is None or answer.done
+    assert state_of(store).elections[-1].lost_bound >= 0
+    wait_for(lambda: first.leads(2), "the second follows it, and is asked nothing")
+
+
+def test_an_older_state_of_the_key_is_known_by_who_saw_the_newer_one(store, members):
+    first, _, before = alone_with_more(store, members)
+    store.write(f"{ROOT}/state", before)
+    first.brokers.running = True
+    first.begin()
+    wait_for(lambda: first.status.role == "frozen", "it asks a person")
+    assert "older state of epoch 1" in first.status.why
+    answer = first.service.ask(Wish("adopt"), 5.0)
+    wait_for(lambda: first.leads(), "it leads as the person says")
+    assert answer is None or answer.done
+
+
+def test_an_election_that_nobody_saw_the_end_of_is_none_by_a_key_that_was_put_back(store, members):
+    """The key names the second as in sync, though its leader never heard so: who was awaited may lead."""
+    first, second = two(members)
+    assert first.files.known.may == {"uuid0", "uuid1"}
+    first.service.stop()
+    first.brokers.running = False
+    wait_for(lambda: second.leads(1), "the second leads")
+    first.brokers.running, first.brokers.role = True, "fenced"
+    first.begin()
+    wait_for(lambda: second.leads(2), "the first follows, and nobody is asked")

@@ -180,3 +180,28 @@ def test_the_address_of_a_store():
     assert parse_leader_store("") is None
     assert parse_leader_store("etcds://h:1") == ("etcd", True, ("h:1",))
     assert parse_leader_store("zookeeper://h:1,[::1]:2") == ("zookeeper", False, ("h:1", "[::1]:2"))
+
+
+def test_what_all_members_have_alike_is_compared(tmp_path):
+    from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+    from appliance.engine.failover.settings import differences, shared_settings
+
+    def told(broker=None, **store):
+        return shared_settings(
+            EngineConfig(
+                tmp_path, broker=BrokerConfig("b", **broker or {}), store=StoreConfig(ha_store="etcd://h:1", **store)
+            )
+        )
+
+    here = told()
+    assert differences(here, told(message_delay_level=f" {'  '.join(here['messageDelayLevel'].split())}")) == ()
+    assert differences(here, {}) == (), "a member of before announces nothing"
+    assert differences(
+        here, told({"cluster_name": "C"}, broker_role="ASYNC_MASTER", flush_disk_type="ASYNC_FLUSH")
+    ) == (
+        "brokerClusterName=C (here DefaultCluster)",
+        "brokerRole=ASYNC_MASTER (here SYNC_MASTER)",
+        "flushDiskType=ASYNC_FLUSH (here SYNC_FLUSH)",
+    )
+    [levels] = differences(here, told(message_delay_level="1s 5s"))
+    assert levels.startswith("messageDelayLevel=1s 5s (here 1s 5s 10s ")

@@ -148,3 +148,9 @@ def test_whether_verdicts_are_remembered_does_not_depend_on_how_many_are_asked_f
         judge.verdicts_of([b"7"])
     judge.verdicts_of([b"new"])
     assert b"new" in judge._verdicts, "it is tried again"
+
+
+def test_a_record_that_is_no_text_or_cannot_be_read_goes_through():
+    """Whoever gets it finds out; a message that is kept from its group is lost to it."""
+    wanted = sql_filter("a = 'x'")
+    assert wanted.verdicts_of([b"x", b"y", b"\xff", None]) == [True, False, True, True]

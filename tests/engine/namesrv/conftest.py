@@ -160,7 +160,7 @@ class LiveNamesrv:
             done.set()
 
         self._loop.call_soon(close)
-        assert done.wait(5)
+        assert done.wait(60)
         for pool in self._pools.values():
             assert pool.stop()
         assert self._loop.stop()

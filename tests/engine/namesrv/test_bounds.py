@@ -88,11 +88,13 @@ def test_one_connection_registers_so_many_brokers_and_no_more(desk, monkeypatch)
 
 
 def test_there_are_so_many_brokers_in_all(desk, monkeypatch):
-    monkeypatch.setattr(route_info, "MOST_BROKERS", 2)
-    for number in range(3):
-        answer = desk.register(["A", "B"], name=f"b{number}", address=f"h:{number + 1}", peer=FakeConnection())
-        assert answer.code == (1 if number == 2 else 0)
-    assert sorted(desk.clusters()["brokerAddrTable"]) == ["b0", "b1"]
+    monkeypatch.setattr(route_info, "MOST_BROKERS", 8)
+    peer = FakeConnection()
+    codes = [desk.register(["A", "B"], name=f"b{n}", address=f"h:{n + 1}", peer=peer).code for n in range(4)]
+    assert codes == [0, 0, 0, 1], "one, and its share of eight"
+    after = desk.register(["A", "B"], name="after", address="h:9", peer=FakeConnection("127.0.0.1:2"))
+    assert after.code == 0
+    assert sorted(desk.clusters()["brokerAddrTable"]) == ["after", "b0", "b1", "b2"]
 
 
 def test_a_name_has_so_many_addresses(desk, monkeypatch):
@@ -110,18 +112,25 @@ def test_a_broker_has_so_many_topics_over_all_it_registers(desk, monkeypatch):
     assert desk.register([f"T{n}" for n in range(5)], version=(4, 4)).code == 0, "the same ones again"
     queues = json.dumps({"queueDatas": [{"brokerName": "broker-a", "perm": 6}]}).encode()
     assert desk.ask(REGISTER_TOPIC, queues, topic="T9").code == 1
-    desk.ask(216, topic="T0")
+    for number in range(3):
+        desk.ask(216, topic=f"T{number}")
+    assert desk.ask(REGISTER_TOPIC, queues, topic="T9").code == 1, "half of them are for those whom it belongs to"
+    desk.ask(216, topic="T3")
     assert desk.ask(REGISTER_TOPIC, queues, topic="T9").code == 0
-    assert len(desk.topics()) == 5
+    assert desk.topics() == {"T4", "T9"}
 
 
 def test_all_brokers_together_have_so_many_topics(desk, monkeypatch):
     monkeypatch.setattr(topic_table, "MOST_ENTRIES", 6)
+    monkeypatch.setattr(route_info, "MOST_ENTRIES", 6)
+    monkeypatch.setattr(route_info, "FEW_ENTRIES", 6)
     assert desk.register(["A", "B", "C", "D"]).code == 0
     another, more = {"name": "b2", "address": "h:2"}, ["A", "B", "E"]
     answer = desk.register(more, **another)
-    assert (answer.code, answer.remark) == (1, "all brokers together would have 7 topics, at most 6 are taken")
+    assert (answer.code, "would have 7 topics, at most 6" in answer.remark) == (1, True)
     assert desk.register(more[:2], **another).code == 0
+    after = {"name": "b3", "address": "h:3", "peer": FakeConnection("127.0.0.1:2")}
+    assert desk.register(more, **after).code == 0, "another connection has its few"
     desk.ask(UNREGISTER, brokerName="broker-a", brokerAddr="10.0.0.1:10911", clusterName="DefaultCluster", brokerId=0)
     assert desk.register(more, version=(2, 2), **another).code == 0
 

@@ -115,7 +115,7 @@ def test_a_reader_on_another_thread_never_meets_half_a_change(desk: Desk) -> Non
                 desk.hang_up(peer)
     finally:
         stop.set()
-        reader.join(10)
+        reader.join(60)
         sys.setswitchinterval(interval)
     assert not failures
     assert seen

@@ -1,12 +1,13 @@
 """What Apache's name servers answered when they were recorded, and what ours answers to the same requests.
 
-Ours answers as 5.3.3. Ignored are the order inside lists and tables, whether integer keys are quoted, the opaque and
-the version.
+Ours answers as 5.3.3. Ignored are the order inside lists and tables, whether integer keys of 106 and 901 are
+quoted, the opaque and the version.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.support.golden import VERSIONS, frames, transcripts
 
 from .conftest import Desk
 
+_QUOTED_ID, _BARE_ID = re.compile(rb'[{,]"[0-9]+":"'), re.compile(rb'[{,][0-9]+:"')
 #: Settings that name pools, sockets and paths which are Apache's alone, or belong to the recording.
 _OWN_SETTINGS = {"kvConfigPath", "configStorePath", "listenPort", "bindAddress"}
 
@@ -81,6 +83,9 @@ def _compare(request: RemotingCommand, wanted: RemotingCommand, got: RemotingCom
         assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
         return
     assert _body(got) == _as_533(request, _body(wanted))
+    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        assert _QUOTED_ID.search(wanted.body) is None or _QUOTED_ID.search(got.body)
+        assert _BARE_ID.search(wanted.body) is None or _BARE_ID.search(got.body)
     if got.code == 0:
         assert got.remark is None  # 901 answers "not set any response code" in 5.3.3
     elif not str(wanted.remark).startswith("org.apache."):

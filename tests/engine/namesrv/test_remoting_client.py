@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -60,7 +59,7 @@ def peer(behave: Callable[[socket.socket, RemotingCommand], None]) -> Iterator[s
         for sock in accepted:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -91,7 +90,7 @@ def test_many_threads_share_one_connection(live_namesrv: LiveNamesrv) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert not failures
     assert len(live_namesrv.server.connections) == 1
     client.close()
@@ -182,17 +181,16 @@ def test_close_ends_a_call_that_waits() -> None:
 
         def call() -> None:
             try:
-                client.invoke_sync(_ask(), 60_000)
+                client.invoke_sync(_ask(), 600_000)
             except BaseException as error:
                 caught.append(error)
 
         thread = threading.Thread(target=call)
         thread.start()
-        assert asked.wait(5)
-        begin = time.monotonic()
+        assert asked.wait(60)
         client.close()
-        thread.join(5)
-        assert time.monotonic() - begin < 4
+        thread.join(60)
+        assert not thread.is_alive()
         assert isinstance(caught[0], ConnectError)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from appliance.engine import fastjson
 from appliance.engine.protocol.codes import RequestCode as Code
 from appliance.engine.protocol.command import RemotingCommand
 from tests.support.fakes import FakeConnection
@@ -28,6 +31,69 @@ def test_a_route_is_the_compact_json_that_go_cuts_at_its_commas(desk: Desk) -> N
         b'"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
         b'"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}'
     )
+
+
+def as_go_210_reads(body: bytes) -> dict[int, str]:
+    """The address map of a route: Go 2.1.0 cuts it at commas and colons, and an id that is no number is 0."""
+    text = re.search(rb'"brokerAddrs":\{(.*?)\}', body)
+    assert text is not None
+    found = {}
+    for part in text[1].decode().split(","):
+        number, _, address = part.partition(":")
+        found[int(number) if number.isdigit() else 0] = address.replace('"', "")
+    return found
+
+
+#: version, fields of the request -> whether broker ids are quoted.
+ASKERS = [
+    (317, {}, False),  # Go up to 2.1.2, 4.5.2 by its own word
+    (63, {}, False),  # C++ 2.x
+    (399, {}, False),  # Java 4.9.3
+    (0, {}, False),
+    (401, {}, True),  # Java 4.9.4
+    (479, {}, True),
+    (317, {"acceptStandardJsonOnly": "true"}, True),
+    (399, {"acceptStandardJsonOnly": "TRUE"}, True),
+    (399, {"acceptStandardJsonOnly": "false"}, False),
+    (399, {"acceptStandardJsonOnly": "1"}, False),
+]
+
+
+@pytest.mark.parametrize(("version", "fields", "quoted"), ASKERS)
+def test_ids_are_quoted_for_who_reads_them_so(desk: Desk, version: int, fields: dict[str, str], quoted: bool) -> None:
+    desk.register(TOPICS)
+    desk.register(TOPICS, address="10.0.0.2:10911", broker_id=1)
+    addresses = {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+    route = desk.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=version, topic="TopicA", **fields).body
+    clusters = desk.ask(Code.GET_BROKER_CLUSTER_INFO, version=version, **fields).body
+    group = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
+    members = desk.ask(Code.GET_BROKER_MEMBER_GROUP, version=version, **group, **fields).body
+    for body in (route, clusters, members):
+        assert (b'{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"}' in body) is quoted
+        assert (b'{0:"10.0.0.1:10911",1:"10.0.0.2:10911"}' in body) is not quoted
+        assert fastjson.loads(body)
+    if not quoted:
+        assert as_go_210_reads(route) == addresses
+
+
+def test_an_acting_master_is_shown_to_elder_clients_too(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, support_acting_master=True)
+    for broker_id in (0, 1):
+        desk.register(
+            {"TopicA": {"perm": 4}, "B": {}},
+            address=f"10.0.0.{broker_id}:1",
+            broker_id=broker_id,
+            enableActingMaster="true",
+        )
+    desk.ask(
+        Code.UNREGISTER_BROKER,
+        brokerName="broker-a",
+        brokerAddr="10.0.0.0:1",
+        clusterName="DefaultCluster",
+        brokerId="0",
+    )
+    route = desk.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=317, topic="TopicA").body
+    assert as_go_210_reads(route) == {0: "10.0.0.1:1"}
 
 
 def test_the_cluster_and_every_broker_name_are_routed_as_topics(desk: Desk) -> None:

@@ -32,13 +32,13 @@ def test_every_name_server_knows_every_broker_and_those_left_learn_what_is_new(t
         here = {"broker-a": {"0": broker.broker}}
         make(broker.broker, "Orders")
         for one in (first, second):
-            wait_for(lambda one=one: route_of(one.namesrv, "Orders") == here, "both to know the topic", 20)
+            wait_for(lambda one=one: route_of(one.namesrv, "Orders") == here, "both to know the topic")
         first.kill()
         make(broker.broker, "Invoices")
-        wait_for(lambda: route_of(second.namesrv, "Invoices") == here, "the one that is left to know another", 20)
+        wait_for(lambda: route_of(second.namesrv, "Invoices") == here, "the one that is left to know another")
         # It comes back, knows nobody, and is told everything.
         first.start()
-        wait_for(lambda: route_of(first.namesrv, "Invoices") == here, "the other one to be told again", 20)
+        wait_for(lambda: route_of(first.namesrv, "Invoices") == here, "the other one to be told again")
         broker.stop()
         for one in (first, second):
-            wait_for(lambda one=one: route_of(one.namesrv, TEMPLATE) == {}, "both to forget the broker", 20)
+            wait_for(lambda one=one: route_of(one.namesrv, TEMPLATE) == {}, "both to forget the broker")

@@ -53,10 +53,10 @@ def test_three_brokers_of_one_cluster_are_one_route(cluster: tuple[Server, dict[
     # One dies: its connection closes, and the route is without it at once.
     brokers["broker-b"].kill()
     left = {name: address for name, address in everyone.items() if name != "broker-b"}
-    wait_for(lambda: _routed(namesrv, "TBW102") == left, "the killed broker to leave the route", seconds=5)
+    wait_for(lambda: _routed(namesrv, "TBW102") == left, "the killed broker to leave the route")
     assert _routed(namesrv, "broker-b") == {}
     brokers["broker-b"].restart()
-    wait_for(lambda: _routed(namesrv, "TBW102") == everyone, "the broker that came back", seconds=5)
+    wait_for(lambda: _routed(namesrv, "TBW102") == everyone, "the broker that came back")
 
     # One stops: it has left the route when it has ended.
     brokers["broker-c"].stop()
@@ -66,4 +66,4 @@ def test_three_brokers_of_one_cluster_are_one_route(cluster: tuple[Server, dict[
     namesrv.kill()
     namesrv.restart()
     back = {name: address for name, address in everyone.items() if name != "broker-c"}
-    wait_for(lambda: _routed(namesrv, "TBW102") == back, "the name server to be told again", seconds=9)
+    wait_for(lambda: _routed(namesrv, "TBW102") == back, "the name server to be told again")

@@ -32,9 +32,9 @@ def test_a_recorded_handle() -> None:
     [
         (packed("v1 T b 5 K"), RecallHandle("T", "b", 5, "K")),
         (packed("v1 T b 5 K").rstrip("="), RecallHandle("T", "b", 5, "K")),
-        (packed("v1 T b +5 K more words"), RecallHandle("T", "b", 5, "K")),
+        (packed("v1 T b +5 K more words"), RecallHandle("T", "b", 5, "K more words")),
         (packed("v1 T b 5x K"), RecallHandle("T", "b", -1, "K")),
-        (packed("v1 T b  K x"), RecallHandle("T", "b", -1, "K")),
+        (packed("v1 T b  K x"), RecallHandle("T", "b", -1, "K x")),
         (packed("v1 T b 99999999999999999999 K"), RecallHandle("T", "b", -1, "K")),
         (packed("v1 T b 9999999999999999999 K"), RecallHandle("T", "b", -1, "K")),
         (packed("v1   5 K"), RecallHandle("", "", 5, "K")),
@@ -56,3 +56,8 @@ def test_what_is_read(text: str, found: RecallHandle) -> None:
 def test_what_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="recall handle is invalid"):
         decode_recall_handle(text)
+
+
+@pytest.mark.parametrize("key", ["order 17", "order ", " order", " ", "a  b", "Bestellung ä 1"])
+def test_a_key_with_blanks_is_never_taken_for_another(key: str) -> None:
+    assert decode_recall_handle(encode_recall_handle("T", "b", 4, key)) == RecallHandle("T", "b", 5, key)

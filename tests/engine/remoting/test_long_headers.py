@@ -161,6 +161,6 @@ def test_looking_takes_no_time_however_long_it_is(filler):
 
 
 def _timed(header):
-    begin = time.perf_counter()
+    begin = time.thread_time()
     assert peek(0, header) == Peeked(310, 7, 0)
-    return time.perf_counter() - begin
+    return time.thread_time() - begin

@@ -195,7 +195,7 @@ def test_a_flush_that_fails_costs_one_connection_and_the_others_get_their_answer
         done.set()
 
     rig.loop.call_soon(answer_both)
-    assert done.wait(5)
+    assert done.wait(60)
     assert other.receive().opaque == 3
     assert failing_one.is_closed()
     assert len(stacks(caplog)) == 1
@@ -269,9 +269,9 @@ def test_an_error_for_one_parked_pull_keeps_no_other_from_its_answer(tmp_path, m
         assert isinstance(engine.broker.pull.long_polling, LongPolling)
         assert peers[0].ask(310, send_fields("Parked"), b"second").code == 0
         with pytest.raises(ConnectionError):
-            peers[1].receive(5)
+            peers[1].receive()
         for peer in peers[2:]:
-            assert peer.receive(5).code == 0
+            assert peer.receive().code == 0
         assert len(stacks(caplog)) == 1
     finally:
         engine.stop()

@@ -28,7 +28,8 @@ def conn():
 
 def test_beyond_so_many_open_questions_there_is_no_answer_at_once(conn, monkeypatch):
     conn, requests = conn
-    monkeypatch.setattr(peer_requests, "MAX_WAITING", 2)
+    monkeypatch.setattr(peer_requests, "MAX_WAITING", 0)
+    monkeypatch.setattr(requests._shares, "few", 2)
     answers = []
     for number in range(3):
         requests.ask(conn, RemotingCommand(307), 60, lambda answer, number=number: answers.append((number, answer)))

@@ -291,4 +291,4 @@ def test_many_small_answers_in_a_large_outbox_arrive_in_order(rig):
     time.sleep(1)
     assert conn_of(rig).outbox_bytes < OUTBOX_HIGH_BYTES + 64 * 1024
     assert [peer.receive().opaque for _ in range(count)] == list(range(count))
-    sender.join(10)
+    sender.join(60)

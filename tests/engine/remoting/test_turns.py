@@ -49,8 +49,8 @@ class Turns(Rig):
     def together(self, *sends):
         """The loop sees all of it at once."""
         held, go = threading.Event(), threading.Event()
-        self.loop.call_soon(lambda: (held.set(), go.wait(10)))
-        assert held.wait(10)
+        self.loop.call_soon(lambda: (held.set(), go.wait(60)))
+        assert held.wait(60)
         for peer, data in sends:
             peer.send_bytes(data)
         go.set()

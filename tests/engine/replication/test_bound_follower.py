@@ -13,11 +13,11 @@ from appliance.engine.protocol.ha_preamble import Answer, Hello, Opening, Reason
 from appliance.engine.protocol.ha_stream import CONFIRM, pack_header
 from appliance.engine.replication import bound_follower
 from tests.engine.replication.test_bad_masters import PlayedMaster
-from tests.support.apache import free_port
 from tests.support.bound import FollowerBox, LeaderBox, epochs_of
 from tests.support.engine import RunningEngine, send_fields, start_engine
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import FILE, SMALL, log_of, wait_same
-from tests.support.waiting import wait_for
+from tests.support.waiting import ends, wait_for
 
 WAITS = "WAIT\x01true\x02"
 
@@ -94,7 +94,7 @@ def test_nothing_is_answered_or_shown_before_all_awaited_have_it(boxes):
     # It has it, and does not show it: its leader does not.
     assert one.store.published == leader.store.published == begin
     leader.await_members("one")
-    assert peer.receive(5).code == 0
+    assert peer.receive().code == 0
     wait_for(lambda: one.store.published == leader.store.published > begin, "it to be shown")
 
 
@@ -306,12 +306,12 @@ def test_who_does_not_answer_as_a_leader_is_left(boxes, played, said):
 def test_a_master_without_a_set_is_left_after_two_seconds(boxes, played):
     """As Apache's, which says nothing to a request at no offset."""
     follower = boxes[1]()
+    begun = time.monotonic()
     stream = follower.follow(played.address)
     sock = played.accept()
     played.hello(sock)
-    begun = time.monotonic()
     played.gone(sock)
-    assert 1.5 < time.monotonic() - begun < 6
+    assert time.monotonic() - begun > 1.5
     wait_for(lambda: "did not answer within 2 s" in stream.status.why, "it to say so")
 
 
@@ -386,14 +386,13 @@ def test_half_records_are_dropped_when_the_stream_closes_and_nothing_comes_after
     again.close()
 
 
-def test_closing_does_not_wait_for_a_leader_that_does_not_answer(boxes, played):
+def test_closing_does_not_wait_for_a_leader_that_does_not_answer(boxes, played, monkeypatch):
+    monkeypatch.setattr(bound_follower, "ANSWER_S", 600.0)
     follower = boxes[1]()
     stream = follower.follow(played.address)
     sock = played.accept()
     played.hello(sock)
-    begun = time.monotonic()
-    assert stream.close()
-    assert time.monotonic() - begun < 1
+    assert ends(stream.close, "it waits for the answer")
     # Nor for one that cannot be reached: a listener whose queue is full.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         waiting = [socket.socket() for _ in range(4)]
@@ -402,10 +401,8 @@ def test_closing_does_not_wait_for_a_leader_that_does_not_answer(boxes, played):
             one.connect_ex(full.getsockname())
         address = f"127.0.0.1:{full.getsockname()[1]}"
         stream = follower.follow(Leader("full", 1, address, address))
-        time.sleep(0.2)
-        begun = time.monotonic()
-        assert stream.close()
-        assert time.monotonic() - begun < 0.5
+        time.sleep(0.2)  # so that it tries to connect, most times
+        assert ends(stream.close, "it waits for the connection")
         for one in waiting:
             one.close()
     sock.close()
@@ -425,9 +422,7 @@ def test_a_process_that_is_gone_is_told_from_one_that_hangs_up(boxes, played):
     wait_for(lambda: "Connection refused" in stream.status.why, "it to try again")
     assert not stream.status.refused  # its main port is there
     main.close()
-    begun = time.monotonic()
     wait_for(lambda: stream.status.refused, "it to say so")
-    assert time.monotonic() - begun < 3
     back = socket.create_server(("127.0.0.1", played.port))
     wait_for(lambda: not stream.status.refused, "it to see that somebody is there")
     back.close()
@@ -435,7 +430,7 @@ def test_a_process_that_is_gone_is_told_from_one_that_hangs_up(boxes, played):
 
 def test_a_leader_that_was_never_reached_is_not_called_gone(boxes):
     follower = boxes[1]()
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{reserve_port()}"
     stream = follower.follow(Leader("never", 1, address, address))
     wait_for(lambda: "Connection refused" in stream.status.why, "it to try")
     time.sleep(0.5)

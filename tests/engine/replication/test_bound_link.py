@@ -8,10 +8,10 @@ import pytest
 
 from appliance.engine.protocol.ha_preamble import Answer, Hello, Reason, Refusal, pack, set_hash
 from appliance.engine.replication.bound_link import MAX_MEMBERS, MAX_OBSERVERS, MAX_SILENT
-from tests.support.apache import free_port
 from tests.support.bound import LeaderBox, PlayedMember
 from tests.support.engine import RunningEngine, send_fields
 from tests.support.ha import PlayedSlave
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import SMALL
 from tests.support.waiting import wait_for
 
@@ -41,6 +41,17 @@ def leader(make):
 
 def reports(leader: LeaderBox) -> dict[str, int]:
     return {one.uuid: one.durable for one in leader.position.members()}
+
+
+def test_who_leads_hears_of_each_member_that_comes(leader):
+    """It tells name servers again: that member may have called itself the leader a moment ago."""
+    for came in (1, 2):
+        member = PlayedMember(leader.port)
+        try:
+            member.bind("m1", 3)
+            wait_for(lambda came=came: leader.bindings == came, "it is told")
+        finally:
+            member.close()
 
 
 def test_a_member_is_answered_and_gets_the_log_from_its_start(leader):
@@ -111,7 +122,7 @@ def test_a_send_is_answered_when_every_awaited_member_has_it(leader):
         peer.receive(0.3)
     assert leader.store.published == end
     two.report(after)
-    assert peer.receive(5).code == 0
+    assert peer.receive().code == 0
     assert leader.store.published == after
 
 
@@ -122,7 +133,7 @@ def test_the_confirm_offset_is_said_soon_after_it_moved_and_not_often(leader):
     assert member.header() == (end, -1)
     begun = time.monotonic()
     sent = 0
-    while time.monotonic() - begun < 0.6:
+    while sent < 40 or time.monotonic() - begun < 0.6:
         leader.running.put("Orders", b"x" * 100)
         sent += 1
     assert sent > 30
@@ -147,13 +158,13 @@ def test_heartbeats_come_each_quarter_of_a_second_and_stop_with_the_disk(leader)
     begun = time.monotonic()
     for _ in range(8):  # a heartbeat and the confirm offset each
         assert member.header()[0] == end
-    assert 0.6 < time.monotonic() - begun < 3
+    assert time.monotonic() - begun > 0.6
     leader.is_alive = False
     member.sock.settimeout(0.7)
     with pytest.raises(TimeoutError):
         member.take_to(-2)  # never
     leader.is_alive = True
-    member.sock.settimeout(5)
+    member.sock.settimeout(60)
     assert member.header()[0] == end
 
 
@@ -204,7 +215,7 @@ def test_half_a_preamble_waits_for_its_rest(leader, cut):
     member.sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
         member.receive(1)
-    member.sock.settimeout(5)
+    member.sock.settimeout(60)
     # The first report may come in the same packet as the end of it.
     member.sock.sendall(words[cut:] + struct.pack(">q", end))
     assert isinstance(member.answer(), Answer)
@@ -286,7 +297,7 @@ def test_observers_are_never_waited_for_and_hear_apaches_stream(leader):
 
 def test_an_old_leader_without_a_set_hangs_up(tmp_path):
     """As ours did before, and as an observer's place is none for a member."""
-    port = free_port()
+    port = reserve_port()
     running = RunningEngine(tmp_path, store=SMALL | {"ha_listen_port": port})
     try:
         member = PlayedMember(port)

@@ -21,7 +21,9 @@ class Rig:
         self.published = max(self.published, min(self.kept, self.position()))
 
     def stream(self, uuid: str, acknowledged: int = -1) -> SimpleNamespace:
-        made = SimpleNamespace(peer=f"{uuid}:1", acknowledged=acknowledged, sent=0, moved_at=0.0, connected_at=0.0)
+        made = SimpleNamespace(
+            peer=f"{uuid}:1", acknowledged=acknowledged, sent=0, moved_at=0.0, connected_at=0.0, taken=-1
+        )
         self.position.bind(uuid, made)
         return made
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.errors import RocketBoxError
-from tests.support.apache import free_port
 from tests.support.engine import RunningEngine, send_fields
 from tests.support.engine_process import EngineProcess, Refused
 from tests.support.peer import Peer
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import SMALL
 from tests.support.waiting import wait_for
 
@@ -52,7 +52,7 @@ def rig(tmp_path):
     """A name server that lives, and a master and a slave that are killed."""
     namesrv = RunningEngine(tmp_path / "namesrv")
     known = {"namesrv_addrs": [namesrv.engine.namesrv_address]}
-    port = free_port()
+    port = reserve_port()
     master = EngineProcess(
         tmp_path / "master",
         broker=known | {"broker_name": "set"},
@@ -87,7 +87,7 @@ def test_either_side_killed_again_and_again_under_load(rig):
         loads = [Load(master.broker) for _ in range(4)]
         for load in loads:
             load.start()
-        wait_for(lambda: sum(len(one.acknowledged) for one in loads) > 40, "acknowledgements", 30)  # noqa: B023
+        wait_for(lambda: sum(len(one.acknowledged) for one in loads) > 40, "acknowledgements")  # noqa: B023
         time.sleep(0.05 * round_)
         victim = (master, slave)[round_ % 2]
         victim.kill()
@@ -95,7 +95,7 @@ def test_either_side_killed_again_and_again_under_load(rig):
             load.over = True
         if victim is master:
             for load in loads:
-                load.join(10)
+                load.join(60)
             # The slave alone has all that was acknowledged.
             acknowledged += [body for one in loads for body in one.acknowledged]
             held = log_bytes(slave.data_dir)
@@ -104,9 +104,9 @@ def test_either_side_killed_again_and_again_under_load(rig):
         else:
             victim.start()
             for load in loads:
-                load.join(20)
+                load.join(60)
             acknowledged += [body for one in loads for body in one.acknowledged]
-    wait_for(lambda: end_of(master) == end_of(slave), "the same end", 30, not_yet=(OSError, Refused))
+    wait_for(lambda: end_of(master) == end_of(slave), "the same end", not_yet=(OSError, Refused))
     assert slave.stop() == master.stop() == 0
     ours, theirs = log_bytes(slave.data_dir), log_bytes(master.data_dir)
     assert ours == theirs

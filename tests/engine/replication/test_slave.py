@@ -8,9 +8,9 @@ import pytest
 
 from appliance.engine.errors import Unavailable
 from tests.exchange.both_ways import missing_keys, read_everything
-from tests.support.apache import free_port
 from tests.support.engine import send_fields
 from tests.support.peer import Peer
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import FILE, log_of, start_master, start_slave, wait_same
 from tests.support.waiting import wait_for
 
@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 @pytest.fixture
 def pair(tmp_path):
     """(start master, start slave); what was started is stopped."""
-    port = free_port()
+    port = reserve_port()
     started = []
 
     def master(**store):

@@ -68,6 +68,7 @@ def test_frames_are_apaches_to_the_byte(rig, version):
         if event.body:
             data[event.offset - FILE : event.offset - FILE + len(event.body)] = event.body
     one = rig({0: b"x" * FILE, FILE: bytes(data)})
+    one.end = FILE  # a slave that asks for all is served from its last file on
     conn, slave, compared = 0, None, 0
     for event in events:
         if event.conn != conn:
@@ -96,7 +97,7 @@ def test_heartbeats_say_the_next_offset_and_silence_ends_it(rig):
     slave.sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
         slave.receive(1)  # nothing before it has said where it is
-    slave.sock.settimeout(5)
+    slave.sock.settimeout(60)
     one.end = 8
     slave.report(3)
     assert slave.frame() == (3, b"")  # long due, and first, as from Apache
@@ -178,7 +179,7 @@ def test_a_slow_slave_holds_nobody_up_and_gets_everything(rig):
         sent = one.link.sent
         time.sleep(0.3)
     assert sent < one.end  # the kernel takes no more
-    slave.sock.settimeout(10)
+    slave.sock.settimeout(60)
     assert slave.copy_to(one.end) == b"".join(files.values())
 
 
@@ -190,4 +191,4 @@ def test_the_flow_limit_holds(rig):
     slave.report(0)
     slave.copy_to(one.end)
     # The first second's worth at once, then the rest at the rate.
-    assert 0.25 <= time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.25

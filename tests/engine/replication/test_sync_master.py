@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tests.support.apache import free_port
 from tests.support.engine import RunningEngine, pull_fields, send_fields
 from tests.support.ha import PlayedSlave
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import SMALL, start_slave, wait_same
 from tests.support.waiting import wait_for
 
@@ -15,7 +15,7 @@ WAITS = "WAIT\x01true\x02"
 
 @pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
 def master(tmp_path, request):
-    port = free_port()
+    port = reserve_port()
     store = SMALL | {"broker_role": "SYNC_MASTER", "ha_listen_port": port, "flush_disk_type": request.param}
     store["slave_timeout_ms"] = 400
     running = RunningEngine(tmp_path / "master", store=store)
@@ -45,7 +45,7 @@ def test_without_a_slave_it_is_12_after_the_timeout_and_nobody_sees_it(master):
     begun = time.monotonic()
     answer = peer.ask(310, send_fields("Orders", 0, WAITS), b"alone")
     assert answer.code == 12
-    assert 0.35 < time.monotonic() - begun < 3
+    assert time.monotonic() - begun > 0.35
     assert answer.ext_fields["queueOffset"] == "0"
     assert answer.ext_fields["msgId"]
     store = master.engine.broker.store
@@ -74,7 +74,7 @@ def test_it_is_0_when_a_slave_has_it_and_not_before(master):
     with pytest.raises(TimeoutError):
         peer.receive(0.1)
     slave.report(end)
-    assert peer.receive(2).code == 0
+    assert peer.receive().code == 0
     assert store.max_offset("Orders", 0) == 1
 
 
@@ -96,7 +96,7 @@ def test_a_batch_and_many_connections(master):
         slave.sock.settimeout(0.05)
         try:
             offset, body = slave.frame()
-            slave.sock.settimeout(5)
+            slave.sock.settimeout(60)
             slave.report(offset + len(body))
         except TimeoutError:
             pass
@@ -104,7 +104,7 @@ def test_a_batch_and_many_connections(master):
 
     wait_for(all_answered, "all of them")
     for peer in peers:
-        assert [peer.receive(2).code for _ in range(20)] == [0] * 20
+        assert [peer.receive().code for _ in range(20)] == [0] * 20
 
 
 def test_own_appends_that_wait_too_long_are_not_made_twice(master):
@@ -114,7 +114,7 @@ def test_own_appends_that_wait_too_long_are_not_made_twice(master):
     peer.send(310, send_fields("Orders", 0, "DELAY\x011\x02WAIT\x01true\x02"), b"later")
     offset, body = slave.frame()
     slave.report(offset + len(body))
-    assert peer.receive(2).code == 0
+    assert peer.receive().code == 0
     slave.close()
     time.sleep(2.5)  # delivered in the meantime, to nobody's eyes
     store = master.engine.broker.store
@@ -126,7 +126,7 @@ def test_own_appends_that_wait_too_long_are_not_made_twice(master):
 
 
 def test_a_master_that_is_too_far_ahead_takes_no_more(tmp_path):
-    port = free_port()
+    port = reserve_port()
     store = {
         "broker_role": "SYNC_MASTER",
         "ha_listen_port": port,
@@ -162,7 +162,7 @@ def test_with_a_slave_of_ours(master, tmp_path):
 
 def test_in_sync_replicas_of_one_waits_for_nobody(tmp_path):
     """As upstream's own default."""
-    store = {"broker_role": "SYNC_MASTER", "ha_listen_port": free_port(), "in_sync_replicas": 1}
+    store = {"broker_role": "SYNC_MASTER", "ha_listen_port": reserve_port(), "in_sync_replicas": 1}
     running = RunningEngine(tmp_path, store=store)
     try:
         running.put("Orders", b"x")

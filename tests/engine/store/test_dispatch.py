@@ -1,8 +1,10 @@
 """Tag codes of queue entries, where they are more than a tag's hash."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from appliance.engine.store.dispatch import properties_tag_code, waiting_tag_code
+from appliance.engine.store.dispatch import Dispatch, properties_tag_code, waiting_tag_code
 
 
 @pytest.mark.parametrize(
@@ -13,3 +15,12 @@ def test_when_a_message_is_due_whatever_its_level_says(level: str, due: int | No
     properties = f"DELAY\x01{level}\x02TAGS\x01A\x02"
     expected = properties_tag_code(properties) if due is None else due
     assert waiting_tag_code(properties, 500, (1000, 5000)) == expected
+
+
+def test_a_record_of_a_deleted_topic_has_no_entry_whether_its_end_was_noted_or_not() -> None:
+    """A deletion that an older version noted has no ends of queues, only where the topic ended in the log."""
+    deleted = SimpleNamespace(sys_flag=0, topic="Gone", queue_id=0, queue_offset=3, physical_offset=99)
+    anew = SimpleNamespace(sys_flag=0, topic="Gone", queue_id=0, queue_offset=0, physical_offset=100)
+    dispatch = Dispatch([], {"Gone": 100})
+    assert not dispatch.has_entry(deleted)  # type: ignore[arg-type]
+    assert dispatch.has_entry(anew)  # type: ignore[arg-type]

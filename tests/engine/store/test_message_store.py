@@ -2,7 +2,6 @@
 
 import errno
 import struct
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from appliance.engine.protocol.record import MAGIC_BLANK
 from appliance.engine.store.results import GetStatus
 from appliance.engine.store.time_search import Boundary, TimeSearch
 from tests.support.store import FailingDisk, ShortWriteDisk, StoreUnderTest
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -43,6 +43,17 @@ def test_staged_messages_are_invisible_until_the_tick_ends(store):
     assert store.bodies("T", 0) == [b"a"]
 
 
+def test_no_record_is_older_than_the_one_before_it(store):
+    """Searches by time rely on it, whatever the wall clock does."""
+    begin_ms = store.scheduler.wall_ms
+    for moved_ms in (0, 500, -3_600_000, 499, 501):
+        store.scheduler.wall_ms = begin_ms + moved_ms
+        stored_ms = store.store.next_store_ms()
+        store.write("T", 0, b"%d" % moved_ms)
+        assert store.records("T", 0)[-1].store_time_ms == stored_ms
+    assert [record.store_time_ms - begin_ms for record in store.records("T", 0)] == [0, 500, 500, 500, 501]
+
+
 def test_in_sync_flush_nothing_is_published_before_the_sync_returned(tmp_path):
     disk = FailingDisk()
     store = StoreUnderTest(tmp_path, synchronous=True, disk=disk).open()
@@ -51,10 +62,7 @@ def test_in_sync_flush_nothing_is_published_before_the_sync_returned(tmp_path):
     held = []
     store.store.log.sync = lambda: held.append(1) or store.store.log.written
     store.write("T", 0, b"a")
-    deadline = time.monotonic() + 5
-    while not held:
-        assert time.monotonic() < deadline, "the flush thread never looked"
-        time.sleep(0.001)
+    wait_for(lambda: held, "the flush thread never looked")
     assert store.acked == []
     assert store.bodies("T", 0) == []
     store.store.log.sync = real_sync
@@ -178,10 +186,7 @@ def test_entries_are_read_from_files_once_they_were_written(store):
     store.write("T", 0, *bodies)
     store.wait_recovery_position()
     queue = store.store.find_queue("T", 0)
-    deadline = time.monotonic() + 5
-    while queue.tail_base < 350:
-        assert time.monotonic() < deadline, "the tail was never trimmed"
-        time.sleep(0.01)
+    wait_for(lambda: queue.tail_base >= 350, "the tail was never trimmed")
     assert store.bodies("T", 0) == bodies
     store.write("T", 0, b"more")
     assert store.bodies("T", 0) == [*bodies, b"more"]
@@ -191,10 +196,7 @@ def test_one_read_goes_on_from_the_files_into_the_tail(store):
     store.write("T", 0, b"a", b"b")
     store.wait_recovery_position()
     queue = store.store.find_queue("T", 0)
-    deadline = time.monotonic() + 5
-    while queue.tail_base < 2:
-        assert time.monotonic() < deadline, "the tail was never trimmed"
-        time.sleep(0.01)
+    wait_for(lambda: queue.tail_base >= 2, "the tail was never trimmed")
     store.write("T", 0, b"c", b"d")
     assert queue.tail_base == 2
     result = store.get(queue, 0, 32)
@@ -230,10 +232,7 @@ def test_a_failed_sync_fails_what_waits_for_it_and_is_never_retried(tmp_path):
     store.wait_acked(1)
     disk.failing["fdatasync"] = errno.EIO
     store.write("T", 0, b"lost")
-    deadline = time.monotonic() + 5
-    while not store.failed:
-        assert time.monotonic() < deadline, "the waiting send was never told"
-        time.sleep(0.002)
+    wait_for(lambda: store.failed, "the waiting send was never told")
     disk.failing.clear()
     store.write("T", 0, b"after")
     assert [ack[2] for ack, _ in store.failed] == [b"lost", b"after"]
@@ -317,6 +316,21 @@ def test_offsets_by_time(store):
     assert search.offset_at("Unknown", 0, base, Boundary.LOWER) == 0
     assert search.earliest_time("T", 0) == base
     assert search.earliest_time("Unknown", 0) == -1
+
+
+def test_what_was_stored_while_the_clock_was_ahead_was_stored_before_now(store):
+    """Such times go on until the clock is there: a reset to now must not lead to the first of them."""
+    now, day = 1_700_000_000_000, 86_400_000
+    for when in (now - 3_600_000, now - 3_000_000, now + day, now + day):  # the last one when it had been set right
+        store.scheduler.wall_ms = when
+        store.write("T", 0, b"x")
+    search = TimeSearch(store.store.queues, store.store.records, lambda: now)
+    for ms in (-20, 0, 20, 2 * day):
+        assert search.offset_at("T", 0, now + ms, Boundary.LOWER) == 4, ms
+        assert search.offset_at("T", 0, now + ms, Boundary.UPPER) == 3, ms
+    assert search.offset_at("T", 0, now - 3_100_000, Boundary.LOWER) == 1
+    assert search.offset_at("T", 0, now - 600_000, Boundary.LOWER) == 2
+    assert search.offset_at("T", 0, now - 600_000, Boundary.UPPER) == 1
 
 
 def test_store_times_never_go_back(store):

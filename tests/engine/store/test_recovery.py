@@ -109,8 +109,10 @@ def test_a_torn_tail_is_cut_at_the_last_whole_record(tmp_path):
         assert kept, "what was cut is kept aside"
 
 
-def test_stale_bytes_behind_a_torn_tail_are_never_read_again(tmp_path):
-    """A long torn record, then shorter ones written over it: no crash may make its remains a message."""
+@pytest.mark.parametrize("over_it", [b"two", b"y" * 5000])
+def test_stale_bytes_behind_a_torn_tail_are_never_read_again(tmp_path, over_it):
+    """A long torn record, then others written over it, shorter, or up to where a stale one begins: no crash may make
+    remains a message."""
     store = StoreUnderTest(tmp_path).open()
     store.write("T", 0, b"one", b"x" * 5000)
     store.write("T", 0, b"stale after the torn one")
@@ -125,10 +127,10 @@ def test_stale_bytes_behind_a_torn_tail_are_never_read_again(tmp_path):
     (tmp_path / "rocketbox" / "recovery-position").unlink(missing_ok=True)
     store = StoreUnderTest(tmp_path).open()
     assert store.bodies("T", 0) == [b"one"]
-    store.write("T", 0, b"two")
+    store.write("T", 0, over_it)
     store.die()
     store = StoreUnderTest(tmp_path).open()
-    assert store.bodies("T", 0) == [b"one", b"two"]
+    assert store.bodies("T", 0) == [b"one", over_it]
     store.stop()
 
 
@@ -180,6 +182,38 @@ def test_a_lost_queue_that_got_new_messages_since_is_noticed(tmp_path):
     (tmp_path / "rocketbox" / "recovery-position").unlink()
     store.open()
     check(store, expected)
+    store.stop()
+
+
+def test_a_lost_queue_is_missed_where_the_ledger_is_lost_too(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("A", 0, b"lost", b"and found")
+    store.write("B", 0, b"whole")
+    store.wait_recovery_position()
+    store.die()
+    shutil.rmtree(tmp_path / "store" / "consumequeue" / "A")
+    for ledger in (tmp_path / "rocketbox").glob("queue-ledger-*"):
+        ledger.unlink()
+    store = StoreUnderTest(tmp_path).open()
+    check(store, {("A", 0): [b"lost", b"and found"], ("B", 0): [b"whole"]})
+    store.stop()
+
+
+def test_apaches_checkpoint_may_be_ahead_of_its_queues(tmp_path):
+    """It is up to three seconds ahead of what is on disk."""
+    store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
+    store.write("B", 0, b"in no queue file yet")
+    store.write("A", 0, *[b"x" * 500] * 9)
+    assert len(store.store.log.segments) > 1
+    store.wait_recovery_position()
+    stored_ms = store.scheduler.wall_ms
+    store.die()
+    shutil.rmtree(tmp_path / "store" / "consumequeue" / "B")
+    (tmp_path / "rocketbox" / "recovery-position").unlink()
+    ahead = (stored_ms + 1000).to_bytes(8, "big")
+    (tmp_path / "store" / "checkpoint").write_bytes((ahead * 2).ljust(4096, b"\0"))
+    store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
+    check(store, {("B", 0): [b"in no queue file yet"], ("A", 0): [b"x" * 500] * 9})
     store.stop()
 
 

@@ -60,7 +60,7 @@ def info_with(running: Any, body: bytes, code: int = 0, remark: str | None = Non
     peer = joined(running)
     waiting = in_thread(running.window.running_info, "CG", "c1", **named)
     peer.answer(asked(peer, 307), code, remark, body)
-    return waiting.result(10)
+    return waiting.result(60)
 
 
 def recorded(version: str) -> bytes:
@@ -97,7 +97,7 @@ def test_what_the_question_says(running):
             "consumerGroup": "CG", "clientId": "c1", "jstackEnable": str(stack).lower(),
         }  # fmt: skip
         peer.answer(question, 0, None, b"{}")
-        found = waiting.result(10)
+        found = waiting.result(60)
         assert (found.queues, found.properties, found.stack, found.started_at_ms) == ((), (), None, None)
 
 
@@ -157,13 +157,13 @@ def test_a_client_that_refuses_leaves_or_is_silent(running, monkeypatch):
     asked(peer, 307)
     peer.close()
     with pytest.raises(Unavailable, match="c1 has left, or has not answered"):
-        waiting.result(5)
+        waiting.result(60)
     monkeypatch.setattr(member_questions, "ANSWER_TIMEOUT_S", 0.2)
     peer = joined(running)
     waiting = in_thread(running.window.running_info, "CG", "c1")
     question = asked(peer, 307)
     with pytest.raises(Unavailable, match="c1 has left, or has not answered"):
-        waiting.result(5)
+        waiting.result(60)
     peer.answer(question, 0, None, b"{}")  # too late, and nobody minds
     assert peer.ask(38, {"consumerGroup": "CG"}).code == 0
 
@@ -190,7 +190,7 @@ def directly(running: Any, body: bytes, ref: str = "Orders/0/0") -> tuple[Any, A
     waiting = in_thread(running.window.consume_directly, "CG", "c1", ref, by="ann")
     question = asked(peer, 309)
     peer.answer(question, 0, "not set any response code", body)
-    return question, waiting.result(10)
+    return question, waiting.result(60)
 
 
 def test_a_client_consumes_a_message_now(running, caplog):

@@ -139,8 +139,8 @@ def test_a_topic_goes_with_its_queues_offsets_and_route(running):
     assert running.engine.broker.store.find_queue("Orders", 0) is None
     wait_for(lambda: running.engine.namesrv.routes.route("Orders") is None, "the name server forgets it")
     running.put("Orders", b"new")
-    assert [row.queue_offset for row in running.window.messages("Orders").rows] == [0]
-    assert running.window.message_bytes("Orders/0/0") == b"new"
+    assert [row.queue_offset for row in running.window.messages("Orders").rows] == [1]
+    assert running.window.message_bytes("Orders/0/1") == b"new"
 
 
 def test_a_topic_in_use_is_not_deleted_by_accident(running):

@@ -59,12 +59,13 @@ def test_the_queues_and_the_next_message_of_each(filled):
 
 def test_who_pulled_last_and_who_waits(filled):
     peer = member(filled)
+    begin_ms = int(time.time() * 1000)
     assert peer.ask(11, pull_fields("Orders", 0, 7)).code == 0
-    found = wait_for(lambda: row if (row := rows(filled)[0]).pulled_by else None, "the pull was seen", 10)
+    found = wait_for(lambda: row if (row := rows(filled)[0]).pulled_by else None, "the pull was seen")
     assert (found.pulled_by, found.in_flight, found.waits) == ("c1", 3, False)
-    assert abs(found.pulled_at_ms - time.time() * 1000) < 15_000
+    assert begin_ms <= found.pulled_at_ms <= time.time() * 1000
     peer.send(11, pull_fields("Orders", 1, 5, sysFlag=6, suspendTimeoutMillis=20_000))
-    held = wait_for(lambda: row if (row := rows(filled)[1]).waits else None, "the pull is held", 10)
+    held = wait_for(lambda: row if (row := rows(filled)[1]).waits else None, "the pull is held")
     assert (held.pulled_by, held.pulled_at_ms) == ("c1", None)
 
 

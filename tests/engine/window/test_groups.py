@@ -62,7 +62,7 @@ def test_a_broadcast_group_keeps_its_offsets_on_its_clients(running):
 def test_an_offset_ahead_of_the_queue_is_no_negative_lag(running):
     running.put("Orders", b"x")
     running.join("c-1", "CG")
-    running.commit("CG", "Orders", 0, 99)
+    running.engine.broker.offsets._keep("CG", "Orders", 0, 99)  # nobody can commit it
     assert running.window.groups().rows[0].lag == 0
     assert running.window.group("CG").queues[0].lag == 0
 
@@ -96,7 +96,8 @@ def test_progress_counts_and_resets_do_not(running):
     running.commit("CG", "Orders", 0, 45)
     running.sample()
     running.commit("CG", "Orders", 0, 10)
-    running.commit("CG", "Orders", 1, 1000)
+    running.put("Orders", *[b"x"] * 9, queue=1)
+    running.commit("CG", "Orders", 1, 9)
     running.sample()
     assert sampler.pairs["Orders", "CG"].moved(sampler.count) == 25
     assert running.window.groups().rows[0].out_rate > 0

@@ -307,7 +307,7 @@ def test_a_topic_made_again_inherits_nothing(running):
     taken(running)
     running.window.delete_topic("Orders", force=True)
     running.put("Orders", b"1", properties=TEXT)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.message("Orders/0/1")
     assert "delivered" not in what(detail)
     assert detail.story_notes == ()
 

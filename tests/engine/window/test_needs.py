@@ -144,7 +144,7 @@ def test_an_idle_group_that_gets_two_messages_is_not_stuck(watched):
     running.put("Orders", b"y", b"z")
     running.sample()
     assert watched.needs() == []
-    wait_for(lambda: watched.needs() == [("stuck", "idle", "stuck")], "it has taken none of them for long", 5)
+    wait_for(lambda: watched.needs() == [("stuck", "idle", "stuck")], "it has taken none of them for long")
 
 
 def test_after_a_reset_a_queue_is_given_its_time(watched):

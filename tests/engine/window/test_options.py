@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from appliance.engine.config import SECTIONS, options_of
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, StartError
 from appliance.engine.window.options import HOT
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
+from tests.support.waiting import wait_for
 
 NAME = "autoCreateTopicEnable"
 
@@ -56,10 +56,7 @@ def test_a_broker_that_may_not_be_written_is_out_of_the_routes_for_producers(run
 
     for value, wanted in ((4, 4), (6, 6)):
         running.window.change_configuration({"brokerPermission": str(value)})
-        deadline = time.monotonic() + 5
-        while permission() != wanted:
-            assert time.monotonic() < deadline, f"the route still says {permission()}"
-            time.sleep(0.02)
+        wait_for(lambda wanted=wanted: permission() == wanted, "the route to say so")
     running.window.change_configuration({"brokerPermission": "2"})
     refused = peer.ask(11, pull_fields("Orders", 0, 0))
     assert (refused.code, refused.ext_fields["forbiddenType"]) == (16, "1")

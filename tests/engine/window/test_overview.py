@@ -17,6 +17,7 @@ from tests.support.waiting import wait_for
 
 
 def test_the_overview_counts_what_happens(running):
+    begin_ms = int(time.time() * 1000)
     running.sample()
     running.put("Orders", *[b"x"] * 20)
     running.peer().ask(11, pull_fields("Orders", 0, 0))
@@ -29,7 +30,7 @@ def test_the_overview_counts_what_happens(running):
     assert overview.out_rate > 0
     assert (overview.producer_clients, overview.consumer_clients) == (1, 1)
     assert overview.log_bytes == running.engine.broker.store.published
-    assert abs(overview.oldest_at_ms - time.time() * 1000) < 10_000
+    assert begin_ms <= overview.oldest_at_ms <= time.time() * 1000
     assert overview.broker_address == running.engine.broker_address
 
 
@@ -84,7 +85,7 @@ def test_one_frame_serves_all_viewers(running):
     found = json.loads(frame)
     assert (found["number"], found["put_total"]) == (number, 1)
     assert {"in_rate", "out_rate", "behind", "needs", "worst_check", "at_ms"} <= found.keys()
-    later = wait_for(lambda: running.window.live_frame()[0] > number, "the next second's frame", 3)
+    later = wait_for(lambda: running.window.live_frame()[0] > number, "the next second's frame")
     assert later
 
 

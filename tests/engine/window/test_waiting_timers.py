@@ -219,10 +219,10 @@ def test_what_cannot_be_done(running: RunningEngine) -> None:
     with pytest.raises(InvalidInput):
         window.act_on_waiting("to_dead_letters", [there])
     claims = running.engine.broker.timer_claims
-    assert claims.claim(f"{TOPIC}+key-timed", due - 1, alone=False) is Claim.YOURS
+    assert claims.claim(f"{TOPIC}+key-timed", due - 1, "test") is Claim.YOURS
     with pytest.raises(Conflict):
         window.act_on_waiting("deliver_now", [there])
-    claims.release(f"{TOPIC}+key-timed", due - 1)
+    claims.release(f"{TOPIC}+key-timed", due - 1, 0)
     # A mark is no message.
     assert recall(running, b"timed", due).code == 0
     indexed(running)

@@ -76,6 +76,10 @@ class SettledEntries(Protocol):
         """Whether the entry is settled."""
         ...
 
+    def between(self, level: int, begin: int, end: int) -> int:
+        """How many of [begin, end) are settled."""
+        ...
+
     def trim(self, level: int, below: int) -> None:
         """Nothing below this offset will be asked for again, not after a crash either."""
         ...
@@ -89,6 +93,9 @@ class NothingSettled:
 
     def holds(self, level: int, queue_offset: int) -> bool:
         return False
+
+    def between(self, level: int, begin: int, end: int) -> int:
+        return 0
 
     def trim(self, level: int, below: int) -> None:
         pass
@@ -158,6 +165,9 @@ class DeliverDelayed(ServiceThread):
         self._submitted = False
         #: Why messages of a level that may be due are not delivered, if so.
         self.failure: str | None = None
+        #: Written by the cleaner: log files up to there are to go, and what is due in them is delivered though the disk
+        #: is full.
+        self.leaving_end = 0
         #: Counters: messages delivered, and those that could not be, by reason.
         self.delivered = 0
         self._given_up = GivenUpMessages("delays", clock)
@@ -275,6 +285,8 @@ class DeliverDelayed(ServiceThread):
         if queue is None:
             return LOOK_S
         self._clamp(level, queue)
+        if self.leaving_end and self._settled.holds(level.number, level.position):
+            self._step_over(level, queue)
         if level.position >= queue.max_offset:
             level.next_ms = None
             return LOOK_S
@@ -298,18 +310,23 @@ class DeliverDelayed(ServiceThread):
             self._progress.reached(number, min(max(0, saved), high), -1)
 
     def _clamp(self, level: _Level, queue: ConsumeQueue) -> None:
-        """Into what the queue has: retention took the oldest, or the file was of another store."""
+        """Into what the queue has: retention took the oldest, or the file was of another store. Of what it took nobody
+        lost what was handled before; until then delivery keeps in mind that it was."""
         low, high = queue.min_offset, queue.max_offset
         if low <= level.position <= high:
             return
         if level.position < low:
-            logger.error(
-                "delays: level %d: messages expired before they were delivered first=%d last=%d",
-                level.number,
-                level.position,
-                low - 1,
-            )
-            self.given_up["expired"] += low - max(0, level.position)
+            begin = max(0, level.position)
+            lost = low - begin - self._settled.between(level.number, begin, low)
+            if lost:
+                logger.error(
+                    "delays: level %d: messages expired before they were delivered first=%d last=%d lost=%d",
+                    level.number,
+                    begin,
+                    low - 1,
+                    lost,
+                )
+                self.given_up["expired"] += lost
         else:
             logger.error(
                 "delays: level %d goes back from %d to %d, the queue's end", level.number, level.position, high
@@ -317,6 +334,28 @@ class DeliverDelayed(ServiceThread):
         level.position = min(max(level.position, low), high)
         level.next_ms = None
         self._progress.reached(level.number, level.position, -1)
+
+    def _step_over(self, level: _Level, queue: ConsumeQueue) -> None:
+        """What was handled, at the front, in files that are to go: slaves know before the next leader needs it that
+        nothing waits there. Elsewhere it stays known as handled until it is due."""
+        begin = end = level.position
+        for physical, _, _ in unpack_entries(self._entries(queue, begin, MOST_MESSAGES)):
+            if physical >= self.leaving_end or not self._settled.holds(level.number, end):
+                break
+            end += 1
+        end = self._settled.enter(level.number, begin, end)
+        if end > begin:
+            level.position, level.next_ms = end, None
+            self._passed(level, end, -1)
+
+    def left_ms(self, number: int, physical: int, code: int) -> float:
+        """How long until the message of a level is due whose record lies there, by its entry. Any thread."""
+        level = self._levels.get(number)
+        try:
+            due_ms = None if level is None else self._due_ms(level, physical, code)
+        except IndexError:  # the thread looks at the clocks this moment
+            due_ms = None
+        return code - self.clock.wall_ms() if due_ms is None else due_ms - self._time.now_ms()
 
     def _take(self, level: _Level, queue: ConsumeQueue, now: float) -> None:
         """Hand over what is due of a level, a batch at most."""
@@ -374,7 +413,8 @@ class DeliverDelayed(ServiceThread):
             messages.append(message)
             offsets.append(entry)
             room -= len(message.body)
-        if messages and not self._submit(level, messages, offsets, begin, first_ms):
+        frees = due[0][1] < self.leaving_end
+        if messages and not self._submit(level, messages, offsets, begin, first_ms, frees):
             return
         for entry, physical, why in lost:
             self._give_up(level, entry, physical, why.reason, str(why))
@@ -395,11 +435,11 @@ class DeliverDelayed(ServiceThread):
         return self._time.due_ms(physical, code, level.delay_ms)
 
     def _submit(
-        self, level: _Level, messages: list[OwnMessage], offsets: list[int], begin: int, first_ms: float
+        self, level: _Level, messages: list[OwnMessage], offsets: list[int], begin: int, first_ms: float, frees: bool
     ) -> bool:
         """False when there is no room for a batch now; it is made again then."""
         try:
-            future = self._appends.submit(messages)
+            future = self._appends.submit(messages, frees)
         except Unavailable:
             level.position, level.next_ms = begin, first_ms
             level.not_before = self.clock.steady() + FULL_S

@@ -42,7 +42,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Work(EarlyWork):
+class EarlyDelay(EarlyWork):
+    """record: the one that waits."""
+
     record: Record
 
 
@@ -82,7 +84,7 @@ class EarlyActs(EarlyBatches):
 
     def _act(self, how: How, chosen: Sequence[Chosen]) -> list[Ended]:
         ended: dict[int, Ended] = {}
-        work: dict[int, _Work] = {}
+        work: dict[int, EarlyDelay] = {}
         claimed: Claimed = {}
         try:
             for number, one in enumerate(chosen):
@@ -111,7 +113,7 @@ class EarlyActs(EarlyBatches):
 
     # --- what is to be stored
 
-    def _work(self, how: How, one: Chosen, make: bool = True) -> _Work:
+    def _work(self, how: How, one: Chosen, make: bool = True) -> EarlyDelay:
         """make: whether the dead letter topic is made that is missing."""
         found = self._store.records.get(one.physical_offset, one.size)
         if found is None:
@@ -125,15 +127,15 @@ class EarlyActs(EarlyBatches):
         if one.unique_key is not None and unique_key != one.unique_key:
             raise Cannot(Fate.ANOTHER)
         if how is How.DROPPED:
-            return _Work(one, unique_key, None, record)
+            return EarlyDelay(one, unique_key, None, record)
         if how is How.DELIVERED:
             target = self._target(record.properties)
-            return _Work(one, unique_key, _copy(record, target, record.properties, unique_key), record)
+            return EarlyDelay(one, unique_key, early_copy(record, target, record.properties, unique_key), record)
         topic = properties.get(REAL_TOPIC, "")
         if not topic.startswith(RETRY_PREFIX):
             raise Cannot(Fate.NO_RETRY)
         if not make:
-            return _Work(one, unique_key, None, record)
+            return EarlyDelay(one, unique_key, None, record)
         try:
             target = Place(self._dead_letters_of(topic[len(RETRY_PREFIX) :]).topic_name, 0)
         except RefusedRequest as refusal:
@@ -141,7 +143,8 @@ class EarlyActs(EarlyBatches):
         del properties[REAL_TOPIC]
         properties.pop(REAL_QUEUE_ID, None)
         properties |= {DELAY_TIME_LEVEL: "0", WAIT_STORE: "false"}
-        return _Work(one, unique_key, _copy(record, target, encode_properties(properties), unique_key), record)
+        copy = early_copy(record, target, encode_properties(properties), unique_key)
+        return EarlyDelay(one, unique_key, copy, record)
 
     def _target(self, properties: str) -> Place:
         """Where delivery would store it."""
@@ -156,7 +159,7 @@ class EarlyActs(EarlyBatches):
 
     # --- storing and settling
 
-    def _do(self, how: How, work: dict[int, _Work], ended: dict[int, Ended], claimed: Claimed) -> None:
+    def _do(self, how: How, work: dict[int, EarlyDelay], ended: dict[int, Ended], claimed: Claimed) -> None:
         """Fill `ended`; what is settled, or belongs to a batch under way, leaves `claimed`."""
         outcomes: dict[int, PutOutcome] = {}
         if how is not How.DROPPED:
@@ -189,6 +192,7 @@ class EarlyActs(EarlyBatches):
             ended[number] = work[number].ended(fate, outcomes.get(number), reason)
 
 
-def _copy(record: Record, target: Place, text: str, unique_key: str) -> OwnMessage:
+def early_copy(record: Record, target: Place, text: str, unique_key: str) -> OwnMessage:
+    """The copy of a message that waits."""
     born_host = encode_host(*record.born_host)
     return copy_of(record, born_host, target, text, unique_key, record.reconsume_times)

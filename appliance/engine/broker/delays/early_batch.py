@@ -102,7 +102,9 @@ Claimed = dict[int, Callable[[], object]]
 
 
 class EarlyBatches:
-    """Any thread; waits in the caller's."""
+    """Any thread; waits in the caller's. frees: what is stored lets a log file go."""
+
+    frees = False
 
     def __init__(self, store: MessageStore, appends: OwnAppends, clock: Clock) -> None:
         # Constant after construction.
@@ -133,7 +135,7 @@ class EarlyBatches:
         """Store them; number -> outcome of each that is in the log. The others are in `ended` then. What belongs to a
         batch that is under way still leaves `claimed`: delivery may have it when that has ended, whenever that is."""
         try:
-            future = self._appends.submit(list(messages.values()))
+            future = self._appends.submit(list(messages.values()), self.frees)
             outcomes = future.result(STORED_S)
         except FutureTimeout:
             _release_after(future, [claimed.pop(number) for number in messages])

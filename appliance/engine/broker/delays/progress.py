@@ -99,6 +99,10 @@ class DelayProgress:
         """The queue offset of the first message of a level that is not delivered; 0 for a level never seen."""
         return self._reached.get(level, 0)
 
+    def durable_of(self, level: int) -> int:
+        """The same, of those whose copy is durable, as it was last looked at."""
+        return self._durable_to.get(level, 0)
+
     def levels(self) -> list[int]:
         """The levels that have been seen, lowest first."""
         return sorted(self._reached.copy())

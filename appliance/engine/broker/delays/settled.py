@@ -6,8 +6,9 @@ step over is kept here, in `DATA/rocketbox/settled-delays`; format page: docs/fo
     header 32: "rocketbox settled delays 1\\n", filled with zeros
     then records of 32: CRC-32 of what follows 4 | level 2 | how 2 | queue offset 8 | physical offset 8 | store time 8
 
-All big-endian; how: 1 delivered early, 2 made a dead letter, 3 dropped. The last three say which message it was: a log
-that was cut, or another one, may hold another message at that place, and that one is delivered.
+All big-endian; how: 1 delivered early, 2 made a dead letter, 3 dropped, 4 waits for a time of its own since. The last
+three fields say which message it was: a log that was cut, or another one, may hold another message at that place, and
+that one is delivered.
 
 Delivery and whoever acts on a message exclude each other, in memory:
 
@@ -67,6 +68,7 @@ class How(enum.IntEnum):
     DELIVERED = 1
     DEAD_LETTER = 2
     DROPPED = 3
+    MOVED = 4
 
 
 class Settled(NamedTuple):

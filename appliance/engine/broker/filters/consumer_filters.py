@@ -28,6 +28,7 @@ from ...filter.expressions import TAG_TYPES, make_filter, quick_filter
 from ...filter.message_filter import MessageFilter
 from ...json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
 from ...protocol.codes import ResponseCode
+from ...shares import Shares
 from ..heartbeat import SubscriptionData
 from ..table_saver import TableSaver
 from .bloom import bloom_of
@@ -39,6 +40,8 @@ FILE_NAME = "consumerFilter.json"
 #: Entries, and the characters of their expressions: strangers can make groups and subscribe topics.
 MOST_ENTRIES = 10_000
 MOST_CHARS = 4 * 1024 * 1024
+#: Both together, an entry as so many characters, are shared by connection and address (`Shares`); each may have a few.
+_ENTRY_CHARS, FEW_CHARS = 400, 16 * 1024
 _SAVE_S = 10.0
 #: A group that was alive when Apache's broker stopped counts as dead for so long when its file is read.
 _DEAD_BEFORE_START_MS = 30_000
@@ -101,6 +104,9 @@ class ConsumerFilters:
         # The dead, in the order in which they died.
         self._dead: dict[tuple[str, str], None] = {}
         self._chars = 0
+        # Whose heartbeat brought an entry that is alive, and what that counts.
+        self._shares = Shares(FEW_CHARS)
+        self._owners: dict[tuple[str, str], tuple[bytes, int]] = {}
         self._changes = 0
         self._told_at = -math.inf
         # Owned by the saving thread.
@@ -137,8 +143,16 @@ class ConsumerFilters:
 
     # --- what heartbeats say
 
-    def register(self, group: str, wanted: Iterable[SubscriptionData], compiled: Compiled | None = None) -> bool:
-        """Take over what a group's heartbeat says of all its topics. compiled: what was compiled for it before.
+    def register(
+        self,
+        group: str,
+        wanted: Iterable[SubscriptionData],
+        compiled: Compiled | None = None,
+        peer: bytes | None = None,
+    ) -> bool:
+        """Take over what counts of a group's topics by now, whatever was known before: versions are clients' clocks,
+        and members are compared by `ConsumerGroupInfo.subscribe`. compiled: what was compiled for it before. peer:
+        whose heartbeat it is.
 
         False when there was no room for some of it: the same heartbeat may bring more the next time.
         """
@@ -152,7 +166,7 @@ class ConsumerFilters:
         for data in filtered.values():
             if data.sub_string:
                 try:
-                    taken += self._register(group, data, compiled or {})
+                    taken += self._register(group, data, compiled or {}, peer)
                 except RefusedRequest as refusal:
                     had_room &= refusal.code != ResponseCode.SYSTEM_BUSY
                     refused.append((data.topic, str(refusal)))
@@ -166,29 +180,26 @@ class ConsumerFilters:
                 self.on_change(topic, group)
         return had_room
 
-    def _register(self, group: str, data: SubscriptionData, compiled: Compiled) -> bool:
+    def _register(self, group: str, data: SubscriptionData, compiled: Compiled, peer: bytes | None) -> bool:
         """Whether an expression is new. Refuses what is none, and with 2 what there is no room for; what the group
         wanted before stays then."""
         key = data.topic, group
         old = self._table.get(key)
-        if old is not None and data.sub_version <= old.client_version:
-            if data.sub_version == old.client_version and old.is_dead:
-                self._put(key, msgspec.structs.replace(old, dead_time=0))
-            return False
         if old is not None and (old.expression, old.expression_type) == (data.sub_string, data.expression_type):
-            self._put(key, msgspec.structs.replace(old, client_version=data.sub_version, dead_time=0))
+            if data.sub_version != old.client_version or old.is_dead:
+                self._put(key, msgspec.structs.replace(old, client_version=data.sub_version, dead_time=0))
             return False
         made = compiled.get(data.sub_string)
         try:
             if isinstance(made, RefusedRequest):
-                raise made
+                raise RefusedRequest(made.code, made.remark)
             if made is None:
                 made = make_filter(data.expression_type, data.sub_string)
         except RefusedRequest as refusal:
             if refusal.code != ResponseCode.SYSTEM_BUSY:
                 self._remove(key)
             raise
-        if not self._make_room(key, len(data.sub_string)):
+        if not self._take_share(key, len(data.sub_string), peer):
             self._tell_of_refusal(key)
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many expressions are known")
         self._made[key] = data.sub_string, made
@@ -219,6 +230,24 @@ class ConsumerFilters:
                 logger.info("filters: forgotten group=%s topic=%s", data.consumer_group, data.topic)
                 self._remove(key)
 
+    def _take_share(self, key: tuple[str, str], chars: int, peer: bytes | None) -> bool:
+        """Have room for an entry; False when there is none, or the peer has its share."""
+        self._give_share(key)
+        size = _ENTRY_CHARS + chars
+        is_one_of_few = peer is not None and self._shares.of(peer) + size <= FEW_CHARS
+        if not self._make_room(key, chars) and not is_one_of_few:
+            return False
+        if peer is not None:
+            if not self._shares.take(peer, MOST_CHARS + _ENTRY_CHARS * MOST_ENTRIES, size):
+                return False
+            self._owners[key] = peer, size
+        return True
+
+    def _give_share(self, key: tuple[str, str]) -> None:
+        owner = self._owners.pop(key, None)
+        if owner is not None:
+            self._shares.give(*owner)
+
     def _die(self, topic: str, group: str) -> bool:
         """False for an entry that is dead already."""
         key = topic, group
@@ -227,6 +256,7 @@ class ConsumerFilters:
             return False
         self._put(key, msgspec.structs.replace(data, dead_time=self._clock.wall_ms()))
         self._made.pop(key, None)
+        self._give_share(key)
         return True
 
     def _put(self, key: tuple[str, str], data: FilterData) -> None:
@@ -244,6 +274,7 @@ class ConsumerFilters:
         if data is None:
             return
         self._chars -= len(data.expression)
+        self._give_share(key)
         self._made.pop(key, None)
         self._dead.pop(key, None)
         topics = self._topics[data.consumer_group]

@@ -25,7 +25,7 @@ from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
 from ...store.time_search import Boundary, TimeSearch
 from ..clients import ClientManager
-from ..groups import SubscriptionGroupManager
+from ..groups import SubscriptionGroupManager, is_system_group
 from ..heartbeat import BROADCASTING
 from ..long_polling import LongPolling
 from ..offsets import ConsumerOffsetManager
@@ -83,6 +83,8 @@ class OffsetResets:
         count = 0
         for record, move in self.journal.unfinished():
             if self._topics.get(move.topic) is None or self._groups.get(record.group) is None:
+                continue
+            if is_system_group(record.group):  # an older version took it
                 continue
             if self.journal.is_too_old(record):
                 self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
@@ -207,6 +209,8 @@ class OffsetResets:
     def _checked(self, group: str, planned: Sequence[PlannedMove]) -> list[tuple[str, int, int]]:
         """(topic, queue id, target) of what was planned, if all of it is still there. Topics and groups are deleted on
         this thread."""
+        if is_system_group(group):
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, f"the offsets of group[{group}] are the broker's own")
         if len(self._offsets.resets) + len(planned) > MOST_PENDING:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many moved offsets wait for their consumers")
         if self._groups.get(group) is None:

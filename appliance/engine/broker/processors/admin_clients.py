@@ -14,6 +14,7 @@ import msgspec
 
 from ... import fastjson
 from ...errors import RefusedRequest
+from ...protocol.askers import KNOWS_RESETS
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import MAX_FRAME_BYTES, RemotingCommand
 from ...protocol.fields import I32_MAX, I64_MAX, require_str
@@ -31,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 POOL = "query"
 STATUS_TIMEOUT_S = 5.0
-#: V3_0_7_SNAPSHOT: older clients do not know the question.
-_KNOWS_STATUS = 28
 
 #: Ours: values in a client's answer to 221 (see `fastjson.loads`); a queue's offset takes four of them in 60 bytes.
 _MAX_STATUS_VALUES = 80_000
@@ -182,7 +181,7 @@ class AdminClientsProcessor:
         if not members:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         for channel in members:
-            if channel.version < _KNOWS_STATUS:
+            if channel.version < KNOWS_RESETS:
                 raise RefusedRequest(
                     ResponseCode.SYSTEM_ERROR,
                     f"the client does not support this feature. version={channel.version}",

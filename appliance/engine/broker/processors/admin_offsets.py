@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from ...errors import RefusedRequest
+from ...protocol.askers import KNOWS_RESETS, wants_offsets_listed
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ...protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
@@ -37,8 +38,6 @@ logger = logging.getLogger(__name__)
 POOL = "admin"
 #: The table is encoded while others administer.
 TABLE_POOL = "query"
-#: V3_0_7_SNAPSHOT: older clients do not know 220.
-_KNOWS_RESET = 28
 #: So many members are asked in one tick.
 MEMBERS_A_TICK = 50
 
@@ -131,7 +130,7 @@ class AdminOffsetsProcessor:
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {time_ms}",
             )
         for member in members:
-            if member.version < _KNOWS_RESET:
+            if member.version < KNOWS_RESETS:
                 raise RefusedRequest(
                     ResponseCode.SYSTEM_ERROR,
                     f"the client does not support this feature. version={member.version}",
@@ -151,7 +150,7 @@ class AdminOffsetsProcessor:
         def ask() -> None:
             some = list(islice(left, MEMBERS_A_TICK))
             for member in some:
-                member.conn.send(for_cpp if member.language == "CPP" else for_others)
+                member.conn.send(for_cpp if wants_offsets_listed(member.language) else for_others)
             if some:
                 self._loop.call_soon(ask)
 

@@ -21,6 +21,7 @@ from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import unpack_entries
 from ...store.time_search import TimeSearch
 from ..clients import ClientManager
+from ..day_moves import Moved
 from ..groups import SubscriptionGroupManager
 from ..heartbeat import subscription_as_dict
 from ..offsets import ConsumerOffsetManager
@@ -34,7 +35,6 @@ MAX_ENTRIES = 10_000
 #: The window of 315 and of `consumeTps`.
 MINUTE_S = 60
 _STATISTICS = ("TOPIC_PUT_NUMS", "GROUP_GET_NUMS", "SNDBCK_PUT_NUMS")
-_NOTHING = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
 
 
 class Movements(Protocol):
@@ -48,6 +48,9 @@ class Movements(Protocol):
 
     def sent_back(self, topic: str, group: str) -> int | None:
         """Messages of a topic that a group sent back in the last minute."""
+
+    def longer(self, topic: str, group: str = "", sent_back: bool = False) -> tuple[Moved, Moved]:
+        """The last hour and the last day of the same."""
 
 
 class Progress(NamedTuple):
@@ -266,7 +269,7 @@ class AdminProgressProcessor:
     # --- statistics
 
     def handle_statistics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """315: messages of the last minute; longer spans are not counted and stay 0."""
+        """315: messages of the last minute, hour and day, counted from the start on."""
         name, key = require_str(request, "statsName"), require_str(request, "statsKey")
         topic, _, group = key.partition("@")
         moved = None
@@ -278,8 +281,18 @@ class AdminProgressProcessor:
             moved = self._movements.sent_back(topic, group)
         if moved is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        minute = {"avgpt": 1.0 if moved else 0.0, "sum": moved, "tps": _rate(moved)}
-        return _json({"statsDay": _NOTHING, "statsHour": _NOTHING, "statsMinute": minute})
+        hour, day = self._movements.longer(topic, group, name == _STATISTICS[2])
+        return _json(
+            {
+                "statsDay": _shown(day.moved, day.seconds),
+                "statsHour": _shown(hour.moved, hour.seconds),
+                "statsMinute": _shown(moved, MINUTE_S),
+            }
+        )
+
+
+def _shown(moved: int, seconds: int) -> dict[str, float]:
+    return {"avgpt": 1.0 if moved else 0.0, "sum": moved, "tps": round(moved / seconds, 4)}
 
 
 def _rate(moved: int | None) -> float:

@@ -89,13 +89,17 @@ class AdminTopicsProcessor:
     # --- reading
 
     def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """21: the whole table; there are no static topics to map."""
+        """21: the whole table."""
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(self.document()))
+
+    def document(self) -> bytearray:
+        """The table as 21 answers it; there are no static topics to map."""
         version = self._topics.data_version.encode()
         body = bytearray(b'{"dataVersion":%b,"mappingDataVersion":%b,' % (version, DataVersion().encode()))
         body += b'"topicConfigTable":'
         body += self._topics.encode_table()
         body += b',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}'
-        return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(body))
+        return body
 
     def handle_get(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """351: one topic; 17 when there is none."""

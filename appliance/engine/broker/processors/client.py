@@ -26,6 +26,7 @@ from ...protocol.fields import require_str
 from ...protocol.names import PERM_READ, PERM_WRITE, RETRY_PREFIX, is_legal_group
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
+from ...shares import Shares
 from ..clients import Client, ClientManager
 from ..config_table import TooMany
 from ..groups import SubscriptionGroupManager
@@ -53,8 +54,9 @@ _FEW = 6
 #: What a heartbeat takes of the pool at a time, and one expression more: pulls wait there, too.
 _COMPILING_S = 0.01
 #: Bodies of the heartbeats that wait for their next slice, all together; another one then is answered with 2, and the
-#: client sends the next in 30 s. 10,000 clients with 30 groups each may begin at once.
-MOST_WAITING_BYTES = 64 * 1024 * 1024
+#: client sends the next in 30 s. 10,000 clients with 30 groups each may begin at once. They are shared by connection
+#: and address (`Shares`), and each may have so much in any case.
+MOST_WAITING_BYTES, FEW_WAITING_BYTES = 64 * 1024 * 1024, 16 * 1024
 
 
 class _BeatHeader(msgspec.Struct, gc=False):
@@ -117,6 +119,7 @@ class ClientProcessor:
         self._waiting: deque[_Heartbeat] = deque()
         self._waiting_for: set[Connection] = set()
         self._waiting_bytes = 0
+        self._shares = Shares(FEW_WAITING_BYTES)
 
     def take_options(self, config: BrokerConfig) -> None:
         """Options were changed: these count from now on. Any thread."""
@@ -174,7 +177,7 @@ class ClientProcessor:
             full_wanted = data.heartbeat_fingerprint == 0
             generation = self._generation()
             for consumer in data.consumer_data_set:
-                if self._make_group(consumer):
+                if self._make_group(consumer, conn):
                     full_wanted |= self._clients.register_consumer(
                         conn, who, consumer, data.heartbeat_fingerprint, data.without_sub
                     )
@@ -198,10 +201,15 @@ class ClientProcessor:
 
     def _let_wait(self, beat: _Heartbeat) -> None:
         """Count a heartbeat that is not done yet, or refuse it with 2."""
-        if self._waiting_bytes + beat.size > MOST_WAITING_BYTES:
+        if not self._shares.take(beat.conn.born_host, MOST_WAITING_BYTES, beat.size):
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many heartbeats of new clients at once, try again")
         self._waiting_for.add(beat.conn)
         self._waiting_bytes += beat.size
+
+    def _waits_no_more(self, beat: _Heartbeat) -> None:
+        self._waiting_for.discard(beat.conn)
+        self._waiting_bytes -= beat.size
+        self._shares.give(beat.conn.born_host, beat.size)
 
     def _resume(self, beat: _Heartbeat) -> None:
         """Have the next slice of a heartbeat that waits taken in its turn."""
@@ -229,15 +237,15 @@ class ClientProcessor:
                     try:
                         beat.compiled[expression] = make_filter(kind, expression)
                     except RefusedRequest as refusal:
-                        beat.compiled[expression] = refusal
+                        # Another one is kept: this one holds the frames that it came through, heartbeat and all.
+                        beat.compiled[expression] = RefusedRequest(refusal.code, refusal.remark)
                     goes_on = bool(rest) and time.monotonic() >= ends and go_on()
             finally:  # whatever happens, it does not wait any more
                 if not goes_on:
                     conn.post(lambda: self._resume(beat), 0)
 
         if not go_on():
-            self._waiting_for.discard(conn)
-            self._waiting_bytes -= beat.size
+            self._waits_no_more(beat)
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many expressions of new clients at once, try again")
 
     def _check_room(self, conn: Connection, data: HeartbeatData, size: int) -> None:
@@ -267,7 +275,7 @@ class ClientProcessor:
             beat.at += 1
             made = self._topics.generation + self._groups.generation
             joined = consumer.group_name not in in_consumers
-            if self._make_group(consumer):
+            if self._make_group(consumer, conn):
                 beat.full_wanted |= clients.register_consumer(
                     conn, beat.who, consumer, data.heartbeat_fingerprint, data.without_sub, beat.compiled
                 )
@@ -298,8 +306,7 @@ class ClientProcessor:
         if answer is None:
             self._waiting.append(beat)
         else:
-            self._waiting_for.discard(beat.conn)
-            self._waiting_bytes -= beat.size
+            self._waits_no_more(beat)
             beat.conn.respond(beat.request, answer)
         if self._waiting:
             self._later(self._continue)
@@ -308,11 +315,11 @@ class ClientProcessor:
         self._clients.heard(beat.conn, beat.mark)
         return _taken(beat.full_wanted)
 
-    def _make_group(self, consumer: ConsumerData) -> bool:
+    def _make_group(self, consumer: ConsumerData, conn: Connection) -> bool:
         """Have the group and its retry topic made; False when the group may not be."""
         name = consumer.group_name
         try:
-            group = self._groups.find(name)
+            group = self._groups.find(name, conn.born_host)
         except TooMany as error:
             logger.warning("clients: heartbeat for a new group=%r: %s", name[:300], error)
             return False

@@ -91,13 +91,14 @@ class ConsumerProcessor:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if offset < 0 or not self._is_queue(topic, queue_id):  # ours: Apache keeps anything
+        is_queue = offset >= 0 and self._is_queue(topic, queue_id)
+        if is_queue and (group, topic, queue_id) in self._offsets.resets:  # the member does not know of it yet
+            return RemotingCommand.response(ResponseCode.SUCCESS, "Offset has been previously reset")
+        if not is_queue or self._offsets.fitting(topic, queue_id, offset) < 0:  # ours: Apache keeps anything
             raise RefusedRequest(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] or commitOffset[{offset}] is illegal"
             )
-        if (group, topic, queue_id) in self._offsets.resets:  # the member does not know of it yet
-            return RemotingCommand.response(ResponseCode.SUCCESS, "Offset has been previously reset")
-        if not self._offsets.commit(group, topic, queue_id, offset):
+        if not self._offsets.commit(group, topic, queue_id, offset, conn.born_host):
             raise RefusedRequest(
                 ResponseCode.SYSTEM_ERROR, "the offset is not kept: there are too many pairs of groups and topics"
             )
@@ -119,7 +120,7 @@ class ConsumerProcessor:
         if self._groups.get(group) is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         there = [queue for queue in queues if self._is_queue(queue.topic, queue.queue_id)]
-        held = self._locks.lock(group, client_id, there)
+        held = self._locks.lock(group, client_id, there, conn.born_host)
         found = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": found}))
 

@@ -21,6 +21,7 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher, WorkerPool
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
+from ..groups import is_system_group
 from ..pulling.admission import PARSE_FAILED, Forbidden, ForbiddenType, PullAdmission
 from ..pulling.cold_pulls import COLD_PULL_BYTES, ColdPulls, overloaded
 from ..pulling.compiled import PullParts
@@ -189,7 +190,7 @@ class PullProcessor:
         except NotCompiled as found:
             self._compile_first(found, conn, opaque, fields)
             return
-        if self.compiled is not None and not request.wanted.reads_records:
+        if self.compiled is not None and not request.wanted.reads_records and not is_system_group(fields.group):
             self.compiled.learn(fields, request)
         offsets = self._offsets
         if offsets.resets and self._path.answer_reset(request):
@@ -197,7 +198,7 @@ class PullProcessor:
         # What is committed of a queue whose offset is being moved is what the member knew before.
         moving = offsets.resets and (fields.group, fields.topic, fields.queue_id) in offsets.resets
         if fields.sys_flag & COMMIT_OFFSET and not moving:
-            offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)
+            offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset, conn.born_host)
         hold_ms = 0
         if fields.sys_flag & SUSPEND:
             hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms
@@ -216,7 +217,7 @@ class PullProcessor:
                 # Held until the pull has been served: it is known so long.
                 made: object = make_filter(what.kind, what.expression)
             except RefusedRequest as error:
-                made, refusal = None, error
+                made, refusal = None, RefusedRequest(error.code, error.remark)  # the error itself would keep this frame
             conn.post(lambda: again(made, refusal), 0)
 
         def again(made: object, refusal: RefusedRequest | None) -> None:

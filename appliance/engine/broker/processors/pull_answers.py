@@ -16,6 +16,7 @@ from ...protocol.command import RemotingCommand
 from ...remoting.connection import Connection
 from ...store.log.commit_log import CommitLog
 from ...store.results import GetResult, GetStatus
+from ..groups import is_system_group
 from ..pulling.admission import Forbidden
 from ..pulling.cold_pulls import ColdPulls
 from ..pulling.request import PullRequest
@@ -114,8 +115,10 @@ class PullAnswers(AnswersState):
         request.conn.send_parts([prefix, head[8:], body], len(head) + len(body))
 
     def _count(self, request: PullRequest, result: GetResult) -> None:
-        """It is certain that the answer leaves now."""
+        """It is certain that the answer leaves now. What tools look at is not consumed."""
         self.found_count += 1
+        if is_system_group(request.group.group_name):
+            return
         self.message_count += result.message_count
         self.message_bytes += result.size
         self._deliveries.record(request, result.next_offset)

@@ -11,12 +11,14 @@ import struct
 
 import msgspec
 
+from ...clock import Clock
 from ...errors import RefusedRequest
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, optional_int, require_int, require_long, require_str
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import OVERLOADED, Dispatcher
+from ...shares import Rates, address_of
 from ...store.record_reader import Missing, StoredRecord
 from ..sending.outcome import PutOutcome
 from ..sending.send_back import SendBackPath, SentBack
@@ -44,6 +46,9 @@ class _Frame(msgspec.Struct, gc=False):
 
 
 _decode_frame = msgspec.json.Decoder(_Frame).decode
+#: Copies that a connection may have made in one go, and then a second; those of one address four times as many.
+COPIED_BURST_BYTES, COPIED_BYTES_A_S = 16 * 1024 * 1024, 8 * 1024 * 1024
+
 _PREFIX = struct.Struct(">ii")
 #: The header of the answer to what was stored, with a place for the opaque.
 _STORED = (
@@ -96,10 +101,13 @@ class SendBackReply(msgspec.Struct, gc=False):
 class SendBackProcessor:
     """Owned by remoting-io: the handler runs there."""
 
-    def __init__(self, path: SendBackPath, records: ColdRecords) -> None:
+    def __init__(self, path: SendBackPath, records: ColdRecords, clock: Clock) -> None:
         # Constant after construction.
         self._path = path
         self._records = records
+        # Bytes of copies that connections, and addresses, may have made.
+        self._rates = Rates(clock, COPIED_BURST_BYTES, COPIED_BYTES_A_S)
+        self._of_addresses = Rates(clock, 4 * COPIED_BURST_BYTES, 4 * COPIED_BYTES_A_S)
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.CONSUMER_SEND_MSG_BACK, self.handle_send_back)
@@ -126,21 +134,44 @@ class SendBackProcessor:
         self._take(_asked(request), SendBackReply(conn, request.opaque, request))
 
     def _take(self, asked: SentBack, reply: SendBackReply) -> None:
-        target = self._path.target(asked)
-        if target is None:
+        if not self._path.retries(asked):
             reply.accept()
             return
-        if not self._records.find(asked.physical_offset, reply.conn, lambda found: self._go_on(asked, found, reply)):
+        conn = reply.conn
+        is_done = waits = False
+
+        def go_on(found: StoredRecord | Missing) -> None:
+            nonlocal is_done
+            is_done = True
+            if waits:
+                conn.let_go()
+            self._go_on(asked, found, reply)
+
+        if not self._records.find(asked.physical_offset, conn, go_on):
             reply.refuse(ResponseCode.SYSTEM_BUSY, OVERLOADED)
+        elif not is_done:
+            waits = conn.wait()  # one that has to be read at a time: it may be long
+
+    def _slow_down(self, conn: Connection, size: int) -> None:
+        """A request of 250 bytes may have 4 MiB copied. Who has much copied is not read from for a while; among those
+        of one address, only who has."""
+        waits = self._rates.wait_s(conn.born_host, size)
+        waits_for_others = self._of_addresses.wait_s(address_of(conn.born_host), size)
+        if not waits and waits_for_others and self._rates.used(conn.born_host) > COPIED_BURST_BYTES // 4:
+            waits = waits_for_others
+        if waits:
+            conn.rest(waits)
 
     def _go_on(self, asked: SentBack, found: StoredRecord | Missing, reply: SendBackReply) -> None:
-        """The group and its topic may be others by now."""
+        """What is no message for the group makes neither the group nor its topic."""
         try:
-            target = self._path.target(asked)
+            message = self._path.fit(asked, found)
+            target = self._path.target(asked, reply.conn.born_host)
             if target is None:
                 reply.accept()
             else:
-                self._path.put(asked, found, target, reply)
+                self._path.put(asked, message, target, reply)
+                self._slow_down(reply.conn, message.record.size)
         except RefusedRequest as refusal:
             reply.refuse(refusal.code, refusal.remark)
 

@@ -73,8 +73,12 @@ class PullAdmission:
         """The request that the fields make; raises RefusedRequest for one that is not served, NotCompiled for one with
         an expression that a pool has to compile first."""
         if self.refused is not None:
-            raise self.refused
-        group = self._groups.find(fields.group)
+            raise RefusedRequest(self.refused.code, self.refused.remark)  # not the one that stays: it would keep frames
+        group = self._groups.get(fields.group)
+        if group is None and (self._topics.get(fields.topic) is not None or not self._groups.may_make(fields.group)):
+            group = self._groups.find(fields.group, conn.born_host)
+        elif group is None:
+            raise self._no_topic(fields.topic)  # before the group is made for it
         if group is None:
             raise RefusedRequest(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -84,9 +88,7 @@ class PullAdmission:
             raise _switched_off(fields.group)
         topic = self._topics.get(fields.topic)
         if topic is None:
-            raise RefusedRequest(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please! {FAQ_HINT}"
-            )
+            raise self._no_topic(fields.topic)
         if topic.attributes:
             refuse_batch_queues(topic)
         if not topic.perm & PERM_READ:
@@ -105,6 +107,10 @@ class PullAdmission:
         if max_count > _MAX_COUNT:
             max_count = _MAX_COUNT
         return PullRequest(reply_to, conn, opaque, group, topic, queue_id, fields.offset, max_count, wanted)
+
+    @staticmethod
+    def _no_topic(topic: str) -> RefusedRequest:
+        return RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ_HINT}")
 
     def refusal_of(self, request: PullRequest) -> RefusedRequest | None:
         """Why a pull that was held is not served any more: its group was switched off meanwhile."""

@@ -42,7 +42,7 @@ class PullParts(NamedTuple):
     deletions: list[int]
     log: CommitLog
     resets: dict[tuple[str, str, int], Pending]
-    commit: Callable[[str, str, int, int], bool]
+    commit: Callable[[str, str, int, int, bytes], bool]
     note: Callable[[str, ConsumeQueue | None, int], None]
     answers: PullAnswers
     deliveries: DeliveryRecorder

@@ -25,7 +25,8 @@ from ...protocol.record import SYS_TRANSACTION_MASK, Record
 from ..sending.own_appends import OwnMessage
 from ..sending.properties import checked_bytes
 from ..topic_config import TopicConfig
-from .provenance import REPLAY_JOB, REPLAY_SEQ, REPLAYED
+from .job import JobSpec
+from .provenance import REPLAY_JOB, REPLAY_PROOF, REPLAY_SEQ, REPLAYED, proof_of
 
 #: What a copy must not take over. Source of the names: `MessageConst`.
 _DROPPED = (
@@ -58,16 +59,18 @@ def origin_topic(record: Record) -> str | None:
     return decode_properties(record.properties).get(RETRY_TOPIC)
 
 
-def copy_of(record: Record, topic: str, queue_id: int, job: str, sequence: int, times: int) -> OwnMessage:
+def copy_of(record: Record, topic: str, queue_id: int, spec: JobSpec, sequence: int, times: int) -> OwnMessage:
     """times: how often it was replayed, this copy included. Raises TooLong."""
     properties = decode_properties(record.properties)
     for name in _DROPPED:
         properties.pop(name, None)
     if not topic.startswith(RETRY_PREFIX):
         properties.pop(RETRY_TOPIC, None)
-    for name in (REPLAY_JOB, REPLAY_SEQ, REPLAYED):
+    for name in (REPLAY_JOB, REPLAY_SEQ, REPLAYED, REPLAY_PROOF):
         properties.pop(name, None)
-    properties |= {REPLAY_JOB: job, REPLAY_SEQ: str(sequence), REPLAYED: str(times)}
+    properties |= {REPLAY_JOB: spec.id, REPLAY_SEQ: str(sequence), REPLAYED: str(times)}
+    if spec.secret:
+        properties[REPLAY_PROOF] = proof_of(spec.secret, sequence)
     text = encode_properties(properties)
     try:
         checked_bytes(text)

@@ -67,7 +67,8 @@ class Why(msgspec.Struct, frozen=True):
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was asked. topic: where copies go; "" when each goes to its own. rate: messages a second, at most. filter:
-    which of the spans' messages are meant; None for all."""
+    which of the spans' messages are meant; None for all. secret: hex digits that prove copies (`provenance.proof_of`),
+    "" in a job of an older version, whose copies have no proof."""
 
     id: str
     group: str
@@ -79,6 +80,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str
     created_ms: int
     filter: LetterFilter | None = None
+    secret: str = ""
 
     @property
     def total(self) -> int:

@@ -32,7 +32,7 @@ class Proof:
     def __init__(self, store: MessageStore, topics: TopicConfigManager, state: JobState, upto: int) -> None:
         """upto: no copy of a message with this number or a higher one was sent. Raises Unprovable."""
         self._store = store
-        self._job = state.spec.id
+        self._job, self._secret = state.spec.id, state.spec.secret
         self._mark = mark_of(self._job)
         self._numbers = range(state.next, upto)
         self._files = store.queues.new_files(4)
@@ -94,6 +94,6 @@ class Proof:
         found = self._store.records.find(physical, size)
         if isinstance(found, Missing):
             raise Unprovable(Why("replay_target_unreadable", {"topic": topic, "reason": found.value}))
-        number = sequence_in(found.record.properties, self._job)
+        number = sequence_in(found.record.properties, self._job, self._secret)
         if number is not None and number in self._numbers:
             self.found.add(number)

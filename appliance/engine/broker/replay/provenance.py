@@ -1,15 +1,18 @@
-"""What a copy of a dead letter says of where it came from: three properties of ours. PURE.
+"""What a copy of a dead letter says of where it came from: four properties of ours. PURE.
 
     ROCKETBOX_REPLAY_JOB   id of the job that made the copy
     ROCKETBOX_REPLAY_SEQ   number of the message within the job, from 0 on
     ROCKETBOX_REPLAYED     how many times this message has been replayed, this copy included
+    ROCKETBOX_REPLAY_PROOF a keyed digest of the number, which only the job can make
 
-Clients pass properties on: a copy that fails again has them in its retries and as a dead letter. So job and number are
-how a resume knows what is stored already, and the third is what the loop guard looks at.
+Clients pass properties on: a copy that fails again has them in its retries and as a dead letter. Anybody can read job
+and number, and write them into messages of his own. So a resume knows by the proof what is stored already: who has seen
+one has seen a copy. The third is what the loop guard looks at.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +21,7 @@ from ...protocol.properties import find_property
 REPLAY_JOB = "ROCKETBOX_REPLAY_JOB"
 REPLAY_SEQ = "ROCKETBOX_REPLAY_SEQ"
 REPLAYED = "ROCKETBOX_REPLAYED"
+REPLAY_PROOF = "ROCKETBOX_REPLAY_PROOF"
 
 #: Digits of a number here; a longer text is none of ours.
 _MOST_DIGITS = 10
@@ -38,11 +42,21 @@ def provenance_of(properties: Mapping[str, str]) -> Provenance:
     return Provenance(job, None if job is None else sequence, _number(properties.get(REPLAYED)) or 0)
 
 
-def sequence_in(properties: str, job: str) -> int | None:
-    """The number within `job` of a message with these stored properties; None when it is not of that job."""
+def proof_of(secret: str, sequence: int) -> str:
+    """The proof that the copy with this number is the job's. secret: the job's own."""
+    return hmac.digest(secret.encode(), str(sequence).encode(), "sha256").hex()[:32]
+
+
+def sequence_in(properties: str, job: str, secret: str) -> int | None:
+    """The number within `job` of a message with these stored properties; None when the job did not make it. secret: ""
+    for a job whose copies have no proof."""
     if find_property(properties, REPLAY_JOB) != job:
         return None
-    return _number(find_property(properties, REPLAY_SEQ))
+    sequence = _number(find_property(properties, REPLAY_SEQ))
+    if sequence is None or not secret:
+        return sequence
+    proof = (find_property(properties, REPLAY_PROOF) or "").encode()
+    return sequence if hmac.compare_digest(proof, proof_of(secret, sequence).encode()) else None
 
 
 def mark_of(job: str) -> bytes:

@@ -259,11 +259,16 @@ class Run:
             raise _JournalFailed(error.strerror or str(error)) from None
 
     def _mark_here(self, topics: Sequence[str]) -> _Mark:
-        """Nothing is under way: copies of later messages will lie behind where the topics' queues end now."""
+        """Nothing is under way: copies of later messages will lie behind where the topics' queues end now. Those that
+        an earlier life stored lie where they were looked for, until their numbers have been passed."""
         assert self._batch is None
-        offsets = {topic: self._ends_of(topic) for topic in topics}
+        offsets = {topic: self._ends_of(topic) for topic in topics} | self._found_behind()
         # What their queues show is below this.
         return _Mark(self.at, offsets, self._around.store.log.written)
+
+    def _found_behind(self) -> dict[str, tuple[int, ...]]:
+        """From where on copies of later messages were found; none when there are none."""
+        return self.state.targets if max(self._stored, default=-1) >= self.at else {}
 
     def _ends_of(self, topic: str) -> tuple[int, ...]:
         config = self._around.topics.get(topic)
@@ -305,7 +310,7 @@ class Run:
     def _save_mark(self, mark: _Mark, ending: StateLine | None = None) -> None:
         count = mark.next - self.state.next
         results = self.ahead[:count]
-        targets = mark.targets if ending is None else {}
+        targets = mark.targets if ending is None or not ending.settled else {}
         line = progress(self.state, results, targets)
         lines = (line,) if ending is None else (line, ending)
         self._append(*lines)
@@ -364,7 +369,8 @@ class Run:
             self._mark = self._mark_here(())
         if not self._is_durable(self._mark):
             return _DURABLE_POLL_S
-        line = StateLine(ending.state, True, self._around.clock.wall_ms(), ending.by, ending.why)
+        settled = ending.state != PAUSED or not self._found_behind()
+        line = StateLine(ending.state, settled, self._around.clock.wall_ms(), ending.by, ending.why)
         self._save_mark(self._mark, line)
         logger.info(
             "replay: job %s of %s is %s by=%s at=%d of=%d replayed=%d",
@@ -389,8 +395,7 @@ class Run:
         if self._around.store.lasting < mark.written:
             return
         try:
-            line = progress(self.state, self.ahead, {})
-            self._append(line)
+            self._append(progress(self.state, self.ahead, mark.targets))
         except _JournalFailed as failed:
             logger.warning("replay: job %s is looked for at the next start: %s", self._spec.id, failed.reason)
 
@@ -484,7 +489,7 @@ class Run:
         if not spec.topic and topic not in self.state.targets and len(self.state.targets) >= MOST_TARGETS:
             return Result.REFUSED
         try:
-            return copy_of(found, topic, number % config.write_queue_nums, spec.id, number, times + 1)
+            return copy_of(found, topic, number % config.write_queue_nums, spec, number, times + 1)
         except TooLong:
             return Result.TOO_LONG
 

@@ -322,7 +322,7 @@ class ReplayService(ServiceThread):
         if len(unfinished) >= MOST_UNFINISHED:
             raise Refused("conflict", "too_many_replays", count=MOST_UNFINISHED)
         try:
-            state = self.journal.create(spec)
+            state = self.journal.create(replace(spec, secret=secrets.token_hex(16)))
         except OSError as error:
             self.failure = error.strerror or str(error)
             raise Refused("busy", "replay_journal_failing", reason=self.failure) from None

@@ -76,7 +76,7 @@ class SendAdmission(AdmissionState):
             self.generation = self._topics.generation
         route = self.routes.get(fields.topic)
         if route is None:
-            route = self._resolve(fields)
+            route = self._resolve(fields, born_host)
         queue_id = fields.queue_id
         if route.is_retry:
             dead = self._retry_policy.dead_letter_topic(
@@ -98,7 +98,7 @@ class SendAdmission(AdmissionState):
             queue = route.queues[queue_id] = self._queues.get_or_create(route.topic, queue_id)
         return route, queue
 
-    def _resolve(self, fields: SendFields) -> TopicRoute:
+    def _resolve(self, fields: SendFields, peer: bytes) -> TopicRoute:
         """Check a topic and look its queues up."""
         topic = fields.topic
         error = topic_name_error(topic)
@@ -108,9 +108,11 @@ class SendAdmission(AdmissionState):
             raise RefusedRequest(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         config = self._topics.get(topic)
         if config is None:
-            config = self._topics.create_from_default(topic, fields.default_topic, fields.default_topic_queue_nums)
+            config = self._topics.create_from_default(
+                topic, fields.default_topic, fields.default_topic_queue_nums, peer=peer
+            )
             if config is None and topic.startswith(RETRY_PREFIX):
-                config = self._retry_policy.retry_topic(topic)
+                config = self._retry_policy.retry_topic(topic, peer)
             if config is None:
                 raise RefusedRequest(
                     ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ_HINT}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 
 import msgspec
 
@@ -80,8 +81,9 @@ def copy_of(
 class _Batch:
     """A batch under way. Owned by remoting-io once it is staged."""
 
-    def __init__(self, messages: tuple[OwnMessage, ...]) -> None:
+    def __init__(self, messages: tuple[OwnMessage, ...], frees: bool) -> None:
         self.messages = messages
+        self.frees = frees
         self.future: Future[list[PutOutcome]] = Future()
         self._outcomes: list[PutOutcome | None] = [None] * len(messages)
         self._missing = len(messages)
@@ -133,13 +135,14 @@ class OwnAppends:
         # Each is under way; add and discard are one C call each.
         self._pending: set[_Batch] = set()
 
-    def submit(self, messages: Sequence[OwnMessage]) -> Future[list[PutOutcome]]:
+    def submit(self, messages: Sequence[OwnMessage], frees: bool = False) -> Future[list[PutOutcome]]:
         """Store messages, in this order, in one tick. The future gives the outcome of each, in the same order.
+        frees: they let a log file go, so that a full disk takes them.
 
         Raises Unavailable when PENDING_LIMIT batches are under way or the I/O thread has ended, ValueError for a batch
         that holds nothing or too much.
         """
-        batch = _Batch(tuple(messages))
+        batch = _Batch(tuple(messages), frees)
         if not batch.messages:
             raise ValueError("a batch without messages")
         if len(batch.messages) > MAX_BATCH_MESSAGES or sum(len(m.body) for m in batch.messages[1:]) > MAX_BATCH_BYTES:
@@ -154,13 +157,14 @@ class OwnAppends:
     def _stage(self, batch: _Batch) -> None:
         # Now, and not when the tick began: what was due in between must not look as if it came early.
         self._store.next_store_ms(self._wall_ms())
-        for index, message in enumerate(batch.messages):
-            try:
-                self.put(message, _Place(batch, index))
-            except Exception as error:
-                if not batch.future.done():
-                    batch.future.set_exception(error)
-                raise
+        with self._store.log.freeing() if batch.frees else nullcontext():
+            for index, message in enumerate(batch.messages):
+                try:
+                    self.put(message, _Place(batch, index))
+                except Exception as error:
+                    if not batch.future.done():
+                        batch.future.set_exception(error)
+                    raise
 
     def put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
         """On remoting-io: stage one message, or say why not."""

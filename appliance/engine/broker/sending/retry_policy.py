@@ -6,6 +6,7 @@ Source: 5.3.3 `AbstractSendMessageProcessor.handleRetryAndDLQ`.
 from __future__ import annotations
 
 from ...errors import RefusedRequest
+from ...protocol.askers import LIMITS_RETRIES
 from ...protocol.codes import FAQ_HINT, ResponseCode
 from ...protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
@@ -13,8 +14,6 @@ from ..queue_locks import RebalanceLockManager
 from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
 
-#: Clients from V3_4_9 on send their own limit of retries.
-_VERSION_WITH_MAX_RECONSUME = 121
 #: A bit of a topic's `topicSysFlag`. Source: `TopicSysFlag.buildSysFlag(false, true)`.
 _SUBSCRIBED_BY_UNITS = 2
 
@@ -29,18 +28,29 @@ class RetryPolicy:
         self._groups = groups
         self._locks = locks
 
-    def group(self, name: str) -> SubscriptionGroupConfig:
-        """The group, made if it may be. Refuses with 26 when there is none."""
-        group = self._groups.find(name)
+    def group(self, name: str, peer: bytes | None = None) -> SubscriptionGroupConfig:
+        """The group, made if it may be. Refuses with 26 when there is none, with 1 when the peer has had its share."""
+        group = self._groups.find(name, peer)
         if group is None:
-            raise RefusedRequest(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}{FAQ_HINT}"
-            )
+            raise self._no_group(name)
         return group
 
-    def retry_topic(self, name: str) -> TopicConfig | None:
+    @staticmethod
+    def _no_group(name: str) -> RefusedRequest:
+        return RefusedRequest(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}{FAQ_HINT}"
+        )
+
+    def known_group(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group; None for one that is not there and may be made. Refuses with 26 one that may not."""
+        group = self._groups.get(name)
+        if group is None and not self._groups.may_make(name):
+            raise self._no_group(name)
+        return group
+
+    def retry_topic(self, name: str, peer: bytes | None = None) -> TopicConfig | None:
         """The retry topic of that name, made if its group exists; None where no topic can be made."""
-        self.group(name[len(RETRY_PREFIX) :])  # before its topic is made; Apache makes that all the same
+        self.group(name[len(RETRY_PREFIX) :], peer)  # before its topic is made; Apache makes that all the same
         return self._topics.create_retry_topic(name, 1, PERM_READ | PERM_WRITE)
 
     def retry_topic_of(self, group: SubscriptionGroupConfig, unit: bool = False) -> TopicConfig:
@@ -65,7 +75,7 @@ class RetryPolicy:
     @staticmethod
     def limit_of(group: SubscriptionGroupConfig, max_reconsume_times: int | None, client_version: int) -> int:
         """How often a message is tried again: as the request says, else as the group does."""
-        if client_version >= _VERSION_WITH_MAX_RECONSUME and max_reconsume_times is not None:
+        if client_version >= LIMITS_RETRIES and max_reconsume_times is not None:
             return max_reconsume_times
         return group.retry_max_times
 

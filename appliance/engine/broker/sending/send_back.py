@@ -112,15 +112,27 @@ class SendBackPath:
         self._levels = levels
         self._broker_permission = broker_permission
         self._counts = counts
+        #: Why no more retries may wait; None when they may.
+        self.no_waiting: Callable[[], str | None] = lambda: None
 
-    def target(self, asked: SentBack) -> Target | None:
-        """The group and its retry topic, made if it is not there; None where the group retries nothing.
+    def retries(self, asked: SentBack) -> bool:
+        """Whether the group retries anything, before the message is looked for. Nothing is made here: a group that is
+        not there is made when there is a message for it. Refuses with 26 (no such group) and 16."""
+        group = self._retry_policy.known_group(asked.group)
+        self._check_permission()
+        return group is None or group.retry_queue_nums > 0
+
+    def _check_permission(self) -> None:
+        if not self._broker_permission() & PERM_WRITE:
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+
+    def target(self, asked: SentBack, peer: bytes) -> Target | None:
+        """The group and its retry topic, made if it is not there; None where the group retries nothing. peer: who asks.
 
         Refuses with 26 (no such group), 16 and, where no topic can be made, 1.
         """
-        group = self._retry_policy.group(asked.group)
-        if not self._broker_permission() & PERM_WRITE:
-            raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        group = self._retry_policy.group(asked.group, peer)
+        self._check_permission()
         if group.retry_queue_nums <= 0:
             return None
         topic = self._retry_policy.retry_topic_of(group, asked.unit)
@@ -130,17 +142,19 @@ class SendBackPath:
             )
         return Target(group, topic)
 
-    def put(self, asked: SentBack, found: StoredRecord | Missing, target: Target, reply_to: ReplyTo) -> None:
-        """Stage the copy of what lies at the offset; `reply_to` is told like a sender.
-
-        Refuses with 1 what is no message, or none that the group can have consumed; nothing was staged then.
-        """
+    @staticmethod
+    def fit(asked: SentBack, found: StoredRecord | Missing) -> StoredRecord:
+        """What lies at the offset. Refuses with 1 what is no message, or none that the group can have consumed."""
         if isinstance(found, Missing):
             raise RefusedRequest(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.physical_offset}: {found.value}"
             )
+        _refuse_unfit(found.record, asked.group)
+        return found
+
+    def put(self, asked: SentBack, found: StoredRecord, target: Target, reply_to: ReplyTo) -> None:
+        """Stage the copy of a message that is `fit`; `reply_to` is told like a sender."""
         record = found.record
-        _refuse_unfit(record, asked.group)
         properties = decode_properties(record.properties)
         born_host, store_host = hosts(found.data)
         origin = properties.setdefault(RETRY_TOPIC, record.topic)
@@ -156,6 +170,8 @@ class SendBackPath:
             level = min(asked.level or _FIRST_LEVEL + record.reconsume_times, self._levels.highest)
             place = Place(target.topic.topic_name, target.any_queue())
             if level > 0:
+                if (reason := self.no_waiting()) is not None:
+                    raise RefusedRequest(ResponseCode.SYSTEM_ERROR, reason)
                 make_wait(properties, level, place)
                 for name in TIMER_NAMES:  # of Apache's timer: it has been there
                     properties.pop(name, None)

@@ -6,6 +6,7 @@ Apache's name is SNDBCK_PUT_NUMS, its key `topic@group`; the topic is the one th
 from __future__ import annotations
 
 from ...clock import Clock
+from ..day_moves import DayMoves
 
 #: Pairs of topic and group that are counted; the one that was quiet for longest makes room.
 MOST_PAIRS = 10_000
@@ -16,19 +17,21 @@ _PIECES = _WINDOW_S // _PIECE_S
 
 
 class _Recent:
-    """Counts of the last minute, in pieces of 10 s."""
+    """Counts of the last minute, in pieces of 10 s, and of the last day."""
 
-    __slots__ = ("_counts", "_newest")
+    __slots__ = ("_counts", "_newest", "day")
 
     def __init__(self, piece: int) -> None:
         self._counts = [0] * _PIECES
         self._newest = piece
+        self.day = DayMoves()
 
     def add(self, piece: int) -> None:
         if piece > self._newest:
             self._counts = self.at(piece)
             self._newest = piece
         self._counts[-1] += 1
+        self.day.add(piece * _PIECE_S, 1)
 
     def at(self, piece: int) -> list[int]:
         """The pieces as they are seen from a later one, the newest last."""
@@ -64,6 +67,11 @@ class SendBackCounts:
         """Messages of a topic that a group sent back in the last 50 to 60 s; None when none is known of."""
         recent = self._recent.get((topic, group))
         return None if recent is None else sum(recent.at(self._piece()))
+
+    def day_of(self, topic: str, group: str) -> tuple[DayMoves | None, int]:
+        """(what was sent back in the last day, the second now)"""
+        recent = self._recent.get((topic, group))
+        return None if recent is None else recent.day, int(self._clock.monotonic())
 
     def _piece(self) -> int:
         return int(self._clock.monotonic()) // _PIECE_S

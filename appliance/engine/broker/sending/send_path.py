@@ -62,6 +62,8 @@ class SendPath:
         self.on_half: Callable[[int, str], None] = lambda offset, properties: None
         #: Why half messages are refused, with 16; None when they are taken.
         self.no_halves: str | None = None
+        #: Why no message is taken that is to wait, with 14; None when they are.
+        self.no_waiting: Callable[[], str | None] = lambda: None
         self._shapes = Shapes()
 
     def runs(self, loop: EventLoop, topics: TopicConfigManager, answers: Any) -> Any:
@@ -119,6 +121,8 @@ class SendPath:
             field = route.topic_field
             sys_flag = fields.sys_flag
             if waits is not None:
+                if (reason := self.no_waiting()) is not None:
+                    raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
                 if waits is HALF:
                     if self.no_halves is not None:
                         raise RefusedRequest(ResponseCode.NO_PERMISSION, self.no_halves)

@@ -5,8 +5,9 @@ by the order it was stored in. A message is read from the log and stored once mo
 `OwnAppends`; its text keeps what Apache's keeps, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under
 way at a time; after one that was refused there is a pause.
 
-Marks come before the messages they are for: TIMER_DEL_UNIQKEY cancels, TIMER_ROLL_TIMES says that an older record of a
-message no longer counts. They are kept while a message with their TIMER_OUT_MS may come.
+Marks say which records do not count any more (`marks.py`). They come before the messages they are for, or are looked
+for where the clock was set in between, and are kept while a message with their TIMER_OUT_MS may come. A message that
+somebody acts on, or that is being stored once more, is put aside, and those behind it go on.
 
 What cannot be delivered is treated as delayed messages are (`delays/delivery.py`): tried again while it may pass, else
 given up, logged and counted, and it holds up nobody.
@@ -28,6 +29,7 @@ from ...protocol.properties import (
     MAX_PROPERTIES_BYTES,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
+    TIMER_FIRST,
     TIMER_ROLL_TIMES,
     decode_properties,
     encode_properties,
@@ -44,10 +46,13 @@ from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage
 from .apache_files import Checkpoint
 from .claims import Claims
-from .records import cancel_key, entries_of, read_properties, short_key, timed_of
+from .look import ScheduleLook
+from .marks import KeyMarks
+from .records import cancel_key, entries_of, first_text, read_properties, read_stored, short_key, timed_of
 from .runs import TimerEntry, unpack_entry
 from .schedule import Indexed, Skip, TimerIndex
 from .spans import SpanReader
+from .waiting import Timed
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +74,8 @@ _ENTRIES = 128
 FULL_S, REFUSED_S, BROKEN_S = 0.01, 0.1, 1.0
 MOST_REFUSALS = 3
 UNREADABLE_S = 60.0
-#: Marks are kept so long behind their time: Apache's times are rounded, ours are not.
-MARK_SPAN_MS = 1000
+#: Marks that are of no use any more are looked for so often.
+MARKS_S = 1.0
 #: Queue files kept open.
 _DESCRIPTORS = 8
 
@@ -78,23 +83,44 @@ _PLACE = Place(TIMER_TOPIC, 0)
 
 
 class _Mark:
-    """What marks say of messages with one key and one TIMER_OUT_MS. newest: (roll times, queue offset) of the record
-    that counts."""
+    """What marks say of messages with one key and one TIMER_OUT_MS, and their entries."""
 
-    __slots__ = ("cancelled", "entries", "newest")
+    __slots__ = ("entries", "says")
 
     def __init__(self) -> None:
-        self.cancelled = False
-        self.newest = (0, -1)
+        self.says = KeyMarks()
         self.entries: list[bytes] = []
 
 
+class _Waits(NamedTuple):
+    """A message that was taken: when it was due by the clock without its jumps, its entry, its copy, and by what it is
+    claimed."""
+
+    due_ms: float
+    entry: bytes
+    message: OwnMessage
+    key: str
+    out_ms: int
+
+
 class _Batch(NamedTuple):
-    """Under way: entries, and when the first was due by the clock without its jumps."""
+    """Under way."""
 
     future: Future[list[PutOutcome]]
-    entries: list[bytes]
-    first_ms: float
+    waits: list[_Waits]
+
+    @property
+    def entries(self) -> list[bytes]:
+        return [one.entry for one in self.waits]
+
+
+class _Aside(Exception):
+    """Somebody acts on the message at hand."""
+
+    def __init__(self, key: str, out_ms: int) -> None:
+        super().__init__(key)
+        self.key = key
+        self.out_ms = out_ms
 
 
 class DeliverTimers(ServiceThread):
@@ -136,11 +162,17 @@ class DeliverTimers(ServiceThread):
         self._batches: list[_Batch] = []
         self._submitted = False
         self._marks: dict[tuple[int, str], _Mark] = {}
-        self._waiting: list[tuple[int, bytes, OwnMessage | None]] = []
+        self._waiting: list[_Waits] = []
+        #: Put aside, by entry: (key, TIMER_OUT_MS) by which somebody has claimed it.
+        self._aside: dict[bytes, tuple[str, int]] = {}
+        #: (due time, its marks that come later) of the message looked at last.
+        self._later: tuple[int, float, dict[str, KeyMarks]] = (-1, 0.0, {})
+        self._marks_not_before = 0.0
         self._not_before = 0.0
-        #: What is due until then, by the clock without its jumps, is closed to others; the largest jump so far.
+        #: What is due until then, by the clock without its jumps, is delivered when the index knows all that the topic
+        #: had at that time: where it ended.
         self._until_ms = 0.0
-        self._shift_ms = 0
+        self._end = 0
         self._refusals: dict[bytes, int] = {}
         self._unreadable: dict[bytes, float] = {}
         self._given_up = GivenUpMessages("timers", clock)
@@ -179,6 +211,31 @@ class DeliverTimers(ServiceThread):
             return self.index.next_due_ms()
         except (OSError, CorruptFile):
             return None
+
+    def now_ms(self) -> float:
+        """The wall clock less its jumps."""
+        return self._time.now_ms()
+
+    def waits(self, key: str, out_ms: int) -> bool:
+        """Whether a message with this key (`topic+unique key`) and TIMER_OUT_MS waits, or may: what was stored a moment
+        ago is not in the index yet."""
+        queue = self._store.find_queue(TIMER_TOPIC, 0)
+        begin, end = self.index.indexed.queue_offset, 0 if queue is None else queue.max_offset
+        if end - begin > _ENTRIES:
+            return True
+        try:
+            if queue is not None and begin < end:
+                for physical, size, _ in unpack_entries(self._store.queues.read_entries(queue, begin, end - begin)):
+                    stored = read_stored(self._store.log, physical, size)
+                    timed = None if stored is None else timed_of(stored[0], self._precision_ms())
+                    if stored is None or timed is None or timed.out_ms != out_ms or timed.cancels is not None:
+                        continue
+                    if cancel_key(stored[0]) == key:
+                        return True
+            with ScheduleLook(self.index, self._store.disk, self._store.log, self._precision_ms) as look:
+                return look.waits(out_ms, key, self.index.rounded_ms)
+        except (OSError, CorruptFile, QueueBroken):
+            return False
 
     # --- the thread
 
@@ -232,7 +289,8 @@ class DeliverTimers(ServiceThread):
             self._load()
         if self.index.damaged is not None:
             raise CorruptFile(self.index.damaged)
-        end, is_free = self._close()
+        self._set_end()
+        self._later = (-1, 0.0, {})
         more = self._take_in()
         self._collect()
         if not self.is_ready:
@@ -243,8 +301,9 @@ class DeliverTimers(ServiceThread):
         steady = self.clock.steady()
         if steady < self._not_before:
             return self._not_before - steady
-        if not is_free or self.index.indexed.queue_offset < end:
+        if self.index.indexed.queue_offset < self._end:
             return SOON_S
+        self._look_aside()
         self._submitted = submitted = self._deliver()
         if steady < self._not_before:
             return self._not_before - steady
@@ -252,14 +311,27 @@ class DeliverTimers(ServiceThread):
             self.failure = None
         return self._pause(submitted, more)
 
-    def _close(self) -> tuple[int, bool]:
-        """Nobody claims any more what is due until now, and whoever did has published the mark for it before the queue
-        offset that is returned; or is about to: (that offset, whether it is so)."""
+    def _set_end(self) -> None:
+        """All that was answered until now lies before an end of the topic. The next one is set when the index has come
+        to this one, or delivery would wait for as long as much is sent."""
+        if self.index.indexed.queue_offset < self._end:
+            return
         self._until_ms = self._time.now_ms()
-        self._shift_ms = max(self._shift_ms, self._time.jumps_ms)
-        is_free = self._claims.close(int(self._until_ms + self._shift_ms), 0)
+        self._claims.reached_ms = max(self._claims.reached_ms, int(self._until_ms + self._time.jumps_ms))
         queue = self._store.find_queue(TIMER_TOPIC, 0)
-        return 0 if queue is None else queue.max_offset, is_free
+        self._end = 0 if queue is None else queue.max_offset
+
+    def _look_aside(self) -> None:
+        """What nobody acts on any more is taken again, behind the marks that were made meanwhile."""
+        self._claims.indexed(self.index.indexed.queue_offset, self.clock.wall_ms())
+        free = [
+            one
+            for one, claimed in self._aside.items()
+            if self._claims.is_free(*claimed) and unpack_entry(one).queue_offset not in self.index.rolling
+        ]
+        for one in free:
+            del self._aside[one]
+        self.index.back(free)
 
     def _pause(self, submitted: bool, more: bool) -> float:
         if submitted or more:
@@ -267,7 +339,7 @@ class DeliverTimers(ServiceThread):
         if len(self._batches) >= MOST_BATCHES:
             return LOOK_S  # their end wakes us
         now = self._time.now_ms()
-        pause = LOOK_S
+        pause = SOON_S if self._aside else LOOK_S
         soon = self._soon_ms - self._time.jumps_ms
         if now - soon > SOON_MS:
             self._soon_ms = 1 << 62
@@ -286,6 +358,10 @@ class DeliverTimers(ServiceThread):
         self._marks.clear()
         self._waiting.clear()
         self._batches.clear()
+        self._aside.clear()
+        self._later = (-1, 0.0, {})
+        self._end = 0
+        self._claims.forget_entered()
         self._begin_again()
         self.is_ready = False
 
@@ -349,6 +425,7 @@ class DeliverTimers(ServiceThread):
         if len(entries) < ENTRY_BYTES:
             raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
         found: list[TimerEntry] = []
+        copies: dict[int, list[TimerEntry]] = {}
         precision_ms, skip = self._precision_ms(), self.index.skip
         self.index.rounded_ms = max(self.index.rounded_ms, precision_ms)
         offset, last = begin, self.index.indexed
@@ -362,13 +439,15 @@ class DeliverTimers(ServiceThread):
             timed = None if properties is None else timed_of(properties, precision_ms)
             if timed is not None:
                 if not skip.holds(timed.out_ms, offset):
-                    found += entries_of(timed, offset, physical, size)
+                    shift_ms = None if timed.first is None else self.index.shifts.get(timed.first.queue_offset)
+                    into = found if shift_ms is None else copies.setdefault(shift_ms, [])
+                    into += entries_of(timed, offset, physical, size)
             elif physical >= self._store.log.min_offset:
                 self._given_up.add(f"queue_offset={offset}", physical, "damaged", "its record says no time")
             offset += 1
             last = Indexed(offset, physical, size)
         old = last.physical_offset < self._log_at_start
-        self.index.add(found, last, 0 if old else self._time.jumps_ms)
+        self.index.add(found, last, 0 if old else self._time.jumps_ms, copies)
         return offset
 
     # --- delivery
@@ -388,18 +467,22 @@ class DeliverTimers(ServiceThread):
         """Take what is due and make its copies; whether there was something."""
         taken = self.index.take(self._until_ms, MOST_MESSAGES, MOST_BYTES)
         if not taken:
-            self._let_marks_go(self._until_ms)
+            self._let_marks_go()
             return False
+        found = [(due, one, unpack_entry(one)) for due, one in taken]
+        self._spans.expect((entry.physical_offset, entry.size) for _, _, entry in found)
+        # All marks first: where the clock was set they may stand behind the messages that they are for.
+        found.sort(key=lambda each: not each[2].is_mark)
         blocked: list[bytes] = []
-        entries = [unpack_entry(one) for _, one in taken]
-        self._spans.expect((entry.physical_offset, entry.size) for entry in entries)
-        for at, ((due, one), entry) in enumerate(zip(taken, entries, strict=True)):
+        for at, (due, one, entry) in enumerate(found):
             try:
-                message = self._message(one, entry)
+                ready = self._ready(due, one, entry)
+            except _Aside as error:
+                self._aside[one] = (error.key, error.out_ms)
             except GivenUp as error:
                 self._give_up(one, entry, error.reason, str(error))
             except (NotNow, QueueBroken, OSError) as error:
-                blocked = [other for _, other in taken[at:]]
+                blocked = [other for _, other, _ in found[at:]]
                 self._fail(str(error), BROKEN_S)
                 break
             except Exception as error:  # one that nobody thought of holds up nobody for long
@@ -407,12 +490,12 @@ class DeliverTimers(ServiceThread):
                     self._give_up(one, entry, "damaged", repr(error))
                     continue
                 logger.exception("timers: no copy can be made of queue_offset=%d", entry.queue_offset)
-                blocked = [other for _, other in taken[at:]]
+                blocked = [other for _, other, _ in found[at:]]
                 self._fail(repr(error), BROKEN_S)
                 break
             else:
-                if message is not None:
-                    self._waiting.append((due, one, message))
+                if ready is not None:
+                    self._waiting.append(ready)
         if blocked:
             self.index.back(blocked)
         return bool(self._waiting) or (not blocked and self._prepare_more())
@@ -422,8 +505,9 @@ class DeliverTimers(ServiceThread):
         self.wakeup()
         return False
 
-    def _message(self, one: bytes, entry: TimerEntry) -> OwnMessage | None:
-        """The copy; None for a mark, which is kept, and for what a mark was for, which is done with."""
+    def _ready(self, due: float, one: bytes, entry: TimerEntry) -> _Waits | None:
+        """A message with its copy, entered; None for a mark, which is kept, and for what does not count any more, which
+        is done with."""
         found = self._store.records.find(entry.physical_offset, entry.size, self._spans.read)
         if isinstance(found, Missing):
             if found is Missing.EXPIRED and (entry.is_mark or entry.queue_offset < self.index.rolled_to):
@@ -441,60 +525,83 @@ class DeliverTimers(ServiceThread):
         timed = timed_of(record.properties, self._precision_ms())
         if timed is None:
             raise GivenUp("damaged", "its record says no time")
+        key = timed.cancels if entry.is_mark and timed.cancels is not None else cancel_key(record.properties)
         if entry.is_mark:
-            key = timed.cancels if timed.cancels is not None else cancel_key(record.properties)
             mark = self._marks.setdefault((timed.out_ms, short_key(key)), _Mark())
             mark.entries.append(one)
-            if timed.cancels is not None:
-                mark.cancelled = True
-            else:
-                mark.newest = max(mark.newest, (timed.roll_times, entry.queue_offset))
+            mark.says.note(timed, entry.queue_offset)
             return None
+        shift_ms = entry.due_ms - due
         if timed.due_ms > entry.due_ms:  # timerPrecisionMs is another one since it was taken in
-            self.index.add([entry._replace(due_ms=timed.due_ms)], self.index.indexed)
+            self.index.add([entry._replace(due_ms=timed.due_ms)], self.index.indexed, int(shift_ms))
             self.index.done(one)
             return None
-        if self._marks:
-            known = self._marks.get((timed.out_ms, short_key(cancel_key(record.properties))))
-            if known is not None:
-                rolled = (timed.roll_times, entry.queue_offset) < known.newest
-                if known.cancelled or rolled:
-                    self.cancelled += known.cancelled and not rolled
-                    self.index.done(one)
-                    return None
-        properties = with_times(record, self.clock.wall_ms())
-        return due_copy(found, _PLACE, self._find_topic, properties)
+        for says in self._marks_for(timed, short_key(key), shift_ms):
+            is_replaced = says.is_replaced(timed, entry.queue_offset, record.store_time_ms)
+            if is_replaced or says.is_cancelled(timed, entry.queue_offset):
+                self.cancelled += not is_replaced
+                self.index.done(one)
+                return None
+        if entry.queue_offset in self.index.rolling or not self._claims.enter(key, timed.out_ms):
+            raise _Aside(key, timed.out_ms)
+        try:
+            properties = with_times(record, self.clock.wall_ms())
+            message = due_copy(found, _PLACE, self._find_topic, properties)
+        except BaseException:
+            self._claims.leave(key, timed.out_ms)
+            raise
+        return _Waits(due, one, message, key, timed.out_ms)
 
-    def _let_marks_go(self, now: float) -> None:
-        """Nothing is due: marks whose time is over are of no use any more."""
-        if not self._marks:
+    def _marks_for(self, timed: Timed, key: str, shift_ms: float) -> list[KeyMarks]:
+        """What marks say of a key and TIMER_OUT_MS: those that were met, and those that come later since the clock was
+        set when the message had been stored."""
+        found = []
+        if self._marks and (known := self._marks.get((timed.out_ms, key))) is not None:
+            found.append(known.says)
+        if self.index.has_later(shift_ms):
+            if self._later[:2] != (timed.out_ms, shift_ms):
+                self._later = (timed.out_ms, shift_ms, self._read_later(timed.out_ms, shift_ms))
+            if (later := self._later[2].get(key)) is not None:
+                found.append(later)
+        return found
+
+    def _read_later(self, out_ms: int, shift_ms: float) -> dict[str, KeyMarks]:
+        found: dict[str, KeyMarks] = {}
+        for entry in self.index.later_marks(out_ms + 1, shift_ms):
+            stored = read_stored(self._store.log, entry.physical_offset, entry.size)
+            timed = None if stored is None else timed_of(stored[0], self._precision_ms())
+            if stored is not None and timed is not None and timed.out_ms == out_ms:
+                key = short_key(timed.cancels if timed.cancels is not None else cancel_key(stored[0]))
+                found.setdefault(key, KeyMarks()).note(timed, entry.queue_offset)
+        return found
+
+    def _let_marks_go(self) -> None:
+        """Marks are of no use any more when no message of their time waits. What the clock says does not count: it may
+        have been set."""
+        if not self._marks or self.clock.steady() < self._marks_not_before:
             return
-        first = min((batch.first_ms for batch in self._batches), default=now)
-        over = min(now, first) + self._time.jumps_ms - MARK_SPAN_MS
+        self._marks_not_before = self.clock.steady() + MARKS_S
+        over = self.index.first_of_all_ms() - self.index.rounded_ms
         for known in [known for known in self._marks if known[0] < over]:
             for one in self._marks.pop(known).entries:
                 self.index.done(one)
 
     def _submit(self) -> bool:
         """False when there is no room for a batch now."""
-        entries: list[bytes] = []
-        messages: list[OwnMessage] = []
+        waits: list[_Waits] = []
         room = MOST_BYTES
-        for _, one, message in self._waiting:
-            assert message is not None
-            if messages and len(message.body) > room:
+        for one in self._waiting:
+            if waits and len(one.message.body) > room:
                 break
-            entries.append(one)
-            messages.append(message)
-            room -= len(message.body)
+            waits.append(one)
+            room -= len(one.message.body)
         try:
-            future = self._appends.submit(messages)
+            future = self._appends.submit([one.message for one in waits])
         except Unavailable:
             self._not_before = self.clock.steady() + FULL_S
             return False
-        first_ms = self._waiting[0][0]
-        del self._waiting[: len(messages)]
-        self._batches.append(_Batch(future, entries, first_ms))
+        del self._waiting[: len(waits)]
+        self._batches.append(_Batch(future, waits))
         future.add_done_callback(lambda _: self.wakeup())
         return True
 
@@ -505,10 +612,11 @@ class DeliverTimers(ServiceThread):
             try:
                 outcomes = batch.future.result(0)
             except Exception as error:  # nobody knows what was stored
-                logger.error("timers: a batch of %d failed: %r", len(batch.entries), error)
-                outcomes = [PutOutcome(ResponseCode.SYSTEM_ERROR, reason=repr(error))] * len(batch.entries)
+                logger.error("timers: a batch of %d failed: %r", len(batch.waits), error)
+                outcomes = [PutOutcome(ResponseCode.SYSTEM_ERROR, reason=repr(error))] * len(batch.waits)
             again: list[bytes] = []
-            for one, outcome in zip(batch.entries, outcomes, strict=True):
+            wall_ms = self.clock.wall_ms()
+            for (_, one, _, key, out_ms), outcome in zip(batch.waits, outcomes, strict=True):
                 if outcome.is_stored:
                     self.index.done(one, outcome.physical_offsets[0])
                     self._refusals.pop(one, None)
@@ -522,8 +630,9 @@ class DeliverTimers(ServiceThread):
                 else:
                     self._not_before = self.clock.steady() + REFUSED_S
                     again.append(one)
+                self._claims.leave(key, out_ms, outcome.is_stored and out_ms >= wall_ms)
             self.index.back(again)
-            self.late_ms = max(0.0, self._time.now_ms() - batch.first_ms)
+            self.late_ms = max(0.0, self._time.now_ms() - batch.waits[0].due_ms)
 
     def _refused_often(self, one: bytes) -> bool:
         times = self._refusals[one] = self._refusals.get(one, 0) + 1
@@ -541,19 +650,21 @@ def with_times(record: Record, now_ms: int) -> str:
     added = {TIMER_ENQUEUE_MS: str(record.store_time_ms), TIMER_DEQUEUE_MS: str(now_ms)}
     text = record.properties
     if TIMER_ENQUEUE_MS in text:
-        return encode_properties(decode_properties(text) | added)
+        found = decode_properties(text) | added
+        found.pop(TIMER_FIRST, None)  # says nothing where it is going
+        return encode_properties(found)
     end = "" if not text or text.endswith("\x02") else "\x02"
     longer = f"{text}{end}{encode_properties(added)}"
     return longer if len(longer.encode()) <= MAX_PROPERTIES_BYTES else text
 
 
-def rolled_properties(record: Record, now_ms: int) -> str:
-    """The properties of a message that is stored once more while it waits, as Apache's roll has them; as they are when
-    there is no room for more: then it comes twice if its older record is still there."""
+def rolled_properties(record: Record, timed: Timed, now_ms: int) -> str:
+    """The properties of a record that is stored once more while it waits, as Apache's roll has them, and the first
+    record. As they are when there is no room for more: then it comes twice if its older record is still there."""
     found = decode_properties(record.properties)
-    times = found.get(TIMER_ROLL_TIMES, "")
-    found[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isascii() and times.isdigit() and len(times) < 10 else 1)
+    found[TIMER_ROLL_TIMES] = str(timed.roll_times + 1 if timed.roll_times < 1 << 30 else 1 << 30)
     found[TIMER_ENQUEUE_MS] = str(record.store_time_ms)
     found[TIMER_DEQUEUE_MS] = str(now_ms)
+    found[TIMER_FIRST] = first_text(timed, record.queue_offset, record.store_time_ms)
     text = encode_properties(found)
     return text if len(text.encode()) <= MAX_PROPERTIES_BYTES else record.properties

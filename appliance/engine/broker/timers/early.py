@@ -5,7 +5,8 @@ to go, and then a mark that takes it out of the schedule, as a recall does; to d
 of the log, and the mark comes behind the copy: a crash at any step leaves the act undone, or delivers the message
 twice, and nothing but the log has to be saved. Apache's brokers know the marks, too.
 
-A mark names a message by topic, unique key and time; two messages that have all of them in common go together.
+A mark names the message's first record, by its queue offset: another one of the same topic, unique key and time waits
+on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .look import ScheduleLook
 from .recall import key_of, mark_of
 from .records import timed_of
 from .runs import TimerEntry
+from .waiting import Timed
 
 #: The tag of the mark of an act.
 ACT_TAG = "ROCKETBOX_ACT"
@@ -43,8 +45,7 @@ _PLACE = Place(TIMER_TOPIC, 0)
 @dataclass(frozen=True, slots=True)
 class _Work(EarlyWork):
     topic: str
-    out_ms: int
-    due_ms: int
+    timed: Timed
 
     @property
     def key(self) -> str:
@@ -53,7 +54,7 @@ class _Work(EarlyWork):
     @property
     def entry(self) -> TimerEntry:
         one = self.chosen
-        return TimerEntry(self.due_ms, False, one.queue_offset, one.physical_offset, one.size)
+        return TimerEntry(self.timed.due_ms, False, one.queue_offset, one.physical_offset, one.size)
 
 
 class EarlyTimerActs(EarlyBatches):
@@ -95,7 +96,7 @@ class EarlyTimerActs(EarlyBatches):
 
     def _state(self, look: ScheduleLook, work: _Work) -> Fate | None:
         """Why a message does not wait, None when it does."""
-        if look.is_marked(work.out_ms, work.key):
+        if look.is_marked(work.timed, work.key, work.chosen.queue_offset):
             return Fate.HANDLED
         return None if look.has(work.entry) else Fate.DELIVERED
 
@@ -110,11 +111,11 @@ class EarlyTimerActs(EarlyBatches):
                 except Cannot as error:
                     ended[number] = Ended(one, error.fate, one.unique_key or "", reason=str(error))
                     continue
-                claim = self._claims.claim(ready.key, ready.out_ms, alone=True)
+                claim = self._claims.claim(ready.key, ready.timed.out_ms, ended)
                 if claim is not Claim.YOURS:
                     ended[number] = ready.ended(Fate.TAKEN if claim is Claim.TAKEN else Fate.DELIVERED)
                     continue
-                claimed[number] = partial(self._claims.release, ready.key, ready.out_ms)
+                claimed[number] = partial(self._release, ready.key, ready.timed.out_ms)
                 work[number] = ready
             self._check(work, ended)
             work = {number: one for number, one in work.items() if number not in ended}
@@ -124,6 +125,13 @@ class EarlyTimerActs(EarlyBatches):
             for release in claimed.values():
                 release()
         return [ended[number] for number in range(len(chosen))]
+
+    def _release(self, key: str, out_ms: int) -> None:
+        self._claims.release(key, out_ms, self._end())
+
+    def _end(self) -> int:
+        queue = self._store.find_queue(*_PLACE)
+        return 0 if queue is None else queue.max_offset
 
     def _work(self, how: How, one: Chosen) -> _Work:
         found = self._store.records.get(one.physical_offset, one.size)
@@ -142,7 +150,7 @@ class EarlyTimerActs(EarlyBatches):
         if timed is None or timed.cancels is not None or not unique_key or not topic:
             raise Cannot(Fate.REFUSED, "its record has no unique key, topic or time")
         copy = self._copy(found) if how is How.DELIVERED else None
-        return _Work(one, unique_key, copy, topic, timed.out_ms, timed.due_ms)
+        return _Work(one, unique_key, copy, topic, timed)
 
     def _copy(self, found: StoredRecord) -> OwnMessage:
         try:
@@ -154,8 +162,7 @@ class EarlyTimerActs(EarlyBatches):
         """Of claimed messages: which ones do not wait any more. The schedule has to know all marks before that."""
         if not work:
             return
-        queue = self._store.find_queue(*_PLACE)
-        end = 0 if queue is None else queue.max_offset
+        end = self._end()
         reason = "the schedule is behind the log; try again"
         if self._indexed_to() < end:
             self._take_in()
@@ -177,7 +184,14 @@ class EarlyTimerActs(EarlyBatches):
         outcomes = self._append(copies, work, ended, claimed) if copies else {}
         now_ms = self._clock.wall_ms()
         marks = {
-            number: mark_of(one.topic, one.unique_key, one.out_ms, now_ms, ACT_TAG)
+            number: mark_of(
+                one.topic,
+                one.unique_key,
+                one.timed.out_ms,
+                now_ms,
+                ACT_TAG,
+                takes_out=one.timed.first_of(one.chosen.queue_offset).queue_offset,
+            )
             for number, one in work.items()
             if number not in ended
         }

@@ -16,9 +16,11 @@ from types import TracebackType
 from ...errors import CorruptFile
 from ...store.disk import Disk
 from ...store.log.commit_log import CommitLog
-from .records import cancel_key, read_properties, short_key, timed_of
+from .marks import KeyMarks
+from .records import cancel_key, read_stored, short_key, timed_of
 from .runs import ENTRY_BYTES, TimerEntry, unpack_entry
 from .schedule import TimerIndex
+from .waiting import Timed
 
 #: Entries read at once: few for a page, more for a count.
 _PAGE_BLOCK, _COUNT_BLOCK = 128, 4096
@@ -28,8 +30,8 @@ _RAW = struct.Struct(">QQQII")
 _MESSAGE = 1 << 62
 _TRIES = 3
 
-#: (TIMER_OUT_MS, key) -> (whether it is cancelled, (roll times, queue offset) of the record that counts)
-_Marks = dict[tuple[int, str], tuple[bool, tuple[int, int]]]
+#: (TIMER_OUT_MS, key) -> what its marks say.
+_Marks = dict[tuple[int, str], KeyMarks]
 
 
 class _Source:
@@ -91,7 +93,7 @@ class ScheduleLook:
         #: (due time, queue offset) before which `walk` has looked at everything.
         self.reached = (0, 0)
         self._tidied = 0
-        self._cancelled: tuple[int, set[str]] = (-1, set())
+        self._marks_at: tuple[int, dict[str, KeyMarks]] = (-1, {})
 
     def __enter__(self) -> ScheduleLook:
         for tries in range(_TRIES):
@@ -169,47 +171,63 @@ class ScheduleLook:
             for place in [place for place in marks if place[0] + MARK_SPAN_MS < entry.due_ms]:
                 del marks[place]
             self._tidied = 2 * len(marks) + 64
-        properties = read_properties(self._log, entry.physical_offset, entry.size)
-        timed = None if properties is None else timed_of(properties, self._precision_ms())
-        if properties is None or timed is None:
-            return
-        place = (timed.out_ms, short_key(timed.cancels if timed.cancels is not None else cancel_key(properties)))
-        cancelled, newest = marks.get(place, (False, (0, -1)))
-        if timed.cancels is not None:
-            marks[place] = True, newest
-        else:
-            marks[place] = cancelled, max(newest, (timed.roll_times, entry.queue_offset))
+        found = self._said(entry)
+        if found is not None:
+            properties, timed, _ = found
+            key = short_key(timed.cancels if timed.cancels is not None else cancel_key(properties))
+            marks.setdefault((timed.out_ms, key), KeyMarks()).note(timed, entry.queue_offset)
+
+    def _said(self, entry: TimerEntry) -> tuple[str, Timed, int] | None:
+        """(properties, what they say, store time) of an entry's record; None when it is gone."""
+        found = read_stored(self._log, entry.physical_offset, entry.size)
+        timed = None if found is None else timed_of(found[0], self._precision_ms())
+        return None if found is None or timed is None else (found[0], timed, found[1])
 
     def _is_out(self, entry: TimerEntry, marks: _Marks) -> bool:
-        properties = read_properties(self._log, entry.physical_offset, entry.size)
-        timed = None if properties is None else timed_of(properties, self._precision_ms())
-        if properties is None or timed is None:
+        found = self._said(entry)
+        if found is None:
             return False
+        properties, timed, stored_ms = found
         known = marks.get((timed.out_ms, short_key(cancel_key(properties))))
-        return known is not None and (known[0] or (timed.roll_times, entry.queue_offset) < known[1])
+        return known is not None and (
+            known.is_cancelled(timed, entry.queue_offset) or known.is_replaced(timed, entry.queue_offset, stored_ms)
+        )
 
-    def is_marked(self, out_ms: int, key: str) -> bool:
-        """Whether a mark takes out the messages with this key (`topic+unique key`) and TIMER_OUT_MS."""
-        return short_key(key) in self._cancelled_at(out_ms)
+    def is_marked(self, timed: Timed, key: str, queue_offset: int) -> bool:
+        """Whether a mark takes out the message with this key (`topic+unique key`) whose record lies there."""
+        known = self._marks_of(timed.out_ms).get(short_key(key))
+        return known is not None and known.is_cancelled(timed, queue_offset)
 
-    def _cancelled_at(self, out_ms: int) -> set[str]:
-        """The keys of all marks for messages with this TIMER_OUT_MS; read once for all that ask for one after another,
-        as there may be many."""
-        if self._cancelled[0] == out_ms:
-            return self._cancelled[1]
-        found: set[str] = set()
+    def _marks_of(self, out_ms: int) -> dict[str, KeyMarks]:
+        """What all marks for messages with this TIMER_OUT_MS say, by key; read once for all that ask for one after
+        another, as there may be many."""
+        if self._marks_at[0] == out_ms:
+            return self._marks_at[1]
+        found: dict[str, KeyMarks] = {}
         prefix, end = struct.pack(">QQ", out_ms + 1, 0), struct.pack(">QQ", out_ms + 1, _MESSAGE)
         for source in self._sources:
             for one in source.walk(source.first(prefix)):
                 if one[:16] >= end:
                     break
                 entry = unpack_entry(one)
-                properties = read_properties(self._log, entry.physical_offset, entry.size)
-                timed = None if properties is None else timed_of(properties, self._precision_ms())
-                if timed is not None and timed.out_ms == out_ms and timed.cancels is not None:
-                    found.add(short_key(timed.cancels))
-        self._cancelled = (out_ms, found)
+                said = self._said(entry)
+                if said is not None and said[1].out_ms == out_ms and said[1].cancels is not None:
+                    found.setdefault(short_key(said[1].cancels), KeyMarks()).note(said[1], entry.queue_offset)
+        self._marks_at = (out_ms, found)
         return found
+
+    def waits(self, out_ms: int, key: str, span_ms: int) -> bool:
+        """Whether a message with this key (`topic+unique key`) and TIMER_OUT_MS waits. span_ms: no entry is due that
+        much behind its TIMER_OUT_MS."""
+        prefix, end = struct.pack(">QQ", out_ms + 1, _MESSAGE), struct.pack(">QQ", out_ms + span_ms + 1, 0)
+        for source in self._sources:
+            for one in source.walk(source.first(prefix)):
+                if one[:16] >= end:
+                    break
+                said = None if (entry := unpack_entry(one)).is_mark else self._said(entry)
+                if said is not None and said[1].out_ms == out_ms and cancel_key(said[0]) == key:
+                    return True
+        return False
 
     def units(self, is_over: Callable[[], bool]) -> Iterator[tuple[int, int, int]]:
         """(due time, physical offset, size) of all that wait; of one due time in the order they were stored in. Raises

@@ -24,6 +24,7 @@ from ...protocol.properties import (
     TAGS,
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
+    TIMER_OF,
     TIMER_OUT_MS,
     UNIQUE_KEY,
     encode_properties,
@@ -32,7 +33,7 @@ from ...protocol.recall_handle import RecallHandle, decode_recall_handle
 from ..sending.outcome import PutOutcome, ReplyTo
 from ..sending.own_appends import OwnAppends, OwnMessage
 from ..topic_config import TopicConfig
-from .claims import Claim, Claims
+from .claims import RECALLS, Claim, Claims
 
 RECALL_TAG = "_RECALL_TAG_"
 _NOT_AVAILABLE = "recall failed, broker service not available"
@@ -62,8 +63,10 @@ def mark_of(
     tag: str = RECALL_TAG,
     group: str = "",
     born_host: bytes = b"",
+    takes_out: int = -1,
 ) -> OwnMessage:
-    """The mark for the messages of this key and TIMER_OUT_MS."""
+    """The mark for the messages of this key and TIMER_OUT_MS, or for one of them: the queue offset of its first
+    record."""
     properties = {
         TIMER_DEL_UNIQKEY: key_of(topic, unique_key),
         UNIQUE_KEY: unique_key,
@@ -74,6 +77,7 @@ def mark_of(
         TIMER_OUT_MS: str(out_ms),
         REAL_TOPIC: topic,
         REAL_QUEUE_ID: "0",
+        TIMER_OF: "" if takes_out < 0 else str(takes_out),
     }
     text = encode_properties({name: value for name, value in properties.items() if value})
     return OwnMessage(TIMER_TOPIC, 0, b"0", text, unique_key, now_ms, born_host)
@@ -90,8 +94,10 @@ class RecallPath:
         options: Callable[[], BrokerConfig],
         max_delay_ms: Callable[[], int],
         wall_ms: Callable[[], int],
+        waits: Callable[[str, int], bool] = lambda key, out_ms: True,
     ) -> None:
-        """options, max_delay_ms (`timerMaxDelaySec`): as they are now."""
+        """options, max_delay_ms (`timerMaxDelaySec`): as they are now. waits: whether there is a message with this key
+        and TIMER_OUT_MS."""
         # Constant after construction.
         self._appends = appends
         self._claims = claims
@@ -99,6 +105,7 @@ class RecallPath:
         self._options = options
         self._max_delay_ms = max_delay_ms
         self._wall_ms = wall_ms
+        self._waits = waits
 
     def recall(self, asked: Asked, reply_to: ReplyTo) -> None:
         """Stage the mark; `reply_to` is told when it is durable. Raises RefusedRequest: 16, 14, 17, 604."""
@@ -110,13 +117,18 @@ class RecallPath:
         key, out_ms = key_of(handle.topic, handle.unique_key), handle.at_ms - 1
         group = asked.producer_group if is_legal_group(asked.producer_group) else ""
         mark = mark_of(handle.topic, handle.unique_key, out_ms, now_ms, RECALL_TAG, group, asked.born_host)
-        if self._claims.claim(key, out_ms, alone=False) is not Claim.YOURS:
-            raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, the message is delivered")
+        if self._claims.claim(key, out_ms, RECALLS) is not Claim.YOURS:
+            raise self._too_late()
         try:
+            if out_ms < self._claims.reached_ms and not self._waits(key, out_ms):
+                raise self._too_late()
             self._appends.put(mark, _Recall(self._claims, key, out_ms, reply_to))
         except BaseException:  # or delivery would wait for the mark for ever
-            self._claims.release(key, out_ms)
+            self._claims.release(key, out_ms, 0)
             raise
+
+    def _too_late(self) -> RefusedRequest:
+        return RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, the message is delivered")
 
     def _check_broker(self, now_ms: int) -> None:
         options = self._options()
@@ -153,5 +165,5 @@ class _Recall:
         self._reply_to = reply_to
 
     def put_ended(self, outcome: PutOutcome) -> None:
-        self._claims.release(self._key, self._out_ms)
+        self._claims.release(self._key, self._out_ms, outcome.queue_offset + 1 if outcome.physical_offsets else 0)
         self._reply_to.put_ended(outcome)

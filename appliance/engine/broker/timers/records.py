@@ -8,16 +8,19 @@ from ...protocol.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_FIRST,
+    TIMER_OF,
     TIMER_OUT_MS,
     TIMER_ROLL_TIMES,
     UNIQUE_KEY,
     find_property,
 )
-from ...protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, topic_at
+from ...protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, STORE_TIME_AT, SYS_BORN_IPV6, topic_at
 from ...store.log.commit_log import CommitLog
 from .runs import TimerEntry
 from .spans import SpanReader
-from .waiting import Timed, due_of
+from .waiting import First, Timed, due_of
 
 #: Records up to this size are read whole; of longer ones only their properties.
 _WHOLE_BYTES = 8192
@@ -29,6 +32,13 @@ _SHORT = 192
 
 def read_properties(log: CommitLog | SpanReader, physical: int, size: int) -> str | None:
     """The properties text of the record that a queue entry names; None when there is none. Raises OSError."""
+    found = read_stored(log, physical, size)
+    return None if found is None else found[0]
+
+
+def read_stored(log: CommitLog | SpanReader, physical: int, size: int) -> tuple[str, int] | None:
+    """(properties text, store time in ms) of the record that a queue entry names; None when there is none. Raises
+    OSError."""
     whole = size <= _WHOLE_BYTES
     data = log.read(physical, size if whole else _HEAD_BYTES)
     magic = int.from_bytes(data[4:8], "big")
@@ -39,6 +49,8 @@ def read_properties(log: CommitLog | SpanReader, physical: int, size: int) -> st
     at = topic_at(data)
     if not at < size:
         return None
+    stored_at = 68 if data[39] & SYS_BORN_IPV6 else STORE_TIME_AT
+    stored_ms = int.from_bytes(data[stored_at : stored_at + 8], "big")
     if not whole:
         data, at = log.read(physical + at, size - at), 0
     width = 1 if magic == MAGIC_V1 else 2
@@ -46,7 +58,7 @@ def read_properties(log: CommitLog | SpanReader, physical: int, size: int) -> st
     text = data[at + 2 :]  # which ends the record
     if len(text) != int.from_bytes(data[at : at + 2], "big"):
         return None
-    return text.decode("utf-8", "replace")
+    return text.decode("utf-8", "replace"), stored_ms
 
 
 def _number(text: str | None) -> int:
@@ -60,7 +72,23 @@ def timed_of(properties: str, precision_ms: int) -> Timed | None:
         return None
     due_ms = due_of(out_ms, _number(find_property(properties, TIMER_DELIVER_MS)), precision_ms)
     cancels = find_property(properties, TIMER_DEL_UNIQKEY)
-    return Timed(out_ms, due_ms, cancels, _number(find_property(properties, TIMER_ROLL_TIMES)))
+    times = _number(find_property(properties, TIMER_ROLL_TIMES))
+    if not times and "ROCKETBOX_TIMER" not in properties:
+        return Timed(out_ms, due_ms, cancels, 0)
+    first = _first_in(find_property(properties, TIMER_FIRST))
+    named = find_property(properties, TIMER_OF)
+    takes_out = -1 if named is None else _number(named)
+    return Timed(out_ms, due_ms, cancels, times, takes_out, first, _number(find_property(properties, TIMER_ENQUEUE_MS)))
+
+
+def _first_in(text: str | None) -> First | None:
+    parts = [] if text is None else text.split(":")
+    return First(*map(_number, parts)) if len(parts) == 3 else None
+
+
+def first_text(timed: Timed, queue_offset: int, stored_ms: int) -> str:
+    """What a copy of a record says in ROCKETBOX_TIMER_FIRST."""
+    return ":".join(map(str, timed.first_of(queue_offset, stored_ms)))
 
 
 def entries_of(timed: Timed, queue_offset: int, physical: int, size: int) -> list[TimerEntry]:

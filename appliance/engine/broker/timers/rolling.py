@@ -7,7 +7,8 @@
 A roll goes through the timer topic in order: what still waits is appended again with TIMER_ROLL_TIMES one higher, as
 Apache does it, and when the log is durable behind the copies, `rolled_to` of the index moves on. The copy's mark takes
 the older record out (`records.entries_of`), so one that was rolled twice, as a crash may leave it, is delivered once.
-What is due in a moment is left to delivery, and waited for.
+What is due in a moment is left to delivery, and waited for, unless the disk is so full that nothing can be delivered.
+While a record is being stored once more delivery leaves it, so that it does not come twice.
 
 The age is such that an Apache broker which takes the directory over has the 48 h of its own roll window before it
 would delete the file: it schedules a message for then at the latest.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from ...clock import Clock
 from ...errors import CorruptFile, QueueBroken, Unavailable
@@ -29,10 +31,12 @@ from ...store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, unpack_entr
 from ...store.record_reader import Missing
 from ...store.time_search import Boundary, TimeSearch
 from ..delays.levels import Place
+from ..delays.waiting_time import STEP_MS
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
 from .delivery import rolled_properties
 from .records import timed_of
+from .runs import TimerEntry
 from .schedule import NEAR_MS, TimerIndex
 
 logger = logging.getLogger(__name__)
@@ -55,6 +59,15 @@ def roll_age_ms(reserved_ms: int) -> int:
     return max(reserved_ms // 3, reserved_ms - ROLL_WINDOW_MS)
 
 
+class _Copy(NamedTuple):
+    """A record that is to be stored once more."""
+
+    entry: TimerEntry
+    out_ms: int
+    first: int
+    message: OwnMessage
+
+
 class RollTimers:
     """`keep` is the cleaner's, `scan` that of the thread that saves, `chore` that of the thread that delivers."""
 
@@ -67,7 +80,9 @@ class RollTimers:
         precision_ms: Callable[[], int],
         reserved_ms: Callable[[], int],
         clock: Clock,
+        now_ms: Callable[[], float] | None = None,
     ) -> None:
+        """now_ms: the wall clock less its jumps, by which messages are due."""
         # Constant after construction.
         self._store = store
         self._appends = appends
@@ -76,6 +91,7 @@ class RollTimers:
         self._precision_ms = precision_ms
         self._reserved_ms = reserved_ms
         self._clock = clock
+        self._now_ms = now_ms or clock.wall_ms
         self._times = TimeSearch(store.queues, store.records)
         self._steps = self._run()
         # Written by the cleaner, worked off by the thread that delivers.
@@ -86,6 +102,7 @@ class RollTimers:
         # Owned by the thread that delivers, numbers read by anyone.
         self._not_before = 0.0
         self._looked = -LOOK_S
+        self._old_bytes = 0
         #: Everything that waits below was stored once more.
         self.rolled_physical = 0
         #: Why nothing can be rolled, if so.
@@ -107,7 +124,7 @@ class RollTimers:
             return "it is not known yet which messages wait for their time"
         if self._lowest() >= wanted:
             return None
-        if self.rolled_physical >= wanted and not self._index.is_needed_below(wanted, self._clock.wall_ms()):
+        if self.rolled_physical >= wanted and not self._index.is_needed_below(wanted):
             return None
         if wanted > self._wanted:
             logger.info("timers: what waits before %d of the log is stored once more", wanted)
@@ -227,7 +244,8 @@ class RollTimers:
                     yield from self._roll_some(queue, offsets)
                 at = min(at + MOST_MESSAGES, following)
                 if offsets:
-                    self._index.rolled(at)
+                    self._index.rolled(at, self._old_bytes)
+                    self._old_bytes = 0
                     yield _REST_S
             self._index.rolled(at)
 
@@ -235,21 +253,21 @@ class RollTimers:
         return self._bits
 
     def _roll_some(self, queue: ConsumeQueue, offsets: list[int]) -> Iterator[float]:
-        messages: list[OwnMessage] = []
+        copies: list[_Copy] = []
         room = MOST_BYTES
         for offset in offsets:
-            message = yield from self._copy(queue, offset)
-            if message is None:
+            copy = yield from self._copy(queue, offset)
+            if copy is None:
                 continue
-            if messages and len(message.body) > room:
-                yield from self._append(messages)
-                messages, room = [], MOST_BYTES
-            messages.append(message)
-            room -= len(message.body)
-        if messages:
-            yield from self._append(messages)
+            if copies and len(copy.message.body) > room:
+                yield from self._append(copies)
+                copies, room = [], MOST_BYTES
+            copies.append(copy)
+            room -= len(copy.message.body)
+        if copies:
+            yield from self._append(copies)
 
-    def _copy(self, queue: ConsumeQueue, offset: int) -> Generator[float, None, OwnMessage | None]:
+    def _copy(self, queue: ConsumeQueue, offset: int) -> Generator[float, None, _Copy | None]:
         """The copy of what waits at a queue offset; None when there is nothing left to store."""
         data = self._times.entries(queue, offset, 1)
         if len(data) < ENTRY_BYTES:
@@ -263,39 +281,97 @@ class RollTimers:
         timed = timed_of(record.properties, self._precision_ms())
         if timed is None:
             return None
-        while timed.due_ms - self._clock.wall_ms() < NEAR_MS:
-            if not self._index.is_ahead(timed.due_ms, physical):
-                return None  # delivery has had it
-            yield 0.1
-        return copy_of(
-            record,
-            hosts(found.data)[0],
-            _PLACE,
-            rolled_properties(record, self._clock.wall_ms()),
-            find_property(record.properties, UNIQUE_KEY) or "",
-            record.reconsume_times,
+        entry = TimerEntry(timed.due_ms, False, offset, physical, size)
+        if timed.cancels is not None:
+            entry = TimerEntry(timed.out_ms + 1, True, offset, physical, size)
+        copy = _Copy(
+            entry,
+            timed.out_ms,
+            timed.first_of(offset).queue_offset,
+            copy_of(
+                record,
+                hosts(found.data)[0],
+                _PLACE,
+                rolled_properties(record, timed, self._clock.wall_ms()),
+                find_property(record.properties, UNIQUE_KEY) or "",
+                record.reconsume_times,
+            ),
         )
+        while (waits := self._waits(copy)) is None:
+            yield 0.1
+        return copy if waits else None
 
-    def _append(self, messages: list[OwnMessage]) -> Iterator[float]:
-        """Until the log is durable behind them."""
-        while messages:
+    def _waits(self, copy: _Copy) -> bool | None:
+        """Whether a record is to be stored once more: False when delivery has had it, None while it is left to
+        delivery, being due."""
+        if copy.entry.due_ms - self._index.most_shift_ms - self._now_ms() >= NEAR_MS:
+            return True
+        standing = self._index.find(copy.entry, copy.out_ms)
+        if standing is None or copy.entry.is_mark:
+            return standing is not None
+        if standing.is_taken:
+            return None
+        # What the log does not take cannot be delivered; a copy it takes, for the room that comes of it.
+        return True if standing.due_ms - self._now_ms() >= NEAR_MS or self._store.log.refused_by("disk") else None
+
+    def _append(self, copies: list[_Copy]) -> Iterator[float]:
+        """Until the log is durable behind them, and the index knows them. Delivery leaves them for so long."""
+        rolling = self._index.rolling
+        while copies := [copy for copy in copies if self._waits(copy) is not False]:
+            if any(self._waits(copy) is None for copy in copies):
+                yield 0.1
+                continue
             try:
-                future: Future[list[PutOutcome]] = self._appends.submit(messages)
+                future: Future[list[PutOutcome]] = self._appends.submit([copy.message for copy in copies], frees=True)
             except Unavailable:
                 yield _SOON_S
                 continue
-            while not future.done():
-                yield _SOON_S
+            offsets = {copy.entry.queue_offset for copy in copies}
+            rolling |= offsets
+            self._index.shifts = self._shifts(copies)
             try:
-                outcomes = future.result(0)
-            except Exception as error:  # nobody knows what was stored: once more
-                logger.error("timers: a roll failed: %r", error)
+                copies = yield from self._stored(future, copies)
+            finally:
+                rolling -= offsets
+                self._index.shifts = {}
+            if copies:
                 yield _REFUSED_S
-                continue
-            stored = [one.physical_offsets[0] for one in outcomes if one.is_stored]
-            self.rolled += len(stored)
-            while stored and self._store.lasting <= max(stored):
-                yield _SOON_S
-            messages = [message for message, one in zip(messages, outcomes, strict=True) if not one.is_stored]
-            if messages:
-                yield _REFUSED_S
+
+    def _shifts(self, copies: list[_Copy]) -> dict[int, int]:
+        """A copy is due when its message was to be, whatever the clock was set to since."""
+        if abs(self._clock.wall_ms() - self._now_ms()) < STEP_MS and not self._index.is_shifted:
+            return {}
+        found = {}
+        for copy in copies:
+            standing = self._index.find(copy.entry, copy.out_ms)
+            if standing is not None and not standing.is_taken:
+                found[copy.first] = copy.entry.due_ms - standing.due_ms
+        return found
+
+    def _stored(self, future: Future[list[PutOutcome]], copies: list[_Copy]) -> Generator[float, None, list[_Copy]]:
+        """Those that were not stored."""
+        while not future.done():
+            yield _SOON_S
+        try:
+            outcomes = future.result(0)
+        except Exception as error:  # nobody knows what was stored: once more, when the index knows all there is
+            logger.error("timers: a roll failed: %r", error)
+            yield _REFUSED_S
+            queue = self._store.find_queue(TIMER_TOPIC, 0)
+            yield from self._until_indexed(0 if queue is None else queue.max_offset)
+            return copies
+        stored = [one for one in outcomes if one.is_stored]
+        self._old_bytes += sum(
+            0 if copy.entry.is_mark else copy.entry.size
+            for copy, one in zip(copies, outcomes, strict=True)
+            if one.is_stored
+        )
+        self.rolled += len(stored)
+        while stored and self._store.lasting <= max(one.physical_offsets[0] for one in stored):
+            yield _SOON_S
+        yield from self._until_indexed(max((one.queue_offset + 1 for one in stored), default=0))
+        return [copy for copy, one in zip(copies, outcomes, strict=True) if not one.is_stored]
+
+    def _until_indexed(self, end: int) -> Iterator[float]:
+        while self._index.indexed.queue_offset < end:
+            yield _SOON_S

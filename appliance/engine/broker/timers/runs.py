@@ -25,6 +25,7 @@ from ...store.disk import Disk
 ENTRY_BYTES = 32
 HEADER = b"rocketbox timers run 1\n".ljust(ENTRY_BYTES, b"\0")
 _BODY = struct.Struct(">QQQI")
+_PLACE = struct.Struct(">QQ")
 _CRC = struct.Struct(">I")
 _MESSAGE = 1 << 62
 #: Entries read at a time by delivery, and by whoever goes through a whole run.
@@ -53,6 +54,16 @@ def unpack_entry(data: bytes) -> TimerEntry:
     """An entry from its 32 bytes, which were checked."""
     due_ms, order, physical, size = _BODY.unpack_from(data)
     return TimerEntry(due_ms, order < _MESSAGE, order & (_MESSAGE - 1), physical, size)
+
+
+def place_of(due_ms: int, is_mark: bool, queue_offset: int) -> bytes:
+    """The 16 bytes with which the entry of a record begins."""
+    return _PLACE.pack(due_ms, queue_offset if is_mark else queue_offset | _MESSAGE)
+
+
+def is_mark(data: bytes) -> bool:
+    """Whether an entry's bytes are those of a mark."""
+    return data[8] < 0x40
 
 
 def due_of_bytes(data: bytes) -> int:
@@ -137,6 +148,23 @@ class Run:
         """Take the head."""
         self.begin += 1
         self._at += 1
+
+    def between(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Entries that were not taken and lie in [begin, end). Raises OSError, CorruptFile."""
+        low, high = self.begin, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle, 1)[0] < begin:
+                low = middle + 1
+            else:
+                high = middle
+        while low < self.count:
+            piece = self._read(low, min(_BLOCK, self.count - low))
+            for one in piece:
+                if one >= end:
+                    return
+                yield one
+            low += len(piece)
 
     def _read(self, begin: int, count: int) -> list[bytes]:
         if self._entries is not None:

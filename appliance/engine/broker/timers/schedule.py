@@ -22,7 +22,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,19 @@ from zlib import crc32
 
 from ...errors import CorruptFile
 from ...store.disk import Disk
-from .runs import ENTRY_BYTES, Run, RunWriter, TimerEntry, due_of_bytes, merged, pack_entry, split_entries, unpack_entry
+from .runs import (
+    ENTRY_BYTES,
+    Run,
+    RunWriter,
+    TimerEntry,
+    due_of_bytes,
+    is_mark,
+    merged,
+    pack_entry,
+    place_of,
+    split_entries,
+    unpack_entry,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +88,13 @@ class Indexed(NamedTuple):
     size: int = 0
 
 
+class Standing(NamedTuple):
+    """An entry that waits. is_taken: delivery has it in hand. due_ms: by the clock without its jumps."""
+
+    is_taken: bool
+    due_ms: int
+
+
 class TimerIndex:
     """The thread that delivers adds and takes, the one that saves saves; numbers may be read by anyone."""
 
@@ -96,14 +115,24 @@ class TimerIndex:
         # Guarded by _lock, which is held for arithmetic, and for reading a block of a run.
         self._lock = threading.Lock()
         self._fresh: list[bytes] = []
-        self._shift_ms = self._most_shift_ms = 0
+        self._shift_ms = 0
+        #: The largest jump of the wall clock so far.
+        self.most_shift_ms = 0
         self._runs: list[Run] = []
         #: Taken -> the copy's physical offset, -1 while there is none.
         self._taken: dict[bytes, int] = {}
         self._done = 0
+        #: What the records of messages that wait have together; of those that were stored once more the newest count.
+        self.bytes = 0
         self.indexed = Indexed()
         self.skip = Skip()
         self.rolled_to = 0
+        #: Owned by the thread that delivers: queue offsets of records that are being stored once more. Delivery leaves
+        #: them until the index knows their copies, or there will be none.
+        self.rolling: set[int] = set()
+        #: Owned by the same: of messages that are being stored once more, by their first record, what the wall clock
+        #: had jumped by when they were stored, where that is another jump than now.
+        self.shifts: dict[int, int] = {}
         #: No entry is due that much behind its message's TIMER_OUT_MS; grows only.
         self.rounded_ms = 1
         self._version = 0
@@ -169,7 +198,15 @@ class TimerIndex:
         self.skip = Skip(*state["skip"])
         self.rolled_to = int(state["rolledTo"])
         self.rounded_ms = int(state.get("roundedMs", _MOST_ROUNDED_MS))
+        self.bytes = int(state["bytes"]) if "bytes" in state else self._sum()
         self._next_number = max((run.number for run in runs), default=0) + 1
+
+    def _sum(self) -> int:
+        """Of a state that does not say."""
+        found = sum(map(_waiting_bytes, self._fresh))
+        for run in self._runs:
+            found += sum(_waiting_bytes(one) for piece in run.walk(run.begin) for one in piece)
+        return found
 
     def clear(self) -> None:
         """Forget everything; the index is to be made again. Waits for a save or a merge that is under way."""
@@ -178,6 +215,7 @@ class TimerIndex:
             for run in self._runs:
                 run.close()
             self._runs, self._fresh, self._taken = [], [], {}
+            self.bytes = 0
             self.indexed, self.skip, self.rolled_to = Indexed(), Skip(), 0
             self._version += 1
 
@@ -242,28 +280,77 @@ class TimerIndex:
             first = min(dues, default=_NEVER_MS)
             return Skip(max(0, first - self.rounded_ms), self.indexed.queue_offset)
 
-    def is_needed_below(self, physical: int, now_ms: int) -> bool:
+    def is_needed_below(self, physical: int) -> bool:
         """Whether a record before a physical offset, below which everything was rolled, is still to be delivered: it
-        was taken, or is due. now_ms: wall clock."""
+        was taken, or was not there to be rolled."""
         with self._lock:
             durable = self._durable()
-            memory = [*self._fresh, *(one for one, copy in self._taken.items() if not 0 <= copy < durable)]
-        for one in memory:
+            memory = [(one, False) for one in self._fresh]
+            memory += [(one, not is_mark(one)) for one, copy in self._taken.items() if not 0 <= copy < durable]
+        for one, is_in_hand in memory:
             entry = unpack_entry(one)
-            if entry.physical_offset < physical and (
-                entry.queue_offset >= self.rolled_to or due_of_bytes(one) <= now_ms + NEAR_MS
-            ):
+            if entry.physical_offset < physical and (is_in_hand or entry.queue_offset >= self.rolled_to):
                 return True
         return False
 
-    def is_ahead(self, due_ms: int, physical: int) -> bool:
-        """Whether the message due then, whose record lies there, may not have been taken yet, or is not done with.
-        Raises OSError, CorruptFile."""
+    def find(self, entry: TimerEntry, out_ms: int) -> Standing | None:
+        """How the entry of a record stands; None when it does not wait any more. due_ms of `entry` need not be what it
+        was when it was taken in, as timerPrecisionMs may be another one. Raises OSError, CorruptFile."""
+        due_ms, mark, offset = entry.due_ms, entry.is_mark, entry.queue_offset
+        spans = [(place_of(due_ms, mark, offset), place_of(due_ms, mark, offset + 1))]
+        spans.append((place_of(out_ms, True, 0), place_of(out_ms + _MOST_ROUNDED_MS + 1, True, 0)))
+
+        def is_it(one: bytes) -> bool:
+            found = unpack_entry(one)
+            return found.queue_offset == offset and found.is_mark == mark
+
         with self._lock:
-            first = self._first()
-            if first is not None and due_of_bytes(first[1]) <= due_ms:
-                return True
-            return any(unpack_entry(one).physical_offset == physical for one, copy in self._taken.items() if copy < 0)
+            for begin, end in spans:
+                for one, copy in self._taken.items():
+                    if copy < 0 and begin <= one < end and is_it(one):
+                        return Standing(True, due_of_bytes(one))
+                for one in self._fresh:
+                    if begin <= one < end and is_it(one):
+                        return Standing(False, due_of_bytes(one) - self._shift_ms)
+                for run in self._runs:
+                    for one in run.between(begin, end):
+                        if is_it(one):
+                            return Standing(False, due_of_bytes(one) - run.shift_ms)
+        return None
+
+    def first_of_all_ms(self) -> int:
+        """Nothing that waits, or is in delivery's hands without a copy, is due before that, by the wall clock of when
+        it was stored. Marks that were taken do not count. Raises OSError, CorruptFile."""
+        with self._lock:
+            dues = [due_of_bytes(one) for one, copy in self._taken.items() if copy < 0 and not is_mark(one)]
+            if self._fresh:
+                dues.append(due_of_bytes(self._fresh[0]))
+            dues += [due_of_bytes(head) for run in self._runs if (head := run.head()) is not None]
+        return min(dues, default=_NEVER_MS)
+
+    def later_marks(self, due_ms: int, shift_ms: float) -> list[TimerEntry]:
+        """Marks of a due time that come after the messages they are for: the clock was set since those were stored.
+
+        due_ms: by the wall clock. shift_ms: of the message. Raises OSError, CorruptFile.
+        """
+        begin, end = place_of(due_ms, True, 0), place_of(due_ms, False, 0)
+        with self._lock:
+            found = [one for one in self._fresh if begin <= one < end] if self._shift_ms < shift_ms else []
+            for run in self._runs:
+                if run.shift_ms < shift_ms:
+                    found += run.between(begin, end)
+        return [unpack_entry(one) for one in found]
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether the clock was set before some of these were stored."""
+        return self._shift_ms != 0 or any(run.shift_ms for run in self._runs)
+
+    def has_later(self, shift_ms: float) -> bool:
+        """Whether there may be marks that come after messages with this shift."""
+        return (self._shift_ms < shift_ms and bool(self._fresh)) or any(
+            run.shift_ms < shift_ms and run.left for run in self._runs
+        )
 
     # --- the thread that delivers
 
@@ -272,16 +359,27 @@ class TimerIndex:
         """Nothing is to be added before the next save."""
         return len(self._fresh) + sum(run.left for run in self._runs if run.is_in_memory) >= MOST_IN_MEMORY
 
-    def add(self, entries: Sequence[TimerEntry], indexed: Indexed, shift_ms: int = 0) -> None:
-        """Take in what the records up to `indexed` stand for. shift_ms: what the wall clock had jumped by."""
+    def add(
+        self,
+        entries: Sequence[TimerEntry],
+        indexed: Indexed,
+        shift_ms: int = 0,
+        copies: Mapping[int, Sequence[TimerEntry]] = {},
+    ) -> None:
+        """Take in what the records up to `indexed` stand for. shift_ms: what the wall clock had jumped by. copies: of
+        records that were stored once more, by what it had jumped by when the message was stored."""
         packed = [pack_entry(entry) for entry in entries]
         with self._lock:
             if shift_ms != self._shift_ms:
                 self._seal()
                 self._shift_ms = shift_ms
-                self._most_shift_ms = max(self._most_shift_ms, shift_ms)
+                self.most_shift_ms = max(self.most_shift_ms, shift_ms)
             for one in packed:
                 heapq.heappush(self._fresh, one)
+            for shift, some in copies.items():
+                self._add_run(sorted(map(pack_entry, some)), shift)
+                packed += map(pack_entry, some)
+            self.bytes += sum(map(_waiting_bytes, packed))
             self.indexed = indexed
             self._version += 1
         self.on_unsaved()
@@ -340,6 +438,7 @@ class TimerIndex:
     def done(self, one: bytes, copy: int = -1) -> None:
         """An entry is done with. copy: where in the log its copy is; -1 without one."""
         with self._lock:
+            self._waits_no_more(one)
             if copy < 0:
                 del self._taken[one]
             else:
@@ -355,17 +454,22 @@ class TimerIndex:
         with self._lock:
             for one in ones:
                 del self._taken[one]
-            if self._most_shift_ms or self._shift_ms:
+            if self.most_shift_ms or self._shift_ms:
                 # Due by the time they were stored in, whatever the clock says since.
-                self._add_run(sorted(ones), self._most_shift_ms)
+                self._add_run(sorted(ones), self.most_shift_ms)
             else:
                 for one in ones:
                     heapq.heappush(self._fresh, one)
             self._version += 1
 
-    def rolled(self, queue_offset: int) -> None:
-        """What waits below a queue offset was stored once more."""
+    def _waits_no_more(self, one: bytes) -> None:
+        if unpack_entry(one).queue_offset >= self.rolled_to:
+            self.bytes = max(0, self.bytes - _waiting_bytes(one))
+
+    def rolled(self, queue_offset: int, old_bytes: int = 0) -> None:
+        """What waits below a queue offset was stored once more. old_bytes: what the records that were copied had."""
         with self._lock:
+            self.bytes = max(0, self.bytes - old_bytes)
             self.rolled_to = max(self.rolled_to, queue_offset)
             self._version += 1
         self.on_unsaved()
@@ -411,6 +515,7 @@ class TimerIndex:
                     "skip": self.skip,
                     "roundedMs": self.rounded_ms,
                     "rolledTo": self.rolled_to,
+                    "bytes": self.bytes,
                     "runs": [
                         (run.number, run.count, begin, run.low_physical, run.low_offset)
                         for run, begin in runs
@@ -566,6 +671,10 @@ class TimerIndex:
 def _is_gone(one: bytes, log_begin: int, now_ms: int) -> bool:
     entry = unpack_entry(one)
     return entry.physical_offset < log_begin and entry.due_ms > now_ms + _NOT_TAKEN_MS
+
+
+def _waiting_bytes(one: bytes) -> int:
+    return 0 if is_mark(one) else int.from_bytes(one[24:28], "big")
 
 
 def _lowest(entries: Sequence[bytes]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ is over. Ours is the same rule with a precision of 1 ms: Apache puts it into the
 before its time, and it alone says exactly when the message is due (`due_of`).
 
 A level counts more than a time. What is due already goes where it is sent to. TIMER_DEL_UNIQKEY makes of the message
-a mark that cancels another one with the same TIMER_OUT_MS: `topic+unique key` of that.
+a mark that cancels those before it with the same TIMER_OUT_MS: `topic+unique key` of them (`marks.py`).
 Source: RocketMQ 5.3.3 `HookUtils.handleScheduleMessage`, `transformTimerMessage`; its refusals as recorded.
 """
 
@@ -33,8 +33,13 @@ from ...protocol.properties import (
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_FIRST,
     TIMER_NAMES,
+    TIMER_OF,
     TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
 )
 from ...store.dispatch import SCHEDULE_TOPIC
 from ..delays.levels import DelayLevels, Place, make_wait, queue_of_level
@@ -43,7 +48,10 @@ from ..delays.levels import DelayLevels, Place, make_wait, queue_of_level
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}\Z", re.ASCII)
 _I64 = 1 << 63
 #: What is added to a message's properties until it is delivered: kept free when it is taken.
-ADDED_BYTES = 192
+ADDED_BYTES = 256
+#: What only a broker says of a message that waits. A client's values are left out: they would make another message's
+#: record count no more.
+_BROKERS_OWN = (TIMER_ROLL_TIMES, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_FIRST, TIMER_OF)
 
 
 class TimerRules(NamedTuple):
@@ -102,6 +110,8 @@ class WaitingPlaces:
             raise self._illegal()
         if not is_absolute and rules.precision_ms > 1 and (due_ms - 1) % rules.precision_ms == 0:
             due_ms += 1  # or nobody could tell it from a time that Apache rounded
+        for name in _BROKERS_OWN:
+            properties.pop(name, None)
         properties[TIMER_OUT_MS] = str(due_ms - 1)
         properties[REAL_TOPIC] = target.topic
         properties[REAL_QUEUE_ID] = str(target.queue_id)
@@ -134,17 +144,34 @@ def has_time(properties: Mapping[str, str]) -> bool:
     return TIMER_DELAY_SEC in properties or TIMER_DELAY_MS in properties or TIMER_DELIVER_MS in properties
 
 
+class First(NamedTuple):
+    """The first record of a message that was stored once more. roll_times: of that one; above 0 for a copy that says
+    not of what."""
+
+    roll_times: int
+    queue_offset: int
+    stored_ms: int
+
+
 class Timed(NamedTuple):
     """What a record of the timer topic says. out_ms: its TIMER_OUT_MS, by which marks find what they are for.
 
-    due_ms: when it goes to its topic, wall ms. cancels: `topic+unique key` of the message that it cancels, or None.
-    roll_times: how often it was stored once more.
+    due_ms: when it goes to its topic, wall ms. cancels: `topic+unique key` of the message that it cancels, or None;
+    takes_out: the queue offset of that message's first record, -1 for all of the key. roll_times: how often it was
+    stored once more; first: None when it is that itself, or does not say. enqueued_ms: since when it waited.
     """
 
     out_ms: int
     due_ms: int
     cancels: str | None
     roll_times: int
+    takes_out: int = -1
+    first: First | None = None
+    enqueued_ms: int = 0
+
+    def first_of(self, queue_offset: int, stored_ms: int = 0) -> First:
+        """The first record of the one that lies there."""
+        return self.first or First(self.roll_times, queue_offset, stored_ms)
 
 
 def due_of(out_ms: int, deliver_ms: int, precision_ms: int) -> int:

@@ -157,7 +157,8 @@ class Decisions:
         if config is None:
             return False
         text = with_checks(half.record.properties, checks)
-        done = self._stage(half, Place(DISCARDED_TOPIC, 0), text, half.record.sys_flag, reply_to)
+        with self._store.log.freeing():
+            done = self._stage(half, Place(DISCARDED_TOPIC, 0), text, half.record.sys_flag, reply_to)
         if done:
             self._end(half, How.DISCARDED, By.BROKER, b"", checks)
         return done
@@ -176,7 +177,10 @@ class Decisions:
         record, store = half.record, self._store
         queue = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         offset = queue.next_offset
-        if not self._stage(half, Place(HALF_TOPIC, HALF_QUEUE), put_back_text(half, checks), record.sys_flag, NOBODY):
+        text = put_back_text(half, checks)
+        with store.log.freeing():
+            is_staged = self._stage(half, Place(HALF_TOPIC, HALF_QUEUE), text, record.sys_flag, NOBODY)
+        if not is_staged:
             return False
         now = (offset, store.tick.last_offset)
         self._halves.close(record.queue_offset)

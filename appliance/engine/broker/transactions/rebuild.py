@@ -21,8 +21,20 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ...errors import QueueBroken
-from ...protocol.names import HALF_TOPIC, OP_HALF_TOPIC
-from ...protocol.properties import PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES, UNIQUE_KEY, find_property
+from ...protocol.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from ...protocol.properties import (
+    DELAY_TIME_LEVEL,
+    ORIGIN_MESSAGE_ID,
+    PREPARED_QUEUE_OFFSET,
+    RETRY_TOPIC,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    TRANSACTION_CHECK_TIMES,
+    UNIQUE_KEY,
+    find_property,
+)
 from ...protocol.record import (
     MAGIC_BLANK,
     MAGIC_V1,
@@ -54,6 +66,16 @@ MOST_COPIES = 50_000
 MOST_OLD_OPS = 20_000
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _HALF, _DISCARDED = HALF_TOPIC.encode(), DISCARDED_TOPIC.encode()
+#: Where a committed message waits.
+_WAITING = (SCHEDULE_TOPIC.encode(), TIMER_TOPIC.encode())
+#: What a message says that has been consumed, or delivered late, or has waited for long.
+_OF_LATER_COPIES = (
+    RETRY_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    TIMER_ROLL_TIMES,
+    TIMER_ENQUEUE_MS,
+    TIMER_DEQUEUE_MS,
+)
 
 #: Where halves lay -> (offset, physical offset) of where they lie.
 Moved = dict[int, tuple[int, int]]
@@ -73,14 +95,22 @@ class Found(NamedTuple):
 
 class _Speaks(NamedTuple):
     """A record of the log that is a half, or speaks of one. is_aside: it was set aside. prepared: the physical offset
-    of the half it speaks of; 0 in what others wrote."""
+    of the half it speaks of; 0 is also what records say that speak of none. birth: born time and host, as stored."""
 
-    is_half: bool
-    is_aside: bool
+    topic: bytes
     prepared: int
     physical: int
     queue_offset: int
+    birth: bytes
     properties: bytes
+
+    @property
+    def is_half(self) -> bool:
+        return self.topic == _HALF
+
+    @property
+    def is_aside(self) -> bool:
+        return self.topic == _DISCARDED
 
     def has(self, name: str) -> bool:
         return self.value(name) is not None
@@ -93,6 +123,11 @@ class _Speaks(NamedTuple):
     @property
     def key(self) -> str:
         return find_property(self.properties.decode("utf-8", "replace"), UNIQUE_KEY) or ""
+
+    @property
+    def identity(self) -> tuple[str, bytes]:
+        """What copies have in common. The key alone is that of all sends of one message object."""
+        return self.key, self.birth
 
 
 class _Open:
@@ -154,7 +189,7 @@ class Rebuild:
                 copies, found, lambda offset: offset in late or _is_marked(marks, offset - begin), op_begin
             )
             if copies and not self._stopped():
-                self._told_by_key({half.key: half for half in reversed(copies)}, found, moved)
+                self._told_by_key({half.identity: half for half in reversed(copies)}, found, moved)
         if self._stopped():
             return None
         return Found(found.left(), sorted(found.decided), runs, moved, frozenset(late))
@@ -226,11 +261,11 @@ class Rebuild:
     def _is_of(self, record: _Speaks) -> bool:
         """Whether what lies at the place it names is its half: other programs' records may name anything."""
         half = self._store.records.find(record.prepared)
-        return (
-            isinstance(half, StoredRecord)
-            and half.record.topic == HALF_TOPIC
-            and (find_property(half.record.properties, UNIQUE_KEY) or "") == record.key
-        )
+        if not isinstance(half, StoredRecord) or half.record.topic != HALF_TOPIC:
+            return False
+        if (find_property(half.record.properties, UNIQUE_KEY) or "") != record.key:
+            return False
+        return record.prepared > 0 or _is_made_of(record, half)
 
     def _decided_before(
         self, copies: list[_Speaks], found: _Open, is_listed: Callable[[int], bool], op_begin: int
@@ -248,15 +283,14 @@ class Rebuild:
                 for first in unknown.keys() & listed:
                     found.decided.update(unknown[first])
 
-    def _told_by_key(self, copies: dict[str, _Speaks], found: _Open, moved: Moved) -> None:
-        """Of halves with one key the oldest stays, and none where a message with that key was committed. copies: the
-        oldest of each key."""
-        copies.pop("", None)
-        ended: set[str] = set()
-        oldest: dict[str, tuple[int, int]] = {}
+    def _told_by_key(self, copies: dict[tuple[str, bytes], _Speaks], found: _Open, moved: Moved) -> None:
+        """Of halves with one key and birth the oldest stays, and none where a message with both was committed. copies:
+        the oldest of each."""
+        ended: set[tuple[str, bytes]] = set()
+        oldest: dict[tuple[str, bytes], tuple[int, int]] = {}
         for record in self._speaking(0):  # it may have been put back since it was committed
-            key = record.key
-            if key not in copies:
+            key = record.identity
+            if not key[0] or key not in copies:
                 continue
             if not record.is_half:
                 # What was set aside may have been resumed since.
@@ -321,6 +355,30 @@ def _is_marked(marks: bytearray, index: int) -> bool:
     return 0 <= index < len(marks) and marks[index] == 1
 
 
+def _birth_end(sys_flag: int) -> int:
+    return 68 if sys_flag & SYS_BORN_IPV6 else 56
+
+
+def _is_made_of(record: _Speaks, half: StoredRecord) -> bool:
+    """Whether a record that names offset 0 is the first copy of the half there: of that birth, where such a copy goes
+    first, and with no word of what happens to copies later. Those name 0, too, whatever half they come from, and what
+    Apache sets aside does. In doubt it is none: the half stays open."""
+    if record.birth != half.data[40 : _birth_end(half.record.sys_flag)]:
+        return False
+    text = half.record.properties
+    if record.is_half:
+        return record.value(FIRST_HALF) == (find_property(text, FIRST_HALF) or str(half.record.queue_offset))
+    arrived = not record.is_aside and record.topic not in _WAITING
+    later = (*_OF_LATER_COPIES, DELAY_TIME_LEVEL, TIMER_OUT_MS) if arrived else _OF_LATER_COPIES
+    if any(record.value(name) != find_property(text, name) for name in later):
+        return False
+    return not arrived or not _has_level(find_property(text, DELAY_TIME_LEVEL))
+
+
+def _has_level(text: str | None) -> bool:
+    return text is not None and not text.startswith("-") and bool(text.strip("+0"))
+
+
 def _speaks(data: bytes, at: int, size: int, physical: int, topic_length_bytes: int) -> _Speaks | None:
     flags = int.from_bytes(data[at + 36 : at + 40], "big")
     prepared = at + 76 + (12 if flags & SYS_BORN_IPV6 else 0) + (12 if flags & SYS_STORE_IPV6 else 0)
@@ -330,14 +388,13 @@ def _speaks(data: bytes, at: int, size: int, physical: int, topic_length_bytes: 
         return None  # no whole record
     properties = topic + int.from_bytes(data[topic - topic_length_bytes : topic], "big")
     name = data[topic:properties]
-    is_half = name == _HALF
-    if not is_half and flags & SYS_TRANSACTION_MASK != SYS_COMMIT and name != _DISCARDED:
+    if name != _HALF and flags & SYS_TRANSACTION_MASK != SYS_COMMIT and name != _DISCARDED:
         return None
     return _Speaks(
-        is_half,
-        name == _DISCARDED,
+        name,
         int.from_bytes(data[prepared : prepared + 8], "big"),
         physical,
         int.from_bytes(data[at + 20 : at + 28], "big"),
+        data[at + 40 : at + _birth_end(flags)],
         data[properties + 2 : at + size],
     )

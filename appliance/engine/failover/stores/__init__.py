@@ -11,15 +11,14 @@ There is none of files or of this process: what every member must agree on canno
 
 from __future__ import annotations
 
+from ...config import MAX_STORE_ENDPOINTS
 from ...errors import StartError
-from ...host_port import split_host_port
+from ...host_port import parse_host_port, split_host_port
 from ..leader_store import LeaderStore
 from .access import Access
 
 #: Scheme -> port where the address has none.
 PORTS = {"etcd": 2379, "etcds": 2379, "zookeeper": 2181}
-#: A store has three members, five at most; a list of hundreds is a slip.
-MAX_ENDPOINTS = 16
 
 
 def open_store(url: str, access: Access | None = None) -> LeaderStore:
@@ -48,14 +47,11 @@ def parse_url(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
         if text.endswith("]") or ":" not in text:
             text = f"{text}:{PORTS[scheme]}"
         try:
-            host, port = split_host_port(text)
+            endpoints.append(split_host_port(parse_host_port(text)))
         except ValueError:
-            host, port = "", 0
-        if not host or not port or not host.isascii() or any(sign <= " " or sign in "/@?#\\" for sign in host):
-            raise StartError(f"haStore: {part.strip()!r} is not host:port.")
-        endpoints.append((host, port))
-    if len(endpoints) > MAX_ENDPOINTS:
-        raise StartError(f"haStore names {len(endpoints)} addresses; {MAX_ENDPOINTS} is the most.")
+            raise StartError(f"haStore: {part.strip()!r} is not host:port.") from None
+    if len(endpoints) > MAX_STORE_ENDPOINTS:
+        raise StartError(f"haStore names {len(endpoints)} addresses; {MAX_STORE_ENDPOINTS} is the most.")
     return scheme, tuple(dict.fromkeys(endpoints))
 
 

@@ -35,6 +35,8 @@ POLL_S = 0.125
 MAX_KEYS = 1000
 #: Two beats a second write this often in two days: an etcd that still has what was then is compacted by nobody.
 LONG_HISTORY = 345_600
+#: What etcd says when `--quota-backend-bytes` is used up.
+_FULL = "database space exceeded"
 _NO_KEY = Revision("0")
 _Answer = TypeVar("_Answer", "_RangeAnswer", "_TxnAnswer", "_PutAnswer")
 
@@ -212,6 +214,7 @@ class EtcdStore:
         try:
             if compact:
                 self._compact()
+                self._warned = False
             elif self._keeps_history():
                 if not self._warned:
                     self._warned = True
@@ -224,7 +227,9 @@ class EtcdStore:
             else:
                 self._warned = False
         except StoreUnavailable as error:
-            logger.info("leader store: its history could not be looked at: %s", error)
+            log = logger.info if self._warned or not compact else logger.warning
+            log("leader store: etcd's history could not be %s: %s", "compacted" if compact else "looked at", error)
+            self._warned = self._warned or compact
 
     def _compact(self) -> None:
         before, self._compact_to = self._compact_to, self._now()
@@ -395,7 +400,10 @@ def _decoded(endpoint: Endpoint, status: int, body: bytes, decoder: msgspec.json
         # With a configuration file it is off unless the file says so.
         raise _Refused(endpoint.address, status, "its JSON gateway is off: set enable-grpc-gateway: true there")
     if status != 200:
-        raise _Refused(endpoint.address, status, _error_of(body))
+        text = _error_of(body)
+        if _FULL in text:
+            text += ": its quota is used up, and it takes no writes; compact and defragment it, then disarm its alarm"
+        raise _Refused(endpoint.address, status, text)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

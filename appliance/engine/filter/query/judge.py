@@ -32,6 +32,8 @@ _DIGITS = 40
 Judge = Callable[["Candidate"], "bool | None"]
 Value = Callable[["Candidate"], "str | float | bool | None"]
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
+#: Not the candidate itself: a cycle keeps its body, since old objects are never collected.
+_NOT_READ = object()
 _FLIPPED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
@@ -52,7 +54,7 @@ class Candidate:
         self._asked = 0
         self._body: tuple[bytes, bool] | None = None
         self._text: str | None = None
-        self._json: Any = self
+        self._json: Any = _NOT_READ
 
     def named(self, name: str) -> str | None:
         """A property. Of a few the whole map is not worth making."""
@@ -82,7 +84,7 @@ class Candidate:
 
     def value_at(self, path: tuple[str | int, ...]) -> str | None:
         """A value of the body as text, objects and lists as JSON; None where there is none, or no JSON."""
-        if self._json is self:
+        if self._json is _NOT_READ:
             data, whole = self.body()
             begin = data[:64].lstrip()[:1]
             if begin not in (b"{", b"[") and len(data) > 64:

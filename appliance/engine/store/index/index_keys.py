@@ -30,7 +30,7 @@ from ...protocol.record import (
     SYS_TRANSACTION_MASK,
     decode_record,
 )
-from ..dispatch import has_keys, keys_of
+from ..dispatch import has_keys, keys_of, most_words
 
 #: Size, magic, physical offset, sys flag, store time, body length of a record with IPv4 hosts.
 _HEAD = struct.Struct(">iI20xqi16xq20xi")
@@ -182,8 +182,12 @@ class KeyScanner:
                     shape.lead, shape.tail = self._lead, self._tail = data[p:v], data[end:after]
             else:
                 found.append((self._hash(key), physical, time_ms))
+        left = most_words(len(words))
         for word in words.split(b" "):
             if word:
+                if not left:
+                    break
+                left -= 1
                 found.append((self._hash(word), physical, time_ms))
 
     def _turn_to(self, topic: bytes) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...protocol.fields import I64_MAX
 from ..dispatch import keys_of
 from ..record_reader import RecordReader, StoredRecord
+from ..time_search import is_ahead, is_near
 from .index_file import IndexHeader
 from .index_keys import key_hash
 from .index_service import IndexService
 
 #: What a query waits for the index to catch up with what was published before it.
 CATCH_UP_S = 1.0
+#: What looking for them takes at most: entries with the same hash are as many as strangers like.
+FIND_S = 2.0
 #: Entries looked at before the lock is let go.
 STEPS = 64
 
@@ -68,8 +72,14 @@ class IndexQuery:
         """The newest records of `topic` whose unique key or one of whose keys is `key`, stored in [begin_ms, end_ms].
 
         At most `limit` of them and `max_bytes` together, one of any size aside; only those that lie below a physical
-        offset. deadline: of the monotonic clock.
+        offset. deadline: of the monotonic clock, in FIND_S at the latest; what was found by then is the answer.
+        A range that reaches to now has what was stored while the clock was ahead, too.
         """
+        now_ms = self._clock.wall_ms()
+        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
+        latest = self._clock.monotonic() + FIND_S
+        deadline = latest if deadline is None else min(deadline, latest)
+        others: set[int] = set()  # looked at, and not meant
         complete = True
         found: dict[int, StoredRecord] = {}
         room = max_bytes
@@ -77,7 +87,7 @@ class IndexQuery:
         files = self._index.files
         last = files[-1].header if files else None
         for file in reversed(files):
-            if file.begin_ms > end_ms or limit <= 0:
+            if file.begin_ms > latest_ms or limit <= 0:
                 continue
             number: int | None = None
             while number != 0:
@@ -89,15 +99,20 @@ class IndexQuery:
                     if entry_ms + 1000 <= begin_ms:  # seconds were cut off; older ones follow
                         number = 0
                         break
-                    if physical in found or physical >= below or entry_ms > end_ms:
+                    if physical in found or physical in others or physical >= below or entry_ms > latest_ms:
                         continue
+                    if len(others) % STEPS == STEPS - 1 and self._clock.monotonic() > deadline:
+                        return _answer(found, last, False)
+                    others.add(physical)
                     stored = self._records.get(physical)
                     if stored is None:
                         continue
                     record = stored.record
                     if record.topic != topic or key not in keys_of(record.properties):
                         continue
-                    if not begin_ms <= record.store_time_ms <= end_ms:
+                    if not begin_ms <= record.store_time_ms <= latest_ms:
+                        continue
+                    if record.store_time_ms > end_ms and not is_ahead(record.store_time_ms, now_ms):
                         continue
                     room -= record.size
                     if found and room < 0:
@@ -105,7 +120,7 @@ class IndexQuery:
                     found[physical] = stored
                     if len(found) >= limit:
                         return _answer(found, last, complete)
-                if deadline is not None and self._clock.monotonic() > deadline:
+                if self._clock.monotonic() > deadline:
                     return _answer(found, last, False)
             if file.begin_ms < begin_ms:
                 break

@@ -19,7 +19,8 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...clock import SYSTEM, Clock
@@ -77,6 +78,7 @@ class CommitLog(StageState):
         self.refused: str | None = None
         #: Who refuses records, and why.
         self._refusals: dict[str, str] = {}
+        self._is_freeing = False
         #: Records and batches that were asked for and not taken.
         self.not_taken = 0
         self.segment_end = 0
@@ -138,7 +140,7 @@ class CommitLog(StageState):
         path = self.directory / segment_name(start)
         self.check_place()
         # Looked at first: an allocation that fails takes for a moment what others need.
-        if self._disk.free_bytes(self.directory) < self.room_bytes:
+        if self._disk.free_bytes(self.directory) < (self.segment_bytes if self._is_freeing else self.room_bytes):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         fd = self._disk.open(path, create=True)
         try:
@@ -319,6 +321,24 @@ class CommitLog(StageState):
         if reason != self.refused:
             self.refused = reason
             self.stage_room = _NO_ROOM if reason is not None else len(self.stage)
+
+    @contextmanager
+    def freeing(self) -> Iterator[None]:
+        """What is staged meanwhile lets a file go: a full disk does not refuse it, and the next file may take what is
+        kept free for it."""
+        refused = self.refused
+        if self._refusals.keys() - {"disk"}:
+            yield
+            return
+        self._is_freeing = True
+        if refused is not None:
+            self.refused, self.stage_room = None, len(self.stage)
+        try:
+            yield
+        finally:
+            self._is_freeing = False
+            if refused is not None:
+                self.refused, self.stage_room = refused, _NO_ROOM
 
     def refused_by(self, by: str) -> str | None:
         """Why no records are taken, as far as `by` is concerned. Any thread."""

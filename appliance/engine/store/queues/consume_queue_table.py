@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ...errors import QueueBroken
 from ..disk import Disk, DiskUsage
 from ..paths import StorePaths, queue_id_of
-from .consume_queue import ConsumeQueue, has_zeros
+from ..retention.deleted_topics import Begin
+from .consume_queue import HOLE, ConsumeQueue, has_zeros
 from .queue_files import QueueFiles
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,9 @@ class ConsumeQueueTable:
         self._descriptors = descriptors
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, list[ConsumeQueue]] = {}
+        #: (topic, queue id) -> where it goes on, though it may be empty: the offsets below were given away, by a topic
+        #: of this name that was deleted, or to messages that had gone before this log began.
+        self.begins: dict[tuple[str, int], Begin] = {}
         #: Counts deletions of files; written by flush-consumequeue, read by every QueueFiles and whoever keeps entries.
         self.deletions = [0]
         # Owned by remoting-io.
@@ -58,9 +62,29 @@ class ConsumeQueueTable:
         """The queue; a new one is in memory only until its first entries are flushed (D5)."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
+            if not offset and self.begins:
+                offset = self.begin_of(topic, queue_id)
             queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, offset)
             self._topics.setdefault(topic, []).append(queue)
         return queue
+
+    def take_begins(self, ends: Mapping[str, Mapping[int, Begin]]) -> None:
+        """Offsets below these were given away."""
+        for topic, queues in ends.items():
+            for queue_id, begin in queues.items():
+                if begin.offset:
+                    self.begins[topic, queue_id] = begin
+                else:
+                    self.begins.pop((topic, queue_id), None)
+
+    def begin_of(self, topic: str, queue_id: int) -> int:
+        """The offset of a queue's first message, if it had none that were not deleted with their topic."""
+        begin = self.begins.get((topic, queue_id))
+        return 0 if begin is None else begin.offset
+
+    def begins_of(self, topic: str) -> dict[int, Begin]:
+        """Queue id -> where it begins, of the queues that do not begin at 0."""
+        return {queue_id: begin for (name, queue_id), begin in list(self.begins.items()) if name == topic}
 
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
@@ -95,6 +119,14 @@ class ConsumeQueueTable:
                 else:
                     found.append((topic, queue_id))
         return found
+
+    def write_entries(self, files: QueueFiles, queue: ConsumeQueue, offset: int, entries: bytes) -> None:
+        """Into a queue's files, from `offset` on. In front of the first one of a queue that does not begin at 0 stands
+        Apache's filler: its recovery would stop at zeros."""
+        front = 0
+        if self.begins and offset == self.begin_of(queue.topic, queue.queue_id):
+            front = offset % files.entries_per_file
+        files.write(queue.topic, queue.queue_id, offset - front, HOLE * front + entries)
 
     def sync_directories(self, queues: Iterable[ConsumeQueue]) -> None:
         """Make the names of queues' files durable, from their directories up."""
@@ -145,6 +177,12 @@ class ConsumeQueueTable:
             if found is not None:
                 return found
 
+    def remove_queues(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
+        """Forget some of a topic's queues, on remoting-io; as `remove_topic`."""
+        for queue in queues:
+            self.forget(queue)
+        self.files.forget_topic(topic)
+
     def remove_topic(self, topic: str) -> list[ConsumeQueue]:
         """Forget a topic's queues, on remoting-io; the files are the caller's to delete."""
         gone = self._topics.pop(topic, [])
@@ -155,7 +193,10 @@ class ConsumeQueueTable:
 
     def forget(self, queue: ConsumeQueue) -> None:
         del self._queues[queue.topic, queue.queue_id]
-        self._topics[queue.topic].remove(queue)
+        left = self._topics[queue.topic]
+        left.remove(queue)
+        if not left:
+            del self._topics[queue.topic]
 
     def clear(self) -> None:
         self._queues.clear()

@@ -31,6 +31,7 @@ from ...service_thread import ServiceThread
 from ..checkpoint import RecoveryPosition
 from ..log.commit_log import CommitLog
 from ..publication import Publication
+from ..retention.deleted_topics import Begin, Deletion
 from ..settings import Scheduler
 from ..store_files import StoreFiles
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
@@ -76,10 +77,14 @@ class _Round:
 class TopicDeletion:
     """One topic to delete: records of it below physical offset `offset` will not be dispatched again."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, offset: int = 0) -> None:
         self.topic = topic
-        self.offset = 0
+        self.offset = offset
         self.queues: list[ConsumeQueue] = []
+        #: Queue id -> the offset that it goes on from when there is such a topic again.
+        self.ends: dict[int, Begin] = {}
+        #: The topic's other queues, which stay.
+        self.stay: list[ConsumeQueue] = []
         self.done = threading.Event()
         self.error: OSError | None = None
 
@@ -172,12 +177,18 @@ class FlushConsumeQueueService(ServiceThread):
 
     def delete_topics(self) -> bool:
         """Work off what `delete_later` was given; False when it has to be tried again."""
+        remembered = 0
         while self._deletions:
             deletion = self._deletions[0]
             try:
-                self._small_files.deleted_topics.remember(deletion.topic, deletion.offset, self._log.min_offset)
+                if not remembered:
+                    remembered = self._remember(self._deletions.copy())
                 with self.removing:
-                    self.files.remove_topic(deletion.topic)
+                    if deletion.stay:
+                        for queue in deletion.queues:
+                            self.files.remove_queue(deletion.topic, queue.queue_id)
+                    else:
+                        self.files.remove_topic(deletion.topic)
             except OSError as error:
                 self.failure = f"deleting topic {deletion.topic} failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
@@ -185,10 +196,29 @@ class FlushConsumeQueueService(ServiceThread):
                 deletion.done.set()
                 return False
             self._queues.files_deleted()
-            self._ledger.drop(deletion.topic, deletion.queues)
+            self._drop(deletion)
             self._deletions.pop(0)
+            remembered -= 1
             deletion.done.set()
         return True
+
+    def _remember(self, deletions: list[TopicDeletion]) -> int:
+        """Note those that are to be worked off; how many they are. Raises OSError."""
+        notes = [Deletion(one.topic, one.offset, one.ends) for one in deletions if one.offset or one.ends]
+        if notes:
+            self._small_files.deleted_topics.remember(notes, self._log.min_offset)
+        return len(deletions)
+
+    def _drop(self, deletion: TopicDeletion) -> None:
+        """The ledger forgets topics as a whole: of the queues that stay it is told anew."""
+        stay = [(queue, queue.recorded) for queue in deletion.stay if queue.recorded >= 0]
+        if deletion.stay and not deletion.queues:
+            return
+        self._ledger.drop(deletion.topic, [*deletion.queues, *(queue for queue, _ in stay)])
+        for queue, recorded in stay:
+            queue.recorded = -1
+            if self._is_known(queue):
+                self._ledger.note(queue, recorded)
 
     def run(self) -> None:
         while not self.stopped:
@@ -309,7 +339,7 @@ class FlushConsumeQueueService(ServiceThread):
             try:
                 for queue, offset, entries in parts:
                     if entries:
-                        self.files.write(queue.topic, queue.queue_id, offset, entries)
+                        self._queues.write_entries(self.files, queue, offset, entries)
                 self.files.sync()
                 self._note(parts)
             except OSError as error:

@@ -251,6 +251,17 @@ class QueueFiles:
         for top in (self._paths.consume_queues, self._paths.root / EXTENSION_DIRECTORY):
             _remove_numbered_files(self._disk, top / topic)
 
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """The same of one queue."""
+        directory = self._paths.queue_dir(topic, queue_id)
+        self._unsynced_names.pop(directory, None)
+        for key in [key for key in self._open if key[:2] == (topic, queue_id)]:
+            self._forget(key)
+        for top in (self._paths.consume_queues, self._paths.root / EXTENSION_DIRECTORY):
+            if self._disk.is_directory(top / topic / str(queue_id)):
+                _remove_queue_files(self._disk, top / topic / str(queue_id))
+                self._disk.sync_directory(top / topic)
+
     def _forget(self, key: _Key) -> None:
         self._unsynced.pop(key, None)
         self._refused.discard(key)
@@ -281,14 +292,17 @@ def _remove_numbered_files(disk: Disk, top: Path) -> None:
     for name in disk.names(top):
         if queue_id_of(name) is None:
             continue
-        directory = top / name
-        for file in disk.names(directory):
-            if segment_offset(file) is not None:
-                disk.unlink(directory / file)
-        _remove_if_empty(disk, directory)
+        _remove_queue_files(disk, top / name)
     disk.sync_directory(top)
     _remove_if_empty(disk, top)
     disk.sync_directory(top.parent)
+
+
+def _remove_queue_files(disk: Disk, directory: Path) -> None:
+    for file in disk.names(directory):
+        if segment_offset(file) is not None:
+            disk.unlink(directory / file)
+    _remove_if_empty(disk, directory)
 
 
 def _remove_if_empty(disk: Disk, directory: Path) -> None:

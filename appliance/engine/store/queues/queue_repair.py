@@ -222,7 +222,7 @@ class QueueRepair:
         self._files.let_go(found)
         self._report(found)
         yield
-        dispatch = Dispatch(self._delay_levels_ms, self._small_files.deleted_topics.load())
+        dispatch = Dispatch(self._delay_levels_ms, self._small_files.deleted_topics.load(), self._queues.begins)
         held = 0
         begin = self._clock.monotonic()
         for offset, record in LogScan(raw, self._log, position).records(raw.files.min_offset):

@@ -94,6 +94,8 @@ class CleanService(ServiceThread):
         self.keepers: list[Callable[[int], str | None]] = []
         #: Called by this thread with the log's new minimum offset once files are gone.
         self.on_removed: list[Callable[[int], None]] = []
+        #: Called by this thread at the end of a round with the log's disk, and the share at which sends are refused.
+        self.on_looked: list[Callable[[DiskUsage, float], None]] = []
         #: Topic -> hours that its messages are shown, where shorter than fileReservedTime.
         self.topic_hours: Callable[[], Mapping[str, int]] = dict
         # Written by any thread, worked off by this one.
@@ -180,6 +182,8 @@ class CleanService(ServiceThread):
             deleted = self._delete_log_files(usage, stages)
             if deleted:
                 usage = self._look_at_disk(stages)
+            for looked in self.on_looked:
+                looked(usage, stages.refuse)
             queue_files = self._look_at_queues() + self._look_at_topics()
         except OSError as error:
             failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._log.directory.parent})"

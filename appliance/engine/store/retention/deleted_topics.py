@@ -1,17 +1,24 @@
-"""Which records belong to topics that were deleted: `deleted-topics.json` in our own directory.
+"""What is left of topics that were deleted: `deleted-topics.json` in our own directory.
 
-    {"topics": {"T": 12345}, "crc32": of the topics' text}
+    {"topics": {"T": 12345}, "crc32": of that text, "ends": {"T": {"0": [10, 12345]}}, "ends_crc32": of that one}
 
-The checksum is there because one flipped digit would take messages for a deleted topic's.
+topics: records of T below this physical offset are a deleted topic's. Records stay in the log after their topic is
+gone; without this note recovery would give them queue entries again, and a new topic of that name would begin with the
+old one's messages.
+ends: offsets of queue 0 of T below 10 were given away before physical offset 12345. A topic of this name goes on behind
+them: a consumer that still has an offset of the old one would step over the new one's messages. Also of queues whose
+messages were gone before this log began, as their master said. Where the log has a smaller one behind that place, the
+log is right: Apache's brokers begin at 0 again.
 
-Records stay in the log after their topic is gone. Without this note recovery would give them queue entries again, and a
-new topic of that name would begin with the old one's messages.
+The checksums are there because one flipped digit would take messages for a deleted topic's.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
@@ -21,17 +28,49 @@ from ..paths import StorePaths
 logger = logging.getLogger(__name__)
 
 NAME = "deleted-topics.json"
+#: Queues whose ends are kept; those that were noted first go first.
+MOST_ENDS = 200_000
+
+
+class Begin(NamedTuple):
+    """Where a queue goes on. place: the physical offset before which the offsets below were given away."""
+
+    offset: int
+    place: int
+
+
+#: topic -> queue id -> where it goes on.
+Ends = dict[str, dict[int, Begin]]
+
+
+class Deletion(NamedTuple):
+    """below: physical offset; records of the topic before it are the deleted one's. 0: only ends are noted. ends: an
+    offset of 0 takes one back."""
+
+    topic: str
+    below: int
+    ends: Mapping[int, Begin]
 
 
 class DeletedTopics:
-    """The file. Written by recovery, then by flush-consumequeue alone."""
+    """The file. Written by recovery, then by flush-consumequeue alone; read by anyone."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._path = paths.own / NAME
         self._disk = disk
+        #: Topics whose notes changed since this object was made, in their order, durable. Read by anyone.
+        self.changed: list[str] = []
 
     def load(self) -> dict[str, int]:
         """topic -> physical offset below which its records are a deleted topic's."""
+        found = self._read()
+        return {} if found is None else found[0]
+
+    def load_ends(self) -> Ends:
+        found = self._read()
+        return {} if found is None else found[1]
+
+    def _read(self) -> tuple[dict[str, int], Ends] | None:
         disk = self._disk
         try:
             fd = disk.open(self._path, read_only=True)
@@ -39,32 +78,73 @@ class DeletedTopics:
                 raw = disk.pread(fd, disk.size(fd), 0)
             finally:
                 disk.close(fd)
-            found = json.loads(raw)
-            topics = {str(topic): int(offset) for topic, offset in found["topics"].items()}
-            if found["crc32"] != crc32(json.dumps(topics).encode()):
-                raise ValueError("the checksum does not match")
-            return topics
+            return decode(json.loads(raw))
         except FileNotFoundError:
-            return {}
+            return None
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             logger.error("store: %s cannot be read, deleted topics may show again: %s", NAME, error)
-            return {}
+            return None
 
-    def remember(self, topic: str, offset: int, log_begin: int) -> None:
-        """Note a deletion, durably; those whose records have all left the log are dropped."""
-        known = {name: below for name, below in self.load().items() if below > log_begin}
-        known[topic] = offset
-        self._save(known)
+    def remember(self, deletions: Sequence[Deletion], log_begin: int) -> None:
+        """Note deletions, durably; those whose records have all left the log are dropped, and their ends stay."""
+        topics, ends = self._read() or ({}, {})
+        topics = {name: below for name, below in topics.items() if below > log_begin}
+        for topic, below, queues in deletions:
+            if below:
+                topics[topic] = below
+            together = {queue_id: end for queue_id, end in {**ends.pop(topic, {}), **queues}.items() if end.offset}
+            if together:
+                ends[topic] = together
+        self._save(topics, ends)
+        self.changed += [deletion.topic for deletion in deletions]
 
     def limit(self, end: int) -> None:
         """What recovery found of the log ends at `end`: records written behind it are no deleted topic's.
 
         A deletion is durable before what was written until then is, so a power cut may leave the log shorter.
         """
-        known = self.load()
-        if any(below > end for below in known.values()):
-            self._save({topic: min(below, end) for topic, below in known.items()})
+        topics, ends = self._read() or ({}, {})
+        if any(below > end for below in topics.values()):
+            self._save({topic: min(below, end) for topic, below in topics.items()}, ends)
 
-    def _save(self, known: dict[str, int]) -> None:
-        data = json.dumps({"topics": known, "crc32": crc32(json.dumps(known).encode())}).encode()
-        self._disk.replace(self._path, data)
+    def undo(self, topics: Sequence[str]) -> None:
+        """These were not deleted after all: their set went on without that."""
+        known, ends = self._read() or ({}, {})
+        for topic in topics:
+            known.pop(topic, None)
+            ends.pop(topic, None)
+        self._save(known, ends)
+
+    def behind(self, point: int) -> list[str]:
+        """Topics that were deleted behind a physical offset."""
+        return [topic for topic, below in self.load().items() if below > point]
+
+    def _save(self, topics: dict[str, int], ends: Ends) -> None:
+        left = sum(map(len, ends.values())) - MOST_ENDS
+        for topic in list(ends) if left > 0 else ():
+            left -= len(ends.pop(topic))
+            if left <= 0:
+                break
+        document: dict[str, Any] = {"topics": topics, "crc32": _crc_of(topics)}
+        if ends:
+            texts = {topic: {str(queue_id): end for queue_id, end in queues.items()} for topic, queues in ends.items()}
+            document |= {"ends": texts, "ends_crc32": _crc_of(texts)}
+        self._disk.replace(self._path, json.dumps(document).encode())
+
+
+def decode(found: Any) -> tuple[dict[str, int], Ends]:
+    """(topics, ends) of the file's document. Raises ValueError, AttributeError, KeyError, TypeError."""
+    topics = {str(topic): int(offset) for topic, offset in found["topics"].items()}
+    if found["crc32"] != _crc_of(topics):
+        raise ValueError("the checksum does not match")
+    texts = found.get("ends", {})
+    if (texts or "ends_crc32" in found) and found["ends_crc32"] != _crc_of(texts):
+        raise ValueError("the checksum of the ends does not match")
+    return topics, {
+        str(topic): {int(queue_id): Begin(int(end[0]), int(end[1])) for queue_id, end in queues.items()}
+        for topic, queues in texts.items()
+    }
+
+
+def _crc_of(value: object) -> int:
+    return crc32(json.dumps(value).encode())

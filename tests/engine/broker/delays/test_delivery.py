@@ -355,6 +355,37 @@ def test_what_expired_before_it_was_due_is_counted(delays, under_test, caplog):
     assert "first=0 last=2" in caplog.text
 
 
+def test_what_was_handled_at_the_front_is_known_as_handled_until_it_is_due(under_test, clock, settled):
+    delays = Delays(under_test, clock, settled)
+    for n in range(3):
+        delays.delay(1, b"%d" % n)
+    settle(settled, (1, 0), (1, 1))
+    delays.pass_time(500)
+    delays.progress.save()
+    assert settled.claim(1, 0) is Claim.SETTLED
+    assert delays.delivery.delivered_to(1) == 0
+    delays.pass_time(700)
+    assert delays.arrived() == [b"2"]
+
+
+def test_what_was_handled_before_it_expired_is_no_loss(under_test, clock, settled, caplog):
+    delays = Delays(under_test, clock, settled)
+    for n in range(5):
+        delays.delay(1, b"%d" % n)
+    settle(settled, (1, 0), (1, 1))
+    delays.pass_time(100)
+    queue = under_test.store.find_queue(SCHEDULE_TOPIC, 0)
+    queue.min_offset = 2
+    delays.pass_time(100)
+    assert (delays.delivery.delivered_to(1), give_ups(delays)) == (2, {})
+    assert "expired" not in caplog.text
+    settle(settled, (1, 3))
+    queue.min_offset = 4
+    delays.pass_time(1200)
+    assert (delays.arrived(), give_ups(delays)) == ([b"4"], {"expired": 1})
+    assert "first=2 last=3 lost=1" in caplog.text
+
+
 def test_a_broken_log_is_looked_at_once_a_second(delays, under_test):
     delays.delay(1, b"x")
     delays.clock.advance(500)

@@ -4,10 +4,12 @@ import pytest
 
 from appliance.engine.broker.replay.provenance import (
     REPLAY_JOB,
+    REPLAY_PROOF,
     REPLAY_SEQ,
     REPLAYED,
     Provenance,
     mark_of,
+    proof_of,
     provenance_of,
     sequence_in,
 )
@@ -16,9 +18,16 @@ from appliance.engine.protocol.properties import encode_properties
 
 def test_a_copy_says_its_job_and_its_number():
     text = encode_properties({"TAGS": "a", REPLAY_JOB: "j1", REPLAY_SEQ: "7", REPLAYED: "2"})
-    assert sequence_in(text, "j1") == 7
-    assert sequence_in(text, "j2") is None
+    assert sequence_in(text, "j1", "") == 7
+    assert sequence_in(text, "j2", "") is None
     assert mark_of("j1") in text.encode()
+
+
+def test_a_number_counts_with_the_proof_that_only_the_job_can_make():
+    said = {REPLAY_JOB: "j1", REPLAY_SEQ: "7"}
+    for proof, found in ((proof_of("key", 7), 7), (proof_of("key", 8), None), (proof_of("", 7), None), ("é", None)):
+        assert sequence_in(encode_properties(said | {REPLAY_PROOF: proof}), "j1", "key") == found
+    assert sequence_in(encode_properties(said), "j1", "key") is None
 
 
 @pytest.mark.parametrize(

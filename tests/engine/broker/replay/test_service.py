@@ -27,7 +27,8 @@ from appliance.engine.broker.replay.job import (
     Result,
     Span,
 )
-from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ, REPLAYED
+from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_PROOF, REPLAY_SEQ, REPLAYED
+from appliance.engine.broker.replay.run import Run
 from appliance.engine.broker.replay.service import JobView, Refused, ReplayService, new_job_id
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
@@ -40,7 +41,7 @@ from tests.support.dead_letters import (
     put,
     put_dead_letters,
 )
-from tests.support.engine import RunningEngine
+from tests.support.engine import RunningEngine, start_engine
 from tests.support.waiting import wait_for
 
 
@@ -229,6 +230,58 @@ def test_a_job_goes_on_after_two_restarts_and_nothing_comes_twice(make_running: 
     view = wait_state(running, job, DONE)
     assert [record.body for record in copies(running, "%RETRY%G")] == [b"body %d" % n for n in range(60)]
     assert view.counts[Result.REPLAYED] == 60
+
+
+def test_a_job_that_was_killed_does_not_believe_marks_that_a_stranger_wrote(
+    group: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He has read a copy, so he knows all that it says."""
+    put_dead_letters(group, "G", 20)
+    job = start(group, rate=10).state.spec.id
+    wait_for(lambda: copies(group, "%RETRY%G"), "one is sent")
+    seen = properties_of(copies(group, "%RETRY%G")[0])
+    for number in [*range(20), "letters"]:
+        forged = {"UNIQ_KEY": "x", REPLAY_JOB: job, REPLAY_SEQ: str(number), REPLAY_PROOF: seen[REPLAY_PROOF]}
+        group.put("%RETRY%G", b"forged", properties=encode_properties(forged))
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "leave", lambda self: None)  # as a kill does
+        group.restart()
+    view = wait_state(group, job, DONE)
+    assert view.counts[Result.REPLAYED] == 20
+    bodies = [record.body for record in copies(group, "%RETRY%G") if record.body != b"forged"]
+    assert bodies == [b"body %d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("how", ["stopped", "paused", "saved"])
+def test_copies_that_were_found_are_found_again_when_it_ends_before_they_were_passed(
+    group: RunningEngine, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    put_dead_letters(group, "G", 20)
+    job = start(group, rate=20).state.spec.id
+    wait_for(lambda: len(copies(group, "%RETRY%G")) > 5, "some are sent")
+    passes, send_some = [how == "saved"] * 2, Run._send_some
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "leave", lambda self: None)  # as a kill does
+        patched.setattr(Run, "_send_some", lambda self: send_some(self) if passes and passes.pop() else 0.01)
+        patched.setattr("appliance.engine.broker.replay.run.STEP_MESSAGES", 1)
+        patched.setattr("appliance.engine.broker.replay.run.SAVE_EVERY_S", 0.0)
+        group.restart()
+        assert service(group).wait_loaded()
+        wait_for(lambda: not service(group).job(job).checking, "it has looked for them")
+        if how == "saved":
+            wait_for(lambda: service(group).job(job).state.next > 1, "it says how far it is")
+        if how == "paused":
+            service(group).pause(job, "bob")
+        if how == "stopped":
+            patched.undo()
+            patched.setattr(Run, "_send_some", lambda self: 0.01)
+        group.stop()
+    group.engine = start_engine(group.data_dir, **group.options)
+    if how == "paused":
+        assert service(group).wait_loaded()
+        service(group).resume(job, "bob")
+    wait_state(group, job, DONE)
+    assert [record.body for record in copies(group, "%RETRY%G")] == [b"body %d" % number for number in range(20)]
 
 
 def test_a_paused_job_stays_paused_over_a_restart(group: RunningEngine) -> None:

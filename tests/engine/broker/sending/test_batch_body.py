@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from appliance.engine.broker.sending.batch_body import BatchRecords, Shapes
+from appliance.engine.broker.sending.batch_body import MOST_MEMBERS, BatchRecords, MemberLook, Shapes
 from appliance.engine.errors import MessageTooLarge, RefusedRequest
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import decode_properties
@@ -160,3 +160,19 @@ def test_properties_that_become_too_long_are_refused():
 def test_numbers_that_do_not_fit_are_an_error_before_anything_is_packed():
     with pytest.raises(struct.error):
         batch(GOOD, sys_flag=1 << 40).pack(0, 0, 1)
+
+
+def test_more_messages_than_are_taken_are_refused_before_any_is_looked_at(monkeypatch):
+    monkeypatch.setattr(MemberLook, "look_at", None)
+    body = encode_member(b"", b"", 0) * (MOST_MEMBERS + 1)
+    with pytest.raises(RefusedRequest, match=f"more than {MOST_MEMBERS} messages"):
+        batch(body, b"").pack(0, 0, 0)
+
+
+def test_members_that_are_alike_are_looked_at_once(monkeypatch):
+    looks = []
+    look_at = MemberLook.look_at
+    monkeypatch.setattr(MemberLook, "look_at", lambda self, own: looks.append(own) or look_at(self, own))
+    body = (encode_member(b"", b"", 0) + encode_member(b"x", b"a\x01b", 0)) * 1000
+    found = batch(body, b"UNIQ_KEY\x01AC\x02").pack(0, 0, 0)[2]
+    assert (looks, len(found)) == ([b"", b"a\x01b"], 2000)

@@ -30,7 +30,7 @@ def put(engine, reply_to, topic="Values", body=b"x", **changes):
 def test_a_caller_without_a_connection_gets_the_outcome_as_a_value(engine):
     waiting = Waiting()
     put(engine, waiting)
-    assert waiting.told.wait(5)
+    assert waiting.told.wait(60)
     [outcome] = waiting.outcomes
     assert (outcome.code, outcome.queue_id, outcome.queue_offset) == (0, 0, 0)
     assert outcome.unique_key == "7F0000016AB14E0E2F2A69208FBA0000"
@@ -40,7 +40,7 @@ def test_a_caller_without_a_connection_gets_the_outcome_as_a_value(engine):
 def test_a_refusal_is_a_value_too_and_comes_at_once(engine):
     waiting = Waiting()
     put(engine, waiting, topic="bad/name")
-    assert waiting.told.wait(5)
+    assert waiting.told.wait(60)
     [outcome] = waiting.outcomes
     assert (outcome.code, outcome.physical_offsets) == (ResponseCode.INVALID_PARAMETER, ())
     assert "illegal characters" in outcome.reason
@@ -69,6 +69,6 @@ def test_an_answer_that_cannot_be_made_costs_its_connection_and_no_other_answer(
             engine.broker.send_path.put(fields, 0, bytes(8), memoryview(b"x"), reply_to)
 
     engine.loop.call_soon(both)
-    assert fine.told.wait(5)
+    assert fine.told.wait(60)
     assert conn.failed
     assert fine.outcomes[0].code == 0

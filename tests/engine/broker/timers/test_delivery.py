@@ -307,6 +307,7 @@ def test_rolled_it_comes_once(under_test, timers, clock):
     assert timers.arrived() == [b"short", b"long"]
     copy = decode_properties(under_test.records(TARGET, 0)[1].properties)
     assert int(copy["TIMER_ENQUEUE_MS"]) == rolled.store_time_ms
+    assert "ROCKETBOX_TIMER_FIRST" not in copy
     timers.close()
 
 
@@ -326,23 +327,44 @@ def test_age_rolls_by_itself_and_a_mark_with_it(under_test, timers, clock):
     assert timers.arrived() == [b"b"]
 
 
-def test_a_file_with_what_waits_stays_until_it_was_rolled(tmp_path, clock):
+def test_an_index_of_another_log_is_made_again(under_test, clock):
+    """It says of a record that is not there that it knows all up to it."""
+    timers = Timers(under_test, clock)
+    timers.wait(b"known", 1000)
+    timers.rounds()
+    index = timers.index
+    index.start_at(index.indexed._replace(physical_offset=index.indexed.physical_offset + 1), index.skip)
+    index._fresh.clear()
+    timers.save()
+    timers.close()
+    timers = Timers(under_test, clock)
+    timers.pass_time(2000)
+    assert timers.arrived() == [b"known"]
+    timers.close()
+
+
+@pytest.mark.parametrize("inline", [schedule.MOST_INLINE, 1], ids=["in memory", "in a run"])
+def test_a_file_with_what_waits_stays_until_it_was_rolled(tmp_path, clock, monkeypatch, inline):
+    monkeypatch.setattr(schedule, "MOST_INLINE", inline)
     under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=Disk()).open()
     timers = Timers(under_test, clock)
     timers.wait(b"long", 3 * DAY_MS)
+    timers.wait(b"longer", 3 * DAY_MS + 1000)
     timers.rounds()
     for n in range(60):
         timers.wait(b"%d" % n + b"." * 300, 10)
         timers.pass_time(20, 20)
     assert len(under_test.store.log.segments) > 2
     end = under_test.store.log.segments[0].end
+    timers.save()
+    assert (timers.index.run_count > 0) == (inline == 1)
     assert timers.roll.keep(end) is not None
     timers.roll_on()
     assert timers.roll.keep(end) is None
     under_test.store.log.remove_before(end)
     timers.save()
-    timers.pass_time(3 * DAY_MS, DAY_MS // 2)
-    assert timers.arrived()[-1] == b"long"
+    timers.pass_time(3 * DAY_MS + DAY_MS // 2, DAY_MS // 2)
+    assert timers.arrived()[-2:] == [b"long", b"longer"]
     assert timers.delivery.given_up["expired"] == 0
     timers.close()
     under_test.stop()
@@ -448,3 +470,55 @@ def test_a_checkpoint_that_apache_wrote_since_says_no_more_than_apache_does(unde
     with path.open("r+b") as file:
         file.write(checkpoint_answer(6000, 8, 2))
     assert read_checkpoint(under_test.disk, under_test.store.paths.root) == Checkpoint(6000, 8, False)
+
+
+DISK_FULL = "the broker's disk is full"
+
+
+def test_a_timer_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is_full(tmp_path, clock):
+    under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=Disk()).open()
+    timers = Timers(under_test, clock)
+    timers.wait(b"far", 3 * DAY_MS)
+    due_ms = 1000
+    timers.wait(b"due", due_ms)
+    timers.rounds()
+    for n in range(40):
+        timers.wait(b"%d" % n + b"." * 300, 1)
+        timers.pass_time(5, 5)
+    end = under_test.store.log.segments[0].end
+    under_test.store.log.refuse(DISK_FULL)
+    timers.pass_time(2 * due_ms)
+    assert b"due" not in timers.arrived()
+    for _ in range(5):
+        timers.roll.keep(end)
+        timers.roll_on(20)
+        clock.advance(300)
+    assert timers.roll.keep(end) is None
+    under_test.store.log.remove_before(end)
+    timers.save()
+    under_test.store.log.refuse(None)
+    timers.pass_time(3000)
+    assert timers.arrived().count(b"due") == 1
+    timers.pass_time(4 * DAY_MS, DAY_MS)
+    assert timers.arrived().count(b"far") == timers.arrived().count(b"due") == 1
+    assert sum(timers.delivery.given_up.values()) == 0
+    timers.close()
+    under_test.stop()
+
+
+def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, under_test):
+    """The roll was on its way before the message was due, and goes on when the disk has room again."""
+    timers.wait(b"x", 20_000)
+    timers.rounds()
+    under_test.store.log.refuse("another reason than the disk", "in sync")
+    timers.roll.keep(under_test.store.log.written)
+    timers.roll_on(10)
+    timers.pass_time(25_000, 1000)
+    assert timers.arrived() == []
+    under_test.store.log.refuse(None, "in sync")
+    for _ in range(30):
+        timers.roll_on(1)
+        timers.pass_time(1000, 500)
+    assert timers.arrived() == [b"x"]
+    timers.pass_time(10_000, 1000)
+    assert timers.arrived() == [b"x"]

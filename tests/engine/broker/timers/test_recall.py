@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from appliance.engine.broker.timers.claims import Claim
+from appliance.engine.broker.timers.claims import RECALLS, Claim
 from appliance.engine.broker.timers.recall import mark_of
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.properties import decode_properties
@@ -67,8 +67,8 @@ def test_a_mark_is_stored_and_the_unique_key_answered(engine, peer):
         "TAGS": "_RECALL_TAG_", "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": TOPIC, "REAL_QID": "0",
     }  # fmt: skip
     # Nothing is left behind that could hold up delivery.
-    assert engine.broker.timer_claims.claim(f"{TOPIC}+{KEY}", out_ms, alone=True) is Claim.YOURS
-    engine.broker.timer_claims.release(f"{TOPIC}+{KEY}", out_ms)
+    assert engine.broker.timer_claims.claim(f"{TOPIC}+{KEY}", out_ms, "test") is Claim.YOURS
+    engine.broker.timer_claims.release(f"{TOPIC}+{KEY}", out_ms, 0)
 
 
 def refused(peer, answer, code, remark, before):
@@ -99,12 +99,12 @@ def test_what_is_refused(peer):
 def test_what_delivery_has_is_not_recalled(engine, peer):
     before = len(marks(peer))
     claims, out_ms = engine.broker.timer_claims, now_ms() + 60_000
-    assert claims.claim(f"{TOPIC}+{KEY}", out_ms, alone=True) is Claim.YOURS
+    assert claims.claim(f"{TOPIC}+{KEY}", out_ms, "test") is Claim.YOURS
     try:
         answer = recall(peer, handle(out_ms))
         refused(peer, answer, ResponseCode.ILLEGAL_OPERATION, "recall failed, the message is delivered", before)
     finally:
-        claims.release(f"{TOPIC}+{KEY}", out_ms)
+        claims.release(f"{TOPIC}+{KEY}", out_ms, 0)
     assert recall(peer, handle(out_ms)).code == 0
 
 
@@ -147,19 +147,19 @@ def arrived(peer):
     return [record.body for record in found]
 
 
-def test_delivery_waits_before_what_somebody_claimed_and_meets_the_mark(engine, peer):
+def test_delivery_leaves_what_somebody_claimed_and_nothing_else_and_meets_the_mark(engine, peer):
     due_ms = now_ms() + 1000
-    for body in (b"claimed", b"free"):
-        timed(peer, body, due_ms)
     claims, broker = engine.broker.timer_claims, engine.broker
     key = f"{TOPIC}+claimed"
-    assert claims.claim(key, due_ms - 1, alone=True) is Claim.YOURS
-    wait_for(lambda: claims.claim(key, due_ms - 1, alone=True) is Claim.TOO_LATE, "delivery has closed it")
-    assert not {b"claimed", b"free"} & set(arrived(peer))
-    mark = mark_of(TOPIC, "claimed", due_ms - 1, now_ms())
-    assert broker.own_appends.submit([mark]).result(5)[0].code == 0
-    claims.release(key, due_ms - 1)
+    assert claims.claim(key, due_ms - 1, "test") is Claim.YOURS
+    for body in (b"claimed", b"free"):
+        timed(peer, body, due_ms)
     wait_for(lambda: b"free" in arrived(peer), "the other one")
+    assert claims.claim(f"{TOPIC}+free", due_ms - 1, RECALLS) is not Claim.TAKEN
+    mark = mark_of(TOPIC, "claimed", due_ms - 1, now_ms())
+    [stored] = broker.own_appends.submit([mark]).result(60)
+    assert stored.code == 0
+    claims.release(key, due_ms - 1, stored.queue_offset + 1)
     timed(peer, b"behind", now_ms() + 100)
     wait_for(lambda: b"behind" in arrived(peer), "one that is due later")
     assert b"claimed" not in arrived(peer)

@@ -114,7 +114,7 @@ def test_what_a_dead_process_had_written_down_is_done_at_the_next_start(running)
     found.journal.append(written)
     running.restart()
     journal = acts(running).journal
-    wait_for(lambda: not journal.unfinished(), "the acts to be finished", 15)
+    wait_for(lambda: not journal.unfinished(), "the acts to be finished")
     assert [record.prepared_transaction_offset for record in stored(running.peer(), TOPIC, 2)] == [
         int(halves[0]["commitLogOffset"])
     ]

@@ -168,7 +168,7 @@ def test_an_act_of_a_dead_process_that_names_an_old_place(running: RunningEngine
     running.restart()
     assert running.engine.broker is not None
     journal = running.engine.broker.transaction_acts.journal
-    wait_for(lambda: not journal.unfinished(), "the act to be finished", 15)
+    wait_for(lambda: not journal.unfinished(), "the act to be finished")
     [(_, ended)] = journal.newest(1)
     assert ended is not None
     assert ended.outcome == DONE

@@ -120,7 +120,7 @@ def test_properties_as_long_as_they_may_be_are_asked_about_and_set_aside(tmp_pat
     while asked["UNIQ_KEY"] != "M":
         asked = decode_properties(decode_record(question(producer).body).properties)
     assert (len(asked["k"]), asked["TRANSACTION_CHECK_TIMES"]) == (taken, "1")
-    wait_for(lambda: running.engine.broker.open_halves.count == 0, "all were set aside", 20)
+    wait_for(lambda: running.engine.broker.open_halves.count == 0, "all were set aside")
     running.stop()
 
 
@@ -195,7 +195,7 @@ def test_producers_that_read_no_question_cost_a_bounded_memory(running):
         time.sleep(0.5)  # several rounds
         return checks.asked == before
 
-    wait_for(stands_still, "nobody is asked any more", 20)
+    wait_for(stands_still, "nobody is asked any more")
     [channel] = broker.clients.producer_channels("PG")
     assert channel.conn.outbox_bytes < (1 << 20) + 400_000
     assert halves.count == 40

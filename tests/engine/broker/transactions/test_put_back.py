@@ -149,3 +149,20 @@ def test_old_ones_are_put_back_when_much_was_decided_behind_them(
     assert broker.decisions.progress()[0] == 151
     assert end(peer, old, COMMIT).code == 0
     assert len(stored(peer, TOPIC, 2)) == 1
+
+
+def test_a_half_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is_full(running: RunningEngine) -> None:
+    engine = running.engine
+    assert engine.broker is not None
+    peer = running.peer()
+    first = send_half(peer, "open")
+    log = engine.broker.store.log
+    engine.broker._loop.call_soon(lambda: log.refuse("the broker's disk is full", "disk"))
+    wait_for(lambda: log.refused is not None, "it is full")
+    edge = log.written
+    keeps = engine.broker.check_transactions.keeps
+    wait_for(lambda: keeps(edge) is None, "open halves are stored once more", every=0.01)
+    assert log.refused is not None
+    engine.broker._loop.call_soon(lambda: log.refuse(None, "disk"))
+    wait_for(lambda: log.refused is None, "it has room")
+    assert end(peer, first, COMMIT).code == 0

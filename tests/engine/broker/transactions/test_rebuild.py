@@ -11,6 +11,7 @@ import pytest
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.broker.transactions.op_runs import TOGETHER, OpRuns
 from appliance.engine.broker.transactions.open_halves import LOOKED_AT_ONCE, OpenHalves
+from appliance.engine.protocol.message_id import encode_host
 from tests.engine.broker.transactions.test_transactions import (
     ASIDE,
     COMMIT,
@@ -23,7 +24,7 @@ from tests.engine.broker.transactions.test_transactions import (
     send_half,
     stored,
 )
-from tests.support.engine import RunningEngine
+from tests.support.engine import Peer, RunningEngine
 from tests.support.waiting import wait_for
 
 
@@ -43,12 +44,16 @@ def restart(running: RunningEngine) -> list[int]:
     return broker.open_halves.all(0, 1000)
 
 
-def put_back_by_apache(running: RunningEngine, key: str, more: str) -> None:
-    """A half as Apache stores it again; nobody here knows of it before the next start."""
+def put_back_by_apache(running: RunningEngine, key: str, more: str, number: int = 0) -> None:
+    """A half as Apache stores it again, which keeps its birth; nobody here knows of it before the next start. number:
+    which half of that key it is of."""
     broker = running.engine.broker
     assert broker is not None
     text = half_properties(key, f"REAL_TOPIC\x01{TOPIC}\x02REAL_QID\x012\x02__transactionId__\x01{key}\x02{more}")
-    [outcome] = broker.own_appends.submit([OwnMessage(HALF, 0, b"x", text, key, 1)]).result(10)
+    halves = [one for one in stored(running.peer(), HALF) if f"\x01{key}\x02" in one.properties]
+    born = (halves[number].born_time_ms, encode_host(*halves[number].born_host)) if halves else (1, b"")
+    half = OwnMessage(HALF, 0, b"x", text, key, *born)
+    [outcome] = broker.own_appends.submit([half]).result(60)
     assert outcome.is_stored
 
 
@@ -106,7 +111,7 @@ def test_a_body_that_looks_like_one_set_aside(running: RunningEngine) -> None:
     assert broker is not None
     broker.topics.create_retry_topic(ASIDE, 1, 6)
     aside_by_apache = OwnMessage(ASIDE, 0, b"x", half_properties("other"), "other", 1)
-    assert broker.own_appends.submit([aside_by_apache]).result(10)[0].is_stored
+    assert broker.own_appends.submit([aside_by_apache]).result(60)[0].is_stored
     assert restart(running) == [0]
     assert end(running.peer(), half, COMMIT).code == 0
 
@@ -172,6 +177,45 @@ def test_what_a_producer_says_of_checks_counts_for_nothing(running: RunningEngin
     assert "\x0199\x02" not in half.properties
     assert restart(running) == [1]
     assert end(running.peer(), second, COMMIT).code == 0
+
+
+def send_back(running: RunningEngine, peer: Peer, physical: int) -> None:
+    """What was committed becomes a dead letter, which says "committed" and names offset 0."""
+    fields = {"offset": str(physical), "group": "G", "delayLevel": "-1", "originMsgId": "x", "originTopic": TOPIC}
+    assert peer.ask(36, fields).code == 0
+
+
+@pytest.mark.parametrize("more", ["", "DELAY\x011\x02"], ids=["at once", "delayed"])
+def test_a_half_at_offset_0_stays_open_when_one_of_its_key_ends(running: RunningEngine, more: str) -> None:
+    """A Java message that is sent twice has one key; copies of copies name offset 0, whatever half they come from."""
+    peer = running.peer()
+    first, twin = send_half(peer, "K", more), send_half(peer, "K", more)
+    assert first["commitLogOffset"] == "0"
+    assert end(peer, twin, COMMIT).code == 0
+    wait_for(lambda: stored(peer, TOPIC, 2), "its copy is there")
+    [copy] = stored(peer, TOPIC, 2)
+    send_back(running, peer, copy.physical_offset)
+    wait_for(lambda: stored(peer, "%DLQ%G"), "it is a dead letter")
+    assert restart(running) == [0]
+    assert end(running.peer(), first, COMMIT).code == 0
+
+
+@pytest.mark.parametrize("more", ["", "DELAY\x015\x02", "TIMER_DELAY_SEC\x0160\x02"], ids=["", "delay", "timer"])
+def test_a_half_at_offset_0_that_was_committed_without_op_message(running: RunningEngine, more: str) -> None:
+    peer = running.peer()
+    half = send_half(peer, "K", more)
+    write_no_ops(running)
+    assert end(peer, half, COMMIT).code == 0
+    assert restart(running) == []
+
+
+def test_of_two_halves_of_one_key_that_apache_put_back_both_stay(running: RunningEngine) -> None:
+    peer = running.peer()
+    halves = [send_half(peer, "K"), send_half(peer, "K", g=5)]
+    for number, half in enumerate(halves):
+        put_back_by_apache(running, "K", "TRANSACTION_CHECK_TIMES\x011\x02", number)
+        assert end(peer, half, ROLL_BACK).code == 0  # as Apache writes of the old place
+    assert restart(running) == [2, 3]
 
 
 # --- parts

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from appliance.engine.broker.transactions import decisions
+from appliance.engine.broker.transactions.half import half_of
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
@@ -30,9 +32,11 @@ def half_properties(key: str, more: str = "") -> str:
     return f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02UNIQ_KEY\x01{key}\x02TAGS\x01T\x02{more}"
 
 
-def send_half(peer: Peer, key: str, more: str = "", body: bytes = b"x", queue_id: int = 2) -> dict[str, Any]:
+def send_half(
+    peer: Peer, key: str, more: str = "", body: bytes = b"x", queue_id: int = 2, **changes: Any
+) -> dict[str, Any]:
     """Returns what ends it."""
-    answer = peer.ask(310, send_fields(TOPIC, queue_id, half_properties(key, more), f=4, h=7), body)
+    answer = peer.ask(310, send_fields(TOPIC, queue_id, half_properties(key, more), f=4, h=7) | changes, body)
     assert answer.code == 0, answer
     fields = answer.ext_fields
     assert (fields["queueId"], fields["transactionId"]) == (str(queue_id), key)
@@ -90,6 +94,32 @@ def test_it_is_decided_once(running, first, second):
     assert (answer.code, answer.remark) == (1, "the transaction was decided before")
     assert len(stored(peer, TOPIC, 2)) == (first == COMMIT)
     assert len(stored(peer, OP)) == 1
+
+
+def test_a_commit_that_the_log_refuses_leaves_it_open(running):
+    """The disk is full: the producer is told, and tries again."""
+    peer = running.peer()
+    half = send_half(peer, "K")
+    log = running.engine.broker.store.log
+    running.engine._on_loop(lambda: log.refuse("the disk is full"))
+    assert end(peer, half, COMMIT).code == 14
+    running.engine._on_loop(lambda: log.refuse(None))
+    assert end(peer, half, COMMIT).code == 0
+    assert len(stored(peer, TOPIC, 2)) == 1
+
+
+def test_more_op_messages_than_a_tick_takes_come_in_the_next_ones(running, monkeypatch):
+    monkeypatch.setattr(decisions, "OPS_AT_ONCE", 2)
+    peer, broker = running.peer(), running.engine.broker
+    halves = [half_of(broker.store.records.find(int(send_half(peer, f"K{n}")["commitLogOffset"]))) for n in range(5)]
+
+    def roll_all_back():
+        for half in halves:
+            broker.decisions.roll_back(half, decisions.NOBODY)
+
+    running.engine._on_loop(roll_all_back)
+    wait_for(lambda: len(stored(peer, OP)) == 5, "all are written")
+    assert [record.body for record in stored(peer, OP)] == [b"%d" % number for number in range(5)]
 
 
 @pytest.mark.parametrize(

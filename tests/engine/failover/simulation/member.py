@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from appliance.engine.failover import decision as d
 from appliance.engine.failover.machine import decide, pause, release_until, wants_read
-from appliance.engine.failover.parts import LogHealth, MemberReport, StreamStatus
+from appliance.engine.failover.parts import Known, LogHealth, MemberReport, StreamStatus
 from appliance.engine.failover.set_state import EpochStart, Leader
 
 from .oracle import Violation
@@ -59,6 +59,7 @@ class SimulatedMember:
         self.seen = 0
         self.set_id = ""
         self.epochs: tuple[EpochStart, ...] = ()
+        self.known = Known()
         self.quarantine: set[int] = set()
         # The process.
         self.life = 0
@@ -193,6 +194,7 @@ class SimulatedMember:
             wish=self.wish,
             cluster="one",
             others=world.announced,
+            known=self.known,
         )
 
     def in_sync(self) -> tuple[str, ...]:
@@ -228,6 +230,9 @@ class SimulatedMember:
         elif kind is d.Join:
             yield 0.002
             self.set_id = act.set_id
+        elif kind is d.Note:
+            yield 0.002
+            self.known = act.known
         elif kind is d.BeginEpoch:
             yield 0.002
             self.epochs += (EpochStart(act.epoch, act.start),)
@@ -266,7 +271,7 @@ class SimulatedMember:
             self._drop_link()
             yield rng.uniform(0.01, 0.1)
             self.quarantine.update(self.log)
-            self.log, self.durable, self.epochs = [], 0, ()
+            self.log, self.durable, self.epochs, self.known = [], 0, (), Known()
             world.oracle.electable_hold_all()
             self.following, self.role, self.stranger = ("", 0), "follower", False
         elif kind is d.Drain:

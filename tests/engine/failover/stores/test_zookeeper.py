@@ -13,7 +13,7 @@ from appliance.engine.failover.stores import open_store, tidy
 from appliance.engine.failover.stores.access import Access
 from tests.support.directories import shared_directory
 from tests.support.tcp_relay import TcpRelay
-from tests.support.waiting import wait_for
+from tests.support.waiting import ends, wait_for
 from tests.support.zookeeper import ZooKeeper
 
 KEY = "/rocketbox/set/state"
@@ -44,11 +44,11 @@ def test_the_server_that_is_asked_goes_and_another_answers(tmp_path, request, fa
         member = next(member for member in zookeeper.members if member.port == port)
         getattr(member, fault)()
         gone = time.monotonic()
-        found = wait_for(lambda: store.read(KEY), "another answers", 30.0, not_yet=(StoreUnavailable,))
+        found = wait_for(lambda: store.read(KEY), "another answers", not_yet=(StoreUnavailable,))
         print(f"{fault}: back after {time.monotonic() - gone:.2f} s")
         assert found == (b"one", revision)
         assert port_in_use(store) != port
-        revision = wait_for(lambda: store.swap(KEY, b"two", revision), "a swap", 30.0, not_yet=(StoreUnavailable,))
+        revision = wait_for(lambda: store.swap(KEY, b"two", revision), "a swap", not_yet=(StoreUnavailable,))
         if fault == "pause":
             member.resume()
         else:
@@ -67,7 +67,7 @@ def test_a_session_that_is_lost_is_replaced(one, request):
         # Its own session beside: when that one would be gone, the other is, too.
         time.sleep(store._client._session_timeout / 1000 * 2)
         relay.refuse = False
-        assert wait_for(lambda: store.read(key), "it is back", 20.0, not_yet=(StoreUnavailable,)) == (b"one", revision)
+        assert wait_for(lambda: store.read(key), "it is back", not_yet=(StoreUnavailable,)) == (b"one", revision)
         assert store._client.client_id != session
         store.swap(key, b"two", revision)
 
@@ -91,7 +91,7 @@ def test_a_swap_whose_connection_breaks_is_unknown_and_its_repeat_definite(one, 
         store = opened(request, f"zookeeper://{relay.address}", timeout_s=5.0)
         revision = store.swap(key, b"one", None)
         relay.swallow_after = (b"nonce",)
-        cuts = threading.Thread(target=lambda: relay.swallowed.wait(10) and relay.cut())
+        cuts = threading.Thread(target=lambda: relay.swallowed.wait(60) and relay.cut())
         cuts.start()
         with pytest.raises(StoreUnavailable):
             store.swap(key, b"nonce", revision)
@@ -147,9 +147,7 @@ def test_it_needs_no_tidying_and_ends_in_time(one, request):
     tidy(store, True)
     one.members[0].pause()
     try:
-        start = time.monotonic()
-        store.close()
-        assert time.monotonic() - start < 3.0
+        ends(store.close, "it waits for a server that stands still")
     finally:
         one.members[0].resume()
-    wait_for(lambda: not set(threading.enumerate()) - before, "kazoo's threads end", 20.0)
+    wait_for(lambda: not set(threading.enumerate()) - before, "kazoo's threads end")

@@ -128,10 +128,13 @@ def test_an_expression_that_is_too_long_is_refused():
     ids=lambda text: repr(text[:12]),
 )  # fmt: skip
 def test_reading_takes_no_longer_than_the_text_is_long(text):
-    began = time.thread_time()
-    with pytest.raises(SqlError):
-        Sql92Expression(text)
-    assert time.thread_time() - began < 1.0
+    def took_s():
+        began = time.thread_time()
+        with pytest.raises(SqlError):
+            Sql92Expression(text)
+        return time.thread_time() - began
+
+    assert any(took_s() < 1.0 for _ in range(3)), "once the collector may have walked what other tests keep"
 
 
 def test_many_expressions_are_forgotten_again():

@@ -7,7 +7,7 @@ import pytest
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import java_hash
 from appliance.engine.protocol.record import MAGIC_V1, MAGIC_V2, Record, decode_record, encode_record
-from appliance.engine.store.dispatch import keys_of
+from appliance.engine.store.dispatch import BYTES_A_WORD, FEW_WORDS, keys_of
 from appliance.engine.store.index.index_keys import KeyScanner, index_hash, key_hash
 
 IPV4, IPV6 = encode_host("127.0.0.1", 10911), encode_host("fd00::1", 10911)
@@ -32,6 +32,10 @@ TEXTS = [
     (["é" * 16], f"UNIQ_KEY\x01{'é' * 16}\x02"),
     (["long" * 40], f"KEYS\x01{'long' * 40}\x02"),
     ([], "KEYS\x01\x02TAGS\x01KEYS\x02"),
+    # More words than are indexed: a few, and one more for some bytes of them.
+    (["u"] + ["a"] * (FEW_WORDS + 199 // BYTES_A_WORD), "UNIQ_KEY\x01u\x02KEYS\x01" + " ".join(["a"] * 100) + "\x02"),
+    (["é"] * (FEW_WORDS + 299 // BYTES_A_WORD), "KEYS\x01" + " ".join(["é"] * 100)),
+    ([f"order{number:05}" for number in range(2000)], "KEYS\x01" + " ".join(f"order{n:05}" for n in range(2000))),
 ]
 
 

@@ -345,7 +345,7 @@ def test_a_disk_that_fails_is_tried_again(tmp_path, call, slots):
 
     setattr(disk, call, fail)
     store.send(100)  # into new files
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while index.failure is None and time.monotonic() < deadline:
         if call == "fdatasync":
             try:

@@ -4,6 +4,9 @@ import errno
 import threading
 import time
 
+import pytest
+
+from appliance.engine.errors import StoreBroken
 from appliance.engine.store.disk import Disk
 from tests.support.store import StoreUnderTest
 
@@ -18,7 +21,7 @@ class SlowPreparation(Disk):
     def allocate(self, fd, size):
         if threading.current_thread().name == "allocate-commitlog" and not self.release.is_set():
             self.entered.set()
-            self.release.wait(5)
+            self.release.wait(60)
             raise OSError(errno.ENOSPC, "No space left on device")
         super().allocate(fd, size)
 
@@ -28,11 +31,11 @@ def test_a_file_that_fails_to_be_prepared_takes_none_away_from_the_log(tmp_path)
     store = StoreUnderTest(tmp_path, segment_bytes=4096, disk=disk).open()
     bodies = [bytes([i]) * 700 for i in range(4)]
     store.write("T", 0, *bodies)
-    assert disk.entered.wait(5), "the next file was never asked for"
+    assert disk.entered.wait(60), "the next file was never asked for"
     threading.Timer(0.2, disk.release.set).start()
     more = [bytes([i]) * 700 for i in range(4, 8)]
     store.write("T", 0, *more)  # rolls while the other thread is about to fail
-    disk.release.wait(5)
+    disk.release.wait(60)
     time.sleep(0.05)
     store.die()
     store = StoreUnderTest(tmp_path, segment_bytes=4096).open()
@@ -66,17 +69,17 @@ def test_a_stop_beside_a_sync_that_still_waits_for_the_disk_closes_the_store(tmp
     def slow(fd: int) -> None:
         if threading.current_thread().name == thread.name:
             waiting.set()
-            released.wait(10)
+            released.wait(60)
         real(fd)
 
     disk.fdatasync = slow  # type: ignore[method-assign]
     store.write("T", 0, b"waits")
-    assert waiting.wait(5)
+    assert waiting.wait(60)
     store.write("T", 0, b"behind it")
     assert log.sync() == log.durable == log.written, "what a stop does while the thread waits"
     thread._on_progress = returned.set
     released.set()
-    assert returned.wait(5), "the thread did not survive that another was first"
+    assert returned.wait(60), "the thread did not survive that another was first"
     assert log.durable == log.written
     store.stop()
     assert not (tmp_path / "store" / "abort").exists()
@@ -91,4 +94,19 @@ def test_a_broken_log_refuses_what_back_pressure_held_back(tmp_path):
     store.write("T", 0, b"a")
     assert seen == [True, False]
     assert [reason for _, reason in store.failed] == ["the disk is gone"]
+    store.stop()
+
+
+def test_a_log_is_refused_as_long_as_anybody_refuses_it(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    log = store.store.log
+    log.refuse("this is a slave", "role")
+    log.refuse("the disk is full")
+    log.refuse(None)
+    assert (log.refused_by("disk"), log.refused_by("role")) == (None, "this is a slave")
+    with pytest.raises(StoreBroken, match="this is a slave"):
+        store.put("T", 0, b"x")
+    log.refuse(None, "role")
+    store.write("T", 0, b"y")
+    assert store.bodies("T", 0) == [b"y"]
     store.stop()

@@ -174,7 +174,7 @@ def test_a_reader_lets_go_of_the_files_of_a_deleted_topic(tmp_path):
     store.store.delete_topic("T")
     store.write("T", 0, b"new")
     store.wait_recovery_position()
-    physical = int.from_bytes(files.read("T", 0, 0, 1)[:8], "big")
+    physical = int.from_bytes(files.read("T", 0, 2, 1)[:8], "big")
     assert b"new" in store.store.log.read(physical, 200)
     files.close()
     store.stop()

@@ -1,13 +1,13 @@
 """Records whose queue offset or queue id a flipped bit altered: they lose their place, nobody else does."""
 
 import struct
-import time
 
 import pytest
 
 from appliance.engine.protocol.record import QUEUE_OFFSET_AT
 from tests.support.offline import change
 from tests.support.store import StoreUnderTest
+from tests.support.waiting import wait_for
 
 QUEUE_ID_AT = 12
 COUNT = 40
@@ -138,10 +138,8 @@ def test_queues_that_are_built_anew_behind_the_start(tmp_path, offset):
             (tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
             store.open()
             queue = store.store.find_queue("T", 0)
-            end = time.monotonic() + 10
-            while queue.broken or len(store.store.files.findings()) <= known:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            found = store.store.files.findings
+            wait_for(lambda queue=queue, known=known: not queue.broken and len(found()) > known, "it to be rewritten")  # noqa: B023
             known = len(store.store.files.findings())
             lost = set(without(0)) - set(store.bodies("T", 0))
             assert lost <= {b"0 %d" % offset, b"0 %d" % value}, value

@@ -1,13 +1,13 @@
 """A queue file that is cut short while the broker runs: its queue is built anew, nobody asks for it for ever."""
 
 import os
-import time
 
 import pytest
 
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.store.results import GetStatus
 from tests.support.store import StoreUnderTest
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
@@ -54,10 +54,7 @@ def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_p
     result = store.get(queue, 25, 32, wanted)
     assert result is not None
     assert result.status == GetStatus.OFFSET_OVERFLOW_ONE, "as if nothing had come since"
-    end = time.monotonic() + 10
-    while queue.broken:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: not queue.broken, "the queue to be whole")
     assert store.bodies("T", 0) == bodies
     path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
     assert path.stat().st_size == 2000, "or whoever opens it anew takes it for cut short again"

@@ -1,0 +1,132 @@
+"""What waits is kept whatever the disk says, and so has a share of it: beyond that no more is taken to wait.
+
+Messages with a time of their own, those at delay levels, retries among them, and open half messages stay in the log
+until their time has come: no full disk deletes them. Anybody may send such messages for three days ahead. So what they
+hold together is measured after each round of the cleaner, and beyond MOST_SHARE of what the log can have sends of such
+messages are refused with 14, while all others go on. Retries, which nobody sends of his own will, have some more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..errors import QueueBroken
+from ..protocol.names import HALF_TOPIC
+from ..store.disk import DiskUsage
+from ..store.dispatch import SCHEDULE_TOPIC
+from ..store.message_store import MessageStore
+from ..store.queues.consume_queue import ENTRY_BYTES, unpack_entries
+from .delays.levels import queue_of_level
+
+logger = logging.getLogger(__name__)
+
+#: Of what the log has and may still take: for what clients have wait, and for that and retries.
+MOST_SHARE, MOST_SHARE_OF_RETRIES = 1 / 3, 1 / 2
+#: Entries read at a time, and in one look: with more the measure lags behind for some looks.
+_AT_ONCE, _MOST_ENTRIES = 4096, 1 << 20
+_DESCRIPTORS = 4
+
+
+class _Window:
+    """A queue's entries from `begin` to `end`, and what their records have together."""
+
+    __slots__ = ("begin", "bytes", "end")
+
+    def __init__(self, begin: int) -> None:
+        self.begin = self.end = begin
+        self.bytes = 0
+
+
+class WaitingShare:
+    """Belongs to the cleaner's thread; what it says is read by anyone."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        timer_bytes: Callable[[], int],
+        levels: Callable[[], list[int]],
+        delivered_to: Callable[[int], int],
+        open_halves: Callable[[], tuple[int | None, int]],
+    ) -> None:
+        """timer_bytes: what waits for a time of its own. delivered_to: the queue offset of a level's first message that
+        waits. open_halves: (queue offset of the oldest, how many)."""
+        # Constant after construction.
+        self._store = store
+        self._timer_bytes = timer_bytes
+        self._levels = levels
+        self._delivered_to = delivered_to
+        self._open_halves = open_halves
+        self._files = store.queues.new_files(_DESCRIPTORS)
+        # Owned by the thread.
+        self._windows: dict[tuple[str, int], _Window] = {}
+        self._budget = 0
+        #: What waits has so many bytes.
+        self.bytes = 0
+        #: Why no more is taken to wait, of clients and of retries; None when it is.
+        self.refusing: str | None = None
+        self.refusing_retries: str | None = None
+
+    def look(self, usage: DiskUsage, refuse_share: float) -> None:
+        """Measure, after a round of the cleaner. usage: of the log's disk; refuse_share: when it refuses all."""
+        self._budget = _MOST_ENTRIES
+        found = self._timer_bytes()
+        for level in self._levels():
+            found += self._between(SCHEDULE_TOPIC, queue_of_level(level), self._delivered_to(level))[0]
+        lowest, count = self._open_halves()
+        if lowest is not None:
+            held, entries = self._between(HALF_TOPIC, 0, lowest)
+            found += held * min(count, entries) // max(1, entries)
+        self.bytes = found
+        log = self._store.log
+        kept_free = int((usage.used_bytes + usage.free_bytes) * max(0.0, 1 - refuse_share))
+        room = log.written - log.min_offset + max(0, usage.free_bytes - kept_free)
+        self.refusing = self._judge(room * MOST_SHARE, "sends", self.refusing)
+        self.refusing_retries = self._judge(room * MOST_SHARE_OF_RETRIES, "retries", self.refusing_retries)
+
+    def _judge(self, most: float, whose: str, before: str | None) -> str | None:
+        if self.bytes <= most:
+            if before is not None:
+                logger.warning("waiting: %s that wait are taken again", whose)
+            return None
+        reason = (
+            f"what waits has {self.bytes >> 20} MiB, more than its share of the disk, {int(most) >> 20} MiB: "
+            "no more delayed, timed or half messages are taken"
+        )
+        if before is None:
+            logger.error("waiting: %s that are to wait are refused: %s", whose, reason)
+        return before or reason
+
+    def _between(self, topic: str, queue_id: int, begin: int) -> tuple[int, int]:
+        """(bytes, entries) of a queue from `begin` to its end, as far as was looked at."""
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None:
+            return 0, 0
+        begin = max(begin, queue.min_offset)
+        window = self._windows.get((topic, queue_id))
+        if window is None or begin > window.end or begin < window.begin:
+            window = self._windows[topic, queue_id] = _Window(begin)
+        try:
+            while window.begin < begin:
+                taken, size = self._read(topic, queue_id, window.begin, begin)
+                window.begin, window.bytes = window.begin + taken, max(0, window.bytes - size)
+            while window.end < queue.max_offset and self._budget > 0:
+                taken, size = self._read(topic, queue_id, window.end, queue.max_offset)
+                window.end, window.bytes = window.end + taken, window.bytes + size
+        except (OSError, QueueBroken):  # once more at the next look, from the beginning
+            del self._windows[topic, queue_id]
+        return window.bytes, window.end - window.begin
+
+    def _read(self, topic: str, queue_id: int, begin: int, end: int) -> tuple[int, int]:
+        """(entries, bytes of their records) of some."""
+        queue = self._store.find_queue(topic, queue_id)
+        assert queue is not None
+        data = self._store.queues.read_entries(queue, begin, min(_AT_ONCE, end - begin), self._files)
+        taken = len(data) // ENTRY_BYTES
+        if not taken:
+            raise QueueBroken(f"entry {begin} of {topic}-{queue_id} cannot be read")
+        self._budget -= taken
+        return taken, sum(max(0, size) for _, size, _ in unpack_entries(data[: taken * ENTRY_BYTES]))
+
+    def close(self) -> None:
+        self._files.close()

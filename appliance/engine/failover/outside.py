@@ -1,0 +1,112 @@
+"""A set as it is seen from outside the member's process: what its leader store holds, and the member's own files.
+
+For commands that have to tell where no console answers. Reads only; asks the store with the settings of the member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from ..config import EngineConfig
+from ..crc_lines import text_of
+from ..errors import CorruptFile
+from ..store_tools.inspection import inspect
+from ..store_tools.offline_store import OfflineStore
+from .leader_store import StoreUnavailable
+from .member_files import DIRECTORY, MARK, decode_epochs
+from .set_state import Announcement, EpochStart, SetState, decode_announcement, decode_state
+from .settings import access_of, store_settings
+from .stores import open_store
+
+#: A person waits longer than a beat may take.
+ASK_S = 3.0
+
+
+class StoreLook(NamedTuple):
+    """why: "" when the store answered; else what is wrong, and nothing else is known. state: None without a key, and
+    for one that is not understood, which `odd` says then."""
+
+    why: str = ""
+    state: SetState | None = None
+    odd: str = ""
+    announced: tuple[Announcement, ...] = ()
+
+
+class OwnLook(NamedTuple):
+    """What lies on this machine's disk. uuid: "" before the member's first start. end: of the log; None when it cannot
+    be told."""
+
+    uuid: str = ""
+    slot: int = 0
+    seen: int = 0
+    epochs: tuple[EpochStart, ...] = ()
+    end: int | None = None
+
+
+def ask_store(config: EngineConfig) -> StoreLook:
+    """Raises StartError for settings that cannot work."""
+    settings = store_settings(config)
+    store = open_store(config.store.ha_store, access_of(config, settings)._replace(timeout_s=ASK_S))
+    try:
+        value, _ = store.read(f"{settings.root}/state")
+        found = store.list(f"{settings.root}/member/")
+    except StoreUnavailable as error:
+        return StoreLook(why=str(error))
+    finally:
+        store.close()
+    state, odd = None, ""
+    try:
+        state = None if value is None else decode_state(value)
+    except CorruptFile as error:
+        odd = str(error)
+    announced = []
+    for data in found.values():
+        with contextlib.suppress(CorruptFile):
+            announced.append(decode_announcement(data))
+    return StoreLook("", state, odd, tuple(announced))
+
+
+def look_at_own(config: EngineConfig) -> OwnLook:
+    """Never raises for what is missing or damaged: it is left out."""
+    own = config.data_dir / "rocketbox"
+    directory = own / DIRECTORY
+    identity = _line(directory / "identity")
+    uuid, slot = "", 0
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        found = json.loads(identity)
+        uuid, slot = str(found["uuid"]), int(found["slot"])
+    if _line(config.store_dir / MARK).decode(errors="replace") != uuid:
+        uuid, slot = "", 0
+    seen = 0
+    epochs: tuple[EpochStart, ...] = ()
+    with contextlib.suppress(ValueError):
+        seen = int(_line(directory / "seen"))
+    with contextlib.suppress(OSError, CorruptFile):
+        epochs = decode_epochs((directory / "epochs").read_bytes())
+    return OwnLook(uuid, slot, seen, epochs, _log_end(config.store_dir, own))
+
+
+def _line(path: Path) -> bytes:
+    try:
+        return text_of(path.read_bytes().removesuffix(b"\n")) or b""
+    except OSError:
+        return b""
+
+
+def _log_end(store_dir: Path, own: Path) -> int | None:
+    if not (store_dir / "commitlog").is_dir():
+        return None
+    try:
+        store = OfflineStore(store_dir, own)
+    except Exception:  # whatever a store may look like: the rest is worth telling
+        return None
+    try:
+        end: int | None = inspect(store)["log"]["max_offset"]
+        return end
+    except Exception:
+        return None
+    finally:
+        store.close()

@@ -1,0 +1,163 @@
+"""What waits at a delay level when its log file has to go waits on, and comes once and at its time."""
+
+import errno
+
+import pytest
+
+from appliance.engine.broker.delays.levels import Place
+from appliance.engine.broker.delays.moving import MoveDelayed
+from appliance.engine.broker.delays.settled import NAME, Claim, How, Settled, SettledDelays, is_in_log
+from appliance.engine.broker.topic_config import new_topic
+from appliance.engine.clock import FakeClock
+from appliance.engine.protocol.names import TIMER_TOPIC
+from tests.support.delays import TARGET, Delays
+from tests.support.store import FailingDisk, StoreUnderTest
+from tests.support.timers import Timers
+
+LEVELS_MS = (1000, 60_000, 3_600_000)
+
+
+class Both:
+    """Levels and timers over one store."""
+
+    def __init__(self, under_test, clock):
+        self.under_test, self.clock, self.store = under_test, clock, under_test.store
+        self.settled = SettledDelays(under_test.store.paths.own / NAME, under_test.disk, lambda said: None)
+        under_test.disk.make_directory(under_test.store.paths.own)
+        self.settled.load(lambda one: is_in_log(one, under_test.store.records))
+        self.timers = Timers(under_test, clock)
+        self.delays = Delays(under_test, clock, self.settled, LEVELS_MS)
+        run_calls = self.delays.run_calls
+
+        def run_and_sync():
+            run_calls()
+            self.store.log.sync()
+
+        self.delays.run_calls = run_and_sync
+        self.delays.topics[TIMER_TOPIC] = new_topic(TIMER_TOPIC, 1, 6)
+        self.moves = MoveDelayed(
+            self.store,
+            self.delays.appends,
+            self.settled,
+            self.delays.delivery,
+            self.delays.progress.durable_of,
+            self.delays.topics.get,
+            lambda group: new_topic(f"%DLQ%{group}", 1, 6),
+            clock,
+        )
+
+    def pass_time(self, ms, step_ms=100):
+        while ms > 0:
+            self.clock.advance(min(ms, step_ms))
+            ms -= step_ms
+            self.delays.rounds(2)
+            self.timers.rounds(2)
+            self.store.log.sync()
+            self.delays.saver_save()
+
+    def until_gone(self, end):
+        """As the cleaner asks, which waits; then the files are gone."""
+        for _ in range(20):
+            self.store.log.sync()
+            if self.moves.keep(end) is None:
+                break
+            self.pass_time(500)
+        assert self.moves.keep(end) is None
+        self.store.log.remove_before(end)
+
+    def close(self):
+        self.timers.close()
+        self.settled.close()
+        self.moves.close()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def both(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(Delays, "saver_save", lambda self: self.progress.save(), raising=False)
+    under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=FailingDisk()).open()
+    both = Both(under_test, clock)
+    yield both
+    under_test.disk.failing.clear()
+    both.close()
+    under_test.stop()
+
+
+def fill(both):
+    for n in range(60):
+        both.timers.put(b"%d" % n + b"." * 300, "", Place(TARGET, 1))
+    both.store.log.sync()
+
+
+def test_what_waits_at_a_level_does_not_go_with_its_log_file(both, clock):
+    for level, body in ((3, b"hour"), (2, b"minute"), (3, b"hour too"), (1, b"second")):
+        both.delays.delay(level, body)
+    fill(both)
+    both.until_gone(both.store.log.segments[1].end)
+    assert both.moves.moved == 3
+    both.pass_time(58_000, 5000)
+    assert both.delays.arrived() == [b"second"]
+    both.pass_time(4000, 500)
+    assert both.delays.arrived() == [b"second", b"minute"]
+    both.pass_time(3_600_000, 300_000)
+    assert both.delays.arrived() == [b"second", b"minute", b"hour", b"hour too"]
+    assert sum(both.delays.delivery.given_up.values()) == 0
+    assert both.delays.delivery.waiting(3) == 0
+
+
+def test_what_is_moved_is_due_when_it_was_whatever_the_clock_was_set_to(both, clock):
+    both.delays.delay(3, b"hour")
+    both.pass_time(1000)
+    clock.jump(-600_000)
+    both.pass_time(1000)
+    fill(both)
+    both.until_gone(both.store.log.segments[1].end)
+    both.pass_time(3_590_000, 100_000)
+    assert both.delays.arrived() == []
+    both.pass_time(15_000, 1000)
+    assert both.delays.arrived() == [b"hour"]
+
+
+def test_a_full_disk_keeps_no_file_for_what_waits_or_is_due(both, clock):
+    both.delays.delay(1, b"due")
+    both.delays.delay(3, b"hour")
+    both.delays.rounds()
+    fill(both)
+    both.store.log.refuse("the broker's disk is full")
+    both.pass_time(3000)
+    assert both.delays.arrived() == []
+    both.until_gone(both.store.log.segments[1].end)
+    both.store.log.refuse(None)
+    both.pass_time(5000)
+    both.pass_time(3_600_000, 300_000)
+    assert both.delays.arrived() == [b"due", b"hour"]
+
+
+def test_what_was_moved_is_passed_at_once_though_its_file_stays_for_others(both, clock):
+    """A next leader knows how far a level is, and not what was handled in it."""
+    both.delays.delay(3, b"hour")
+    both.delays.delay(3, b"hour too")
+    fill(both)
+    both.delays.delay(3, b"in a file that stays")
+    assert both.moves.keep(both.store.log.segments[1].end) is None
+    both.pass_time(1000)
+    assert both.delays.progress.durable_of(3) == 2
+    [last] = both.under_test.records("SCHEDULE_TOPIC_XXXX", 2)[2:]
+    assert both.settled.claim(3, 2) is Claim.YOURS
+    both.settled.settle([Settled(3, 2, last.physical_offset, last.store_time_ms, How.DROPPED)])
+    both.pass_time(1000)
+    assert both.settled.claim(3, 2) is Claim.SETTLED
+    assert both.delays.progress.durable_of(3) == 2
+
+
+def test_what_cannot_be_moved_keeps_its_file(both, clock):
+    both.delays.delay(3, b"hour")
+    fill(both)
+    del both.delays.topics[TIMER_TOPIC]
+    assert both.moves.keep(both.store.log.segments[1].end) is not None
+    both.under_test.disk.failing["pread"] = errno.EIO
+    assert both.moves.keep(both.store.log.segments[1].end) is not None

@@ -1,0 +1,109 @@
+"""A topic that is deleted and made again under its consumers: every new message is ahead of each of them."""
+
+import pytest
+
+from tests.support.engine import RunningEngine, pull_fields, records, send_fields
+from tests.support.waiting import wait_for
+
+SEND, PULL, MAX_OFFSET, MIN_OFFSET, QUERY_OFFSET = 310, 11, 30, 31, 14
+
+
+@pytest.fixture
+def running(tmp_path):
+    made = RunningEngine(tmp_path / "data")
+    yield made
+    made.stop()
+
+
+def send(peer, *bodies, topic="T", queue=0):
+    return [int(peer.ask(SEND, send_fields(topic, queue), body).ext_fields["queueOffset"]) for body in bodies]
+
+
+def pull(peer, offset, topic="T", queue=0):
+    return peer.ask(PULL, pull_fields(topic, queue, offset))
+
+
+def delete(running, topic="T"):
+    running.window.delete_topic(topic, force=True)
+    assert running.engine.broker.topics.get(topic) is None
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_a_consumer_that_runs_on_gets_every_new_message(running, count):
+    """It goes on where it was, whether there are fewer new messages by then, as many, or more."""
+    peer = running.peer()
+    assert send(peer, b"0", b"1", b"2") == [0, 1, 2]
+    delete(running)
+    assert send(peer, *[b"new %d" % number for number in range(count)]) == list(range(3, 3 + count))
+    answer = pull(peer, 3)
+    assert [record.body for record in records(answer.body)] == [b"new %d" % number for number in range(count)]
+    assert (answer.ext_fields["minOffset"], answer.ext_fields["maxOffset"]) == ("3", str(3 + count))
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_who_asks_for_what_was_deleted_is_sent_to_the_first_new_one(running, offset):
+    peer = running.peer()
+    send(peer, b"0", b"1", b"2")
+    delete(running)
+    send(peer, b"new")
+    answer = pull(peer, offset)
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (21, "3")
+
+
+def test_a_committed_offset_that_comes_after_the_deletion_steps_over_nothing(running):
+    """A running client commits on, whatever becomes of its topic."""
+    peer = running.peer()
+    running.engine.broker.groups.find("CG")
+    send(peer, b"0", b"1", b"2")
+    delete(running)
+    running.engine.loop.call_soon(lambda: running.engine.broker.offsets.commit("CG", "T", 0, 3))
+    wait_for(lambda: running.engine.broker.offsets.get("CG", "T", 0) == 3, "the commit")
+    send(peer, b"new 0", b"new 1")
+    answer = peer.ask(QUERY_OFFSET, {"consumerGroup": "CG", "topic": "T", "queueId": 0})
+    found = pull(peer, int(answer.ext_fields["offset"]))
+    assert [record.body for record in records(found.body)] == [b"new 0", b"new 1"]
+
+
+def test_its_queues_say_where_they_begin_before_a_message_comes_and_after_a_restart(running):
+    peer = running.peer()
+    send(peer, b"0", b"1", b"2")
+    delete(running)
+    make = {"topic": "T", "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
+            "topicFilterType": "SINGLE_TAG"}  # fmt: skip
+    assert peer.ask(17, make).code == 0
+
+    def ends():
+        asking = running.peer()
+        where = {"topic": "T", "queueId": 0}
+        return [asking.ask(code, where).ext_fields["offset"] for code in (MIN_OFFSET, MAX_OFFSET)]
+
+    wait_for(lambda: ends() == ["3", "3"], "the queue")
+    running.restart()
+    assert ends() == ["3", "3"]
+    assert pull(running.peer(), 3).code == 19
+    assert send(running.peer(), b"new") == [3]
+    running.restart()
+    assert [record.body for record in records(pull(running.peer(), 3).body)] == [b"new"]
+
+
+def test_a_group_that_is_new_reads_a_topic_made_again_from_its_beginning(running):
+    """As it does a topic that never was there: 14 answers the first offset while nothing has grown old."""
+    peer = running.peer()
+    send(peer, b"0", b"1", b"2")
+    delete(running)
+    send(peer, b"new")
+    running.engine.broker.groups.find("Fresh")
+    answer = peer.ask(QUERY_OFFSET, {"consumerGroup": "Fresh", "topic": "T", "queueId": 0})
+    assert (answer.code, answer.ext_fields["offset"]) == (0, "3")
+
+
+def test_a_topic_deleted_twice_goes_on_behind_both(running):
+    peer = running.peer()
+    send(peer, b"0", b"1")
+    delete(running)
+    assert send(peer, b"2") == [2]
+    delete(running)
+    delete_again = running.peer().ask(215, {"topic": "T"})
+    assert delete_again.code == 0
+    assert send(peer, b"3") == [3]
+    assert send(peer, b"other", queue=1) == [0]

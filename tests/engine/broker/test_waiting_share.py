@@ -1,0 +1,93 @@
+"""What waits has a share of the disk; beyond it what is to wait is refused with 14, and all else is taken."""
+
+from contextlib import closing
+
+import pytest
+
+from appliance.engine.broker.waiting_share import WaitingShare
+from appliance.engine.clock import FakeClock
+from appliance.engine.store.disk import DiskUsage
+from tests.support.delays import Delays
+from tests.support.engine import Peer, send_fields, start_engine
+from tests.support.store import StoreUnderTest
+from tests.support.timers import Timers
+
+MIB = 1 << 20
+#: A disk with room for some megabytes of log below its last stage.
+SMALL = DiskUsage(100 * MIB, 84 * MIB, 16 * MIB)
+
+
+@pytest.fixture
+def under_test(tmp_path):
+    under_test = StoreUnderTest(tmp_path, segment_bytes=16 * MIB).open()
+    yield under_test
+    under_test.stop()
+
+
+def test_what_waits_is_measured_at_levels_for_a_time_and_of_halves(under_test):
+    clock = FakeClock()
+    timers, delays = Timers(under_test, clock), Delays(under_test, clock)
+    halves: list[tuple[int | None, int]] = [(None, 0)]
+    share = WaitingShare(
+        under_test.store, lambda: timers.index.bytes, delays.delivery.levels, delays.progress.of, lambda: halves[0]
+    )
+    share.look(SMALL, 0.9)
+    assert (share.bytes, share.refusing) == (0, None)
+    timers.wait(b"x" * MIB, 60_000, UNIQ_KEY="a")
+    timers.rounds()
+    share.look(SMALL, 0.9)
+    assert MIB < share.bytes < MIB + 1000
+    assert share.refusing is None
+    for _ in range(2):
+        delays.delay(1, b"x" * MIB)
+    delays.rounds()
+    share.look(SMALL, 0.9)
+    assert 3 * MIB < share.bytes < 3 * MIB + 3000
+    assert share.refusing is not None
+    assert share.refusing_retries is None
+    delays.pass_time(2000)
+    timers.pass_time(60_000, 10_000)
+    share.look(SMALL, 0.9)
+    assert (share.bytes, share.refusing) == (0, None)
+    share.close()
+    timers.close()
+
+
+def test_what_is_stored_once_more_counts_once_and_a_state_says_it(under_test):
+    clock = FakeClock()
+    timers = Timers(under_test, clock)
+    for number in range(5):
+        timers.wait(b"x" * 1000, 86_400_000, UNIQ_KEY=str(number))
+    timers.rounds()
+    before = timers.index.bytes
+    assert 5000 < before < 7000
+    timers.roll.keep(under_test.store.log.written)
+    timers.roll_on(20)
+    assert before < timers.index.bytes < before * 1.3
+    rolled = timers.index.bytes
+    timers.save()
+    timers.close()
+    timers = Timers(under_test, clock)
+    timers.rounds()
+    assert timers.index.bytes == rolled
+    timers.pass_time(90_000_000, 10_000_000)
+    assert timers.index.bytes == 0
+    timers.close()
+
+
+def test_sends_that_are_to_wait_are_refused_with_14_and_others_are_taken(tmp_path):
+    engine = start_engine(tmp_path / "data")
+    try:
+        with closing(Peer(engine.broker_address)) as peer:
+            assert peer.ask(310, send_fields("T"), b"x").code == 0
+            engine.broker.waiting_share.refusing = "what waits has more than its share"
+            for properties in (
+                "UNIQ_KEY\x01a\x02DELAY\x013\x02",
+                "UNIQ_KEY\x01a\x02TIMER_DELAY_SEC\x0160\x02",
+                "UNIQ_KEY\x01a\x02TRAN_MSG\x01true\x02PGROUP\x01P\x02",
+            ):
+                answer = peer.ask(310, send_fields("T", properties=properties), b"x")
+                assert (answer.code, answer.remark) == (14, "what waits has more than its share")
+            assert peer.ask(310, send_fields("T", properties="UNIQ_KEY\x01a\x02"), b"x").code == 0
+    finally:
+        engine.stop()

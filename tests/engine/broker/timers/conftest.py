@@ -1,0 +1,21 @@
+"""Timers of a store that is really written, driven by hand, with a clock that tests set."""
+
+import pytest
+
+from appliance.engine.clock import FakeClock
+from tests.support.store import StoreUnderTest
+from tests.support.timers import Timers
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def timers(tmp_path, clock):
+    under_test = StoreUnderTest(tmp_path).open()
+    timers = Timers(under_test, clock)
+    yield timers
+    timers.close()
+    under_test.stop()

@@ -1,0 +1,213 @@
+"""The clock is set while messages wait for a time of their own: what was said of them stays true."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from appliance.engine.broker.timers import schedule
+from appliance.engine.broker.timers.recall import Asked, RecallPath, mark_of
+from appliance.engine.clock import FakeClock
+from appliance.engine.config import BrokerConfig
+from appliance.engine.errors import RefusedRequest
+from appliance.engine.protocol.recall_handle import encode_recall_handle
+from appliance.engine.store.disk import Disk
+from tests.support.store import StoreUnderTest
+from tests.support.timers import TARGET, Timers
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+STEPS_MS = [-DAY_MS, -10 * MINUTE_MS, -3000, -300, 300, 3000, HOUR_MS, DAY_MS]
+
+
+def step(timers, ms):
+    """The clock is set, and the thread has looked at it."""
+    timers.pass_time(100)
+    timers.clock.jump(ms)
+    timers.pass_time(200)
+
+
+class Answers:
+    """What producers are told."""
+
+    def __init__(self):
+        self.codes = []
+
+    def put_ended(self, outcome):
+        self.codes.append(outcome.code)
+
+
+def recall(timers, key, due_ms):
+    """370; its code."""
+    path = RecallPath(
+        timers.appends,
+        timers.delivery._claims,
+        timers.topics.get,
+        BrokerConfig,
+        lambda: 10**12,
+        timers.clock.wall_ms,
+        timers.delivery.waits,
+    )
+    answers = Answers()
+    handle = encode_recall_handle(TARGET, BrokerConfig().broker_name, due_ms - 1, key)
+    try:
+        path.recall(Asked(TARGET, handle, "P", b""), answers)
+    except RefusedRequest as refusal:
+        return refusal.code
+    # As in a tick: staged by remoting-io, published at its end.
+    acks = list(timers.store.tick.acks)
+    timers.store.end_tick()
+    assert acks
+    [code] = answers.codes
+    return code
+
+
+@pytest.mark.parametrize("ms", STEPS_MS)
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_what_was_recalled_does_not_come_when_the_clock_was_set_in_between(timers, clock, ms, is_saved, monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 1 if is_saved else 2048)
+    due_ms = clock.wall_ms() + 2 * DAY_MS
+    for key in ("gone", "stays", "stays too"):
+        timers.wait(key.encode(), 2 * DAY_MS)
+    timers.rounds()
+    timers.save()
+    step(timers, ms)
+    for key in ("gone", "nobody"):
+        mark = mark_of(TARGET, key, due_ms - 1, clock.wall_ms())
+        timers.put(mark.body, mark.properties)
+    timers.rounds()
+    timers.save()
+    timers.pass_time(2 * DAY_MS - 400, DAY_MS // 8)
+    timers.pass_time(2 * abs(ms) + 2000, max(500, abs(ms) // 8))
+    assert timers.arrived() == [b"stays", b"stays too"]
+
+
+@pytest.mark.parametrize("ms", STEPS_MS)
+def test_what_was_stored_once_more_comes_once_when_the_clock_was_set_in_between(timers, clock, ms):
+    timers.wait(b"long", 2 * DAY_MS)
+    timers.rounds()
+    step(timers, ms)
+    timers.roll.keep(timers.store.log.written)
+    timers.roll_on(20)
+    assert timers.roll.rolled == 1
+    timers.pass_time(2 * DAY_MS, DAY_MS // 8)
+    timers.pass_time(2 * abs(ms) + 2000, max(500, abs(ms) // 8))
+    assert timers.arrived() == [b"long"]
+
+
+@pytest.mark.parametrize("ms", [MINUTE_MS, HOUR_MS, DAY_MS])
+def test_what_waits_is_not_dropped_with_its_file_after_the_clock_was_set_forward(tmp_path, clock, ms):
+    """With a younger one that is due before it in front."""
+    under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=Disk()).open()
+    timers = Timers(under_test, clock)
+    timers.wait(b"waits", ms // 2)
+    timers.rounds()
+    step(timers, ms)
+    timers.wait(b"younger", ms // 4)
+    timers.rounds()
+    for n in range(60):
+        timers.wait(b"%d" % n + b"." * 300, 1)
+        timers.pass_time(5, 5)
+    end = under_test.store.log.segments[1].end
+    timers.roll.keep(end)
+    timers.roll_on(60)
+    assert timers.roll.keep(end) is None
+    under_test.store.log.remove_before(end)
+    timers.save()
+    timers.pass_time(2 * ms, ms // 16)
+    assert [body for body in timers.arrived() if body in (b"waits", b"younger")] == [b"younger", b"waits"]
+    assert sum(timers.delivery.given_up.values()) == 0
+    timers.close()
+    under_test.stop()
+
+
+def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
+    timers.wait(b"delivered", 1000)
+    timers.pass_time(2000)
+    delivered_due_ms = clock.wall_ms() - 1000
+    step(timers, -10 * MINUTE_MS)
+    due_ms = timers.wait(b"waits", 5 * MINUTE_MS)
+    timers.wait(b"stays", 5 * MINUTE_MS)
+    timers.rounds()
+    assert recall(timers, "waits", due_ms) == 0
+    assert recall(timers, "delivered", delivered_due_ms) != 0
+    timers.pass_time(15 * MINUTE_MS, MINUTE_MS)
+    assert timers.arrived() == [b"delivered", b"stays"]
+
+
+def test_what_came_after_the_clock_was_set_back_cannot_be_recalled_any_more(timers, clock):
+    due_ms = timers.wait(b"x", MINUTE_MS)
+    timers.rounds()
+    step(timers, -10 * MINUTE_MS)
+    timers.pass_time(2 * MINUTE_MS, MINUTE_MS)
+    assert timers.arrived() == [b"x"]
+    assert recall(timers, "x", due_ms) != 0
+
+
+STEP = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from([0, 1, 2]), st.sampled_from([400, 5000, 60_000, 86_400_000])),
+    st.tuples(st.just("recall"), st.integers(0, 20), st.just(0)),
+    st.tuples(st.just("set"), st.sampled_from(STEPS_MS), st.just(0)),
+    st.tuples(st.just("pass"), st.sampled_from([100, 900, 5000, 60_000, HOUR_MS]), st.just(0)),
+    st.tuples(st.just("roll"), st.just(0), st.just(0)),
+    st.tuples(st.just("save"), st.just(0), st.just(0)),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(STEP, max_size=25))
+def test_whatever_the_clock_is_set_to_each_comes_once_or_was_taken_back(steps, tmp_path, monkeypatch):
+    """Twins among them: of one key and time. What 370 said is done does not come; all else comes, once, not early."""
+    monkeypatch.setattr(schedule, "MOST_INLINE", 3)
+    clock = FakeClock()
+    under_test = StoreUnderTest(Path(tempfile.mkdtemp(dir=tmp_path)), disk=Disk()).open()
+    timers = Timers(under_test, clock)
+    #: (body, key, due by the wall clock, least steady time when it may come)
+    sent: list[tuple[bytes, str, int, float]] = []
+    recalled: set[bytes] = set()
+    came: dict[bytes, float] = {}
+
+    def look():
+        for body in timers.arrived()[len(came) :]:
+            assert body not in came, "twice"
+            assert body not in recalled, "taken back"
+            came[body] = clock.steady()
+
+    try:
+        for what, value, delay_ms in steps:
+            if what == "send":
+                body, key = b"m%d" % len(sent), f"key-{value}"
+                due_ms = timers.wait(body, delay_ms, UNIQ_KEY=key)
+                sent.append((body, key, due_ms, clock.steady() + delay_ms / 1000))
+                timers.rounds(1)
+            elif what == "recall" and sent:
+                _, key, due_ms, _ = sent[value % len(sent)]
+                look()
+                if recall(timers, key, due_ms) == 0:
+                    these = {body for body, one, due, _ in sent if (one, due) == (key, due_ms)}
+                    assert not these <= came.keys(), "370 said done of what had come"
+                    recalled |= these - came.keys()
+            elif what == "set":
+                step(timers, value)
+            elif what == "pass":
+                timers.pass_time(value, max(100, value // 10))
+            elif what == "roll":
+                timers.roll.keep(under_test.store.log.written)
+                timers.roll_on(12)
+            elif what == "save":
+                timers.save()
+            look()
+        for _ in range(8):
+            timers.pass_time(DAY_MS, DAY_MS // 6)
+            look()
+        assert came.keys() == {body for body, _, _, _ in sent} - recalled
+        assert sum(timers.delivery.given_up.values()) == 0
+        for body, _, _, least in sent:
+            # A jump is seen at the next look: what was stored around it is early or late by no more than that.
+            assert body not in came or came[body] >= least - 1.0, "early"
+    finally:
+        timers.close()
+        under_test.stop()

@@ -1,0 +1,246 @@
+"""Topics that are deleted, made again, and given queues, and queues that ran empty, over changes of the leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.engine import pull_fields, records, send_fields
+from tests.support.members_of_set import FILE, Member, wait_for_same_log
+from tests.support.waiting import wait_for
+
+SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
+
+
+@pytest.fixture
+def members(tmp_path):
+    one = Member(tmp_path / "one", 1)
+    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
+    yield one, two
+    two.stop()
+    one.stop()
+
+
+def joined(one, two):
+    one.lead(1)
+    two.follow(one, 1)
+    one.await_only(two)
+
+
+def make(peer, topic, queues):
+    fields = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    assert peer.ask(CREATE_TOPIC, fields).code == 0
+
+
+def send(peer, topic, queue, *bodies):
+    for body in bodies:
+        assert peer.ask(SEND, send_fields(topic, queue), body).code == 0
+
+
+def shown(member, topic, queues):
+    """What a consumer that follows each answer reads, queue by queue."""
+    found = []
+    peer = member.peer()
+    for queue in range(queues):
+        at, there = 0, []
+        for _ in range(100):
+            answer = peer.ask(PULL, pull_fields(topic, queue, at))
+            after = int(answer.ext_fields["nextBeginOffset"])
+            if answer.code == 19 or (answer.code == 21 and after == at):
+                break
+            there += [record.body for record in records(answer.body)] if answer.code == 0 else []
+            at = after
+        found.append(there)
+    return found
+
+
+def numbered(begin, count):
+    return [b"%d" % number for number in range(begin, begin + count)]
+
+
+def test_a_topic_made_again_with_more_queues_is_the_same_at_the_next_leader(members):
+    """Ten messages in one queue; deleted; made with four; sixteen messages."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, *numbered(0, 10))
+    assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    make(peer, "T", 4)
+    for number in range(16):
+        send(peer, "T", number % 4, b"new %d" % number)
+    wanted = [[b"new %d" % number for number in range(queue, 16, 4)] for queue in range(4)]
+    assert shown(one, "T", 4) == wanted
+    ends = [one.store.max_offset("T", queue) for queue in range(4)]
+    wait_for_same_log(one, two)
+    one.brokers.fence("a test")
+    two.lead(2)
+    assert shown(two, "T", 4) == wanted
+    assert [two.store.max_offset("T", queue) for queue in range(4)] == ends
+
+
+def test_a_topic_that_was_deleted_just_before_stays_away_and_begins_behind_its_old_messages(members):
+    """The deletion was acknowledged; the next leader makes the topic again."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 2)
+    send(peer, "T", 0, *numbered(0, 5))
+    send(peer, "T", 1, *numbered(5, 3))
+    assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    assert two.engine.broker.topics.get("T") is None
+    one.brokers.fence("a test")
+    two.lead(2)
+    assert two.engine.broker.topics.get("T") is None
+    make(two.peer(), "T", 2)
+    assert shown(two, "T", 2) == [[], []]
+    send(two.peer(), "T", 0, b"new")
+    assert shown(two, "T", 2) == [[b"new"], []]
+    assert two.store.offset_range("T", 0) == (5, 6)
+    one.follow(two, 2)
+    two.await_only(one)
+    wait_for_same_log(one, two)
+    two.brokers.fence("a test")
+    one.lead(3)
+    assert shown(one, "T", 2) == [[b"new"], []]
+
+
+def test_a_deletion_that_nobody_heard_of_is_undone_where_it_was_done(members):
+    """The leader goes after it deleted the topic, and before it told anybody: the next one has the topic."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, *numbered(0, 5))
+    wait_for_same_log(one, two)
+    two.brokers.close_stream()
+    one.brokers._position.set_awaited(frozenset())
+    one.engine.broker.topic_service.delete("T", "a test")
+    one.brokers.fence("a test")
+    two.lead(2)
+    send(two.peer(), "T", 0, b"more")
+    one.follow(two, 2)
+
+    def undone():
+        one.brokers.stream()
+        return one.store.offset_range("T", 0) == (0, 6)
+
+    wait_for(undone, "the messages to be there again")
+    two.await_only(one)
+    two.brokers.fence("a test")
+    one.lead(3)
+    assert shown(one, "T", 1) == [[*numbered(0, 5), b"more"]]
+
+
+def test_queues_added_just_before_are_there_with_their_messages(members):
+    """The administrator was answered, so that the next leader knows; and without him, the log says it."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 4)
+    make(peer, "T", 8)
+    assert two.engine.broker.topics.get("T").read_queue_nums == 8
+    for thread in (two.brokers._topics, two.brokers._tables):
+        thread.request_stop()
+        assert thread.stop(5)
+    one.engine.broker.topic_service.all_have = lambda changes: True  # as if it had gone before the answer
+    make(peer, "T", 10)
+    send(peer, "T", 9, b"in the newest")
+    wait_for_same_log(one, two)
+    one.brokers.fence("a test")
+    two.lead(2)
+    made = two.engine.broker.topics.get("T")
+    assert (made.read_queue_nums, made.write_queue_nums) == (10, 10)
+    assert shown(two, "T", 10)[9] == [b"in the newest"]
+
+
+def test_a_change_that_a_member_in_sync_does_not_hear_of_is_not_acknowledged(members, monkeypatch):
+    one, two = members
+    joined(one, two)
+    for thread in (two.brokers._topics, two.brokers._tables):
+        thread.request_stop()
+        assert thread.stop(5)
+    monkeypatch.setattr("appliance.engine.broker.topic_service.MEMBERS_S", 0.2)
+    answer = one.peer().ask(DELETE_TOPIC, {"topic": "T"})
+    assert answer.code == 1
+    assert "not all members in sync" in answer.remark
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_queue_that_ran_empty_goes_on_at_a_member_that_came_later(members, tmp_path, committed):
+    """All messages of a queue have expired before a member joined with an empty store; then it leads, and the first one
+    again."""
+    one, two = members
+    one.lead(1)
+    peer = one.peer()
+    make(peer, "T", 2)
+    send(peer, "T", 0, *numbered(0, 10))
+    if committed:
+        one.engine.loop.call_soon(lambda: one.engine.broker.offsets.commit("Readers", "T", 0, 6))
+    fill_first_file(one, peer)
+    drop_first_file(one)
+    assert one.store.offset_range("T", 0) == (10, 10)
+    two.follow(one, 1)
+    one.await_only(two)
+    assert two.store.log.min_offset > 0
+    assert two.store.offset_range("T", 0) == (10, 10)
+    one.brokers.fence("a test")
+    two.lead(2)
+    two.brokers.await_members(frozenset())
+    send(two.peer(), "T", 0, b"a", b"b")
+    send(two.peer(), "T", 1, b"c")
+    one.follow(two, 2)
+    two.await_only(one)
+    wait_for_same_log(one, two)
+    two.brokers.fence("a test")
+    one.lead(3)
+    send(one.peer(), "T", 0, b"d")
+    assert shown(one, "T", 2) == [[b"a", b"b", b"d"], [b"c"]]
+    assert one.store.offset_range("T", 0) == (10, 13)
+
+
+def fill_first_file(member, peer):
+    make(peer, "Filler", 1)
+    while member.store.log.written < FILE + 100_000:
+        send(peer, "Filler", 0, b"x" * 60_000)
+
+
+def drop_first_file(member):
+    """As the cleaner does, whatever the hour."""
+    cleaner = member.store.cleaner
+    position = member.store.files.recovery_position
+    wait_for(lambda: position.position and position.position.record_offset > FILE, "the recovery position")
+    assert cleaner._take_first()
+    cleaner._unlink_leaving()
+    wait_for(lambda: cleaner._look_at_queues() >= 0 and member.store.log.min_offset == FILE, "the queues to follow")
+
+
+def test_a_member_that_cannot_place_a_record_says_so_and_copies_anew(members):
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, *numbered(0, 5))
+    wait_for_same_log(one, two)
+    queue = two.store.find_queue("T", 0)
+
+    def lose_count():
+        queue.next_offset = 7
+        queue.tail += bytes(40)
+
+    two.engine.loop.call_soon(lose_count)
+    wait_for(lambda: queue.next_offset == 7, "the queue to be wrong")
+    one.brokers.await_members(frozenset())
+    send(peer, "T", 0, b"another")
+    wait_for(lambda: two.brokers.stream().unplaced, "it to say so")
+    assert "cannot be placed: it is number 5 of T-0, which has [0, 7) here" in two.brokers.stream().unplaced
+    wait_for(lambda: not one.brokers.members(), "its stream to have ended at the leader")
+    two.brokers.set_aside(two.brokers.stream().unplaced)
+    two.follow(one, 1)
+    one.await_only(two)
+    wait_for_same_log(one, two)
+    one.brokers.fence("a test")
+    two.lead(2)
+    assert shown(two, "T", 1) == [[*numbered(0, 5), b"another"]]
