@@ -10,6 +10,7 @@ from django.core.asgi import get_asgi_application
 from django.core.exceptions import SuspiciousOperation
 
 from . import runtime
+from .console.secret_addresses import NoSecrets
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 
@@ -24,12 +25,15 @@ for _kind in (SuspiciousOperation, *SuspiciousOperation.__subclasses__()):
     _logger.addHandler(logging.NullHandler())
     _logger.propagate = False
 
+logging.getLogger("django.request").addFilter(NoSecrets())
+
 _django = get_asgi_application()
 
-from .request_bodies import RequestBodies  # noqa: E402  (models are there now)
+from .console.turns import Turns  # noqa: E402  (models are there now)
+from .request_bodies import RequestBodies  # noqa: E402
 
 _BASE_PATH = runtime.place().base_path
-_bounded = RequestBodies(_django, _BASE_PATH)
+_bounded = RequestBodies(Turns(_django, _BASE_PATH), _BASE_PATH)
 
 
 async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, options_of, parse_int, parse_option
-from .engine.config_file import Entry, read_config_file
+from .engine.config_file import ConfigFile, Entry, read_config_file
 from .engine.errors import StartError
+from .engine.host_port import parse_host, parse_told_host, resolved
 from .runtime import Place
 from .sign_in_options import KEYS as SIGN_IN_KEYS
 from .sign_in_options import SignInOptions, of_keys
@@ -122,13 +123,15 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[EngineConfig,
         files = [files]
     settings: Settings = {}
     without_effect: list[str] = []
+    notices: list[str] = []
     for name in files:
         path = Path(_text(name, origin))
-        for entry in read_config_file(path):
-            _take_entry(entry, path.name, settings, without_effect)
+        notices += _take_file(read_config_file(path), path.name, settings, without_effect)
     settings.update(from_environ)
     settings.update(from_argv)
-    return _build(settings, without_effect)
+    if without_effect:
+        notices.append(f"These settings have no effect here: {', '.join(without_effect)}.")
+    return _build(settings, notices)
 
 
 def _read_argv(argv: Sequence[str]) -> Settings:
@@ -197,7 +200,44 @@ def _variable(folded: str) -> str:
     return ENVIRONMENT_PREFIX + folded.upper()
 
 
-def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: list[str]) -> None:
+def _take_file(file: ConfigFile, origin: str, settings: Settings, without_effect: list[str]) -> list[str]:
+    """Apply a file's entries; returns what to tell the operator about it. Raises StartError.
+
+    Apache's servers ignore what they do not know and what has no value, so files that served them for years have such
+    lines. In a file of ours they are slips.
+    """
+    if not file.is_apaches:
+        for entry in file.entries:
+            _take_entry(entry, origin, settings, without_effect, is_apaches=False)
+        return []
+    unknown: list[str] = []
+    empty: list[str] = []
+    for table, key, value in file.entries:
+        if _home_of(table, key) is None:
+            close = _similar(key, _known_names(table)) if len(unknown) < _NAMES_TOLD else []
+            unknown.append(f"{key} (similar: {', '.join(close)})" if close else key)
+        elif not value:
+            empty.append(key)
+        else:
+            _take_entry((table, key, value), origin, settings, without_effect, is_apaches=True)
+    told = []
+    if unknown:
+        told.append(f"{origin} has unknown settings, which are ignored: {_some(unknown)}.")
+    if empty:
+        told.append(f"{origin} has settings without a value, which are ignored: {_some(empty)}.")
+    return told
+
+
+#: Names that one line of the log takes.
+_NAMES_TOLD = 40
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMES_TOLD
+    return ", ".join(names[:_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: list[str], *, is_apaches: bool) -> None:
     """Apply one entry of a file: to the settings, or to the list of those without effect. Raises StartError."""
     table, key, value = entry
     where = f"{origin}: {key}"
@@ -206,9 +246,7 @@ def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: l
             raise StartError(f"{origin} has an unknown setting {key} above its tables{_nearest(key, _TOP_LEVEL_KEYS)}.")
         settings[key] = (value, where)
         return
-    # Apache's broker.conf holds what are two tables here, [broker] and [store].
-    is_properties = not origin.endswith(".toml")
-    home = _home_of(table, key, is_properties)
+    home = _home_of(table, key)
     if home is None:
         raise StartError(f"{origin} has an unknown setting {key}{_nearest(key, _known_names(table))}.")
     if home == "":
@@ -217,14 +255,15 @@ def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: l
         return
     section = home.partition(".")[0]
     if section in SECTIONS:
-        if section != table and not is_properties:
+        # Apache's broker.conf holds what are two tables here, [broker] and [store].
+        if section != table and not is_apaches:
             raise StartError(f"{origin}: {key} belongs to the table [{section}], not to [{table}].")
         if not options_of(section)[key].metadata["effect"]:
             without_effect.append(key)
     settings[home] = (value, where)
 
 
-def _home_of(table: str, key: str, is_properties: bool) -> str | None:
+def _home_of(table: str, key: str) -> str | None:
     """The setting that a file's key sets; "" when the key is known and has no effect; None when it is unknown."""
     special = _SETTING_OF_UPSTREAM.get("broker" if table == "store" else table, {}).get(key)
     if special:
@@ -261,14 +300,19 @@ def _known_names(table: str) -> list[str]:
 
 
 def _nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    from difflib import get_close_matches
-
-    folded = {_folded(one): one for one in known}
-    close = [folded[one] for one in get_close_matches(_folded(name), folded, n=3, cutoff=0.6)]
+    close = _similar(name, known)
     return f"; similar ones are {', '.join(close)}" if close else ""
 
 
-def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig, ServeOptions]:
+def _similar(name: str, known: Sequence[str] | Mapping[str, Any]) -> list[str]:
+    from difflib import get_close_matches
+
+    folded = {_folded(one): one for one in known}
+    return [folded[one] for one in get_close_matches(_folded(name), folded, n=3, cutoff=0.6)]
+
+
+def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOptions]:
+    """told: what the files' reading left to say."""
     flush = _taken(settings, "flush", _flush, None)
     if flush is not None:
         settings["store.flushDiskType"] = (flush, settings["flush"][1])
@@ -281,14 +325,22 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
                 values[option.name] = _taken(settings, setting, partial(parse_option, option))
         sections[section] = kind(**values)
 
-    bind = _taken(settings, "bind", _nonempty, "127.0.0.1")
+    bind, bind_name = _taken(settings, "bind", _bind, ("127.0.0.1", None))
     roles = _taken(settings, "roles", _roles, frozenset(ROLES))
     engine_roles = roles & ENGINE_ROLES
     if not engine_roles:
         raise StartError("The console does not run alone: add broker or namesrv to --roles.")
     data_dir = Path(os.path.abspath(_taken(settings, "dataDir", _path, Path("data"))))
     advertise_source = settings["advertise"][1] if "advertise" in settings else None
-    advertise = _taken(settings, "advertise", _nonempty, None) or Place(data_dir).saved_advertise()
+    notices: list[str] = []
+    saved = Place(data_dir).saved_advertise()
+    try:
+        saved = saved and parse_told_host(saved)
+    except ValueError as error:
+        # A start that died of what a page wrote down could not be mended on that page.
+        notices.append(f"The address for clients that was set in the console is ignored: it {error}.")
+        saved = None
+    advertise = _taken(settings, "advertise", _told_host, None) or saved or bind_name
     config = EngineConfig(
         data_dir=data_dir,
         store_dir=_taken(settings, "storeDir", _path, Path()),
@@ -302,12 +354,10 @@ def _build(settings: Settings, without_effect: list[str]) -> tuple[EngineConfig,
         **sections,
     )
     config.check()
-    notices: list[str] = []
     if config.store.ha_store and "broker" in config.roles:
         notices += _check_member(config, "broker.brokerName" in settings)
     _check_commit_log_place(settings, config)
-    if without_effect:
-        notices.append(f"These settings have no effect here: {', '.join(without_effect)}.")
+    notices += told
     ready_file = _taken(settings, "readyFile", _path, None)
     public_url = _taken(settings, "console.publicUrl", _public_url)
     return config, ServeOptions(
@@ -372,6 +422,20 @@ def _nonempty(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be text, not {value!r}")
     return value.strip()
+
+
+def _told_host(value: Any) -> str:
+    return parse_told_host(_nonempty(value))
+
+
+def _bind(value: Any) -> tuple[str, str | None]:
+    """(an address to listen on, the name that leads to it): whether only this machine reaches an address can be told of
+    it, and not of a name."""
+    host = parse_host(_nonempty(value))
+    found = resolved(host)
+    if not found:
+        raise ValueError(f"is {host}, and that name has no address on this machine")
+    return found[0], None if found[0] == host else host
 
 
 def _path(value: Any) -> Path:

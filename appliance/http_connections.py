@@ -49,8 +49,13 @@ _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 22\r\nRetry-After: 2\r\n"
     b"Connection: close\r\n\r\nToo many connections.\n"
 )
-# The closing frame of a WebSocket: 1001, the server stops.
+# What a browser says through a WebSocket in this time, pings and empty pieces with it; our pages say single words.
+SOCKET_SAID_BYTES = 16 * 1024
+SOCKET_SAID_S = 15.0
+
+# The closing frames of a WebSocket: 1001, the server stops; 1008, it said too much.
 _GOING_AWAY = b"\x88\x02\x03\xe9"
+_SAID_TOO_MUCH = b"\x88\x02\x03\xf0"
 
 
 class Connections:
@@ -173,6 +178,9 @@ class BoundedProtocol(ASGIProtocol):
         self._head_bytes = 0
         # Bytes thrown away after the last answer; None before that.
         self._thrown_away: int | None = None
+        # What the peer of a WebSocket has said, and since when.
+        self._said_bytes = 0
+        self._said_since = 0.0
         # gunicorn refused the request, so nobody knows where the next one would begin.
         self._lost_track = False
 
@@ -197,11 +205,24 @@ class BoundedProtocol(ASGIProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._thrown_away is None:
+            if self._websocket is not None and not self._may_say(len(data)):
+                self.transport.write(_SAID_TOO_MUCH)
+                self._lost_track = True
+                self.hang_up()
+                return
             super().data_received(data)
             return
         self._thrown_away += len(data)
         if self._thrown_away > LINGER_BYTES:
             self.transport.abort()
+
+    def _may_say(self, count: int) -> bool:
+        """Whether a WebSocket's peer keeps to its bound. gunicorn answers each ping and keeps each piece."""
+        now = self.worker.loop.time()
+        if now - self._said_since > SOCKET_SAID_S:
+            self._said_since, self._said_bytes = now, 0
+        self._said_bytes += count
+        return self._said_bytes <= SOCKET_SAID_BYTES
 
     def _feed_callback_parser(self, data: bytes) -> bool:
         """False when the connection ends."""

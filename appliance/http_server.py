@@ -75,7 +75,7 @@ def _listen(options: ServeOptions) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         where = join_host_port(options.bind, options.http_port)
-        raise StartError(f"The console cannot listen on {where}: {os.strerror(error.errno or 0)}.") from None
+        raise StartError(f"The console cannot listen on {where}: {error.strerror or error}.") from None
     return listener
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
@@ -29,12 +29,8 @@ from . import runtime
 from .console.access import rule_for
 from .console.identity import AnonymousUser
 from .console.middleware import Outermost, caller_of
+from .console.turns import Caller, Message, Receive, Send, Turns
 from .console.views import errors
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 # For an operation without parameters: some programs send `{}` all the same.
 WORD = 1024
@@ -54,6 +50,8 @@ SEND = -1
 UPLOAD = 32 * 1024 * 1024 - FORM
 # All bodies beyond SMALL that are held at once. One of the largest possible (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
+# Of them one caller's: a file to import and its form fits beside it, from somebody else or not.
+HELD_EACH = 48 * 1024 * 1024 + FORM
 
 # A body may take GRACE_S, and a second more for each SLOWEST_BYTES_PER_S that have come.
 GRACE_S = 10.0
@@ -131,7 +129,7 @@ TAKES: dict[str, int] = {
     "POST api/v1/groups/<group>/pause": WORD,
     "POST api/v1/groups/<group>/resume": WORD,
     "POST api/v1/groups/<group>/clone": SETTINGS,
-    "POST api/v1/groups/<group>/clients/<client_id>/running-info": WORD,
+    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": WORD,
     "POST api/v1/groups/<group>/offset-resets": FORM,
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
     "POST api/v1/messages/<path:ref>/deliveries": SETTINGS,
@@ -166,13 +164,13 @@ class _Gone(Exception):
 
 
 class RequestBodies:
-    """The outermost ASGI application. Owned by the event loop's thread."""
+    """The outermost ASGI application, around `Turns`. Owned by the event loop's thread."""
 
-    def __init__(self, app: App, base_path: str = "") -> None:
+    def __init__(self, app: Turns, base_path: str = "") -> None:
         self._app = app
         self._base_path = base_path
-        # Bytes of all bodies beyond SMALL that are held now.
-        self._held = 0
+        # Bytes of bodies beyond SMALL that are held now, by caller.
+        self._held: Counter[Caller] = Counter()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -193,7 +191,13 @@ class RequestBodies:
         except _Gone:
             pass
         finally:
-            self._held -= body.held
+            self._held[body.caller] -= body.held
+            if not self._held[body.caller]:
+                del self._held[body.caller]
+
+    async def run(self, scope: dict[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
+        """A function that asks the database, in a turn of this request's."""
+        return await self._app.run(scope, call, *arguments)
 
     def limit(self, scope: dict[str, Any]) -> tuple[int, ResolverMatch | None]:
         """How many bytes the body of a request may have, and the view that it is for."""
@@ -206,11 +210,15 @@ class RequestBodies:
         bound = limit_of(match.view_name, scope["method"], match.route)
         return (largest_send() if bound == SEND else bound), match
 
-    def hold(self, count: int) -> bool:
-        """Count more bytes as held; False when that would be too many."""
-        if self._held + count > HELD_BYTES:
+    def caller(self, scope: dict[str, Any]) -> Caller:
+        """Whom its body counts for."""
+        return self._app.caller_in(scope)
+
+    def hold(self, caller: Caller, count: int) -> bool:
+        """Count more bytes as held; False when that would be too many, of this caller or of all."""
+        if self._held[caller] + count > HELD_EACH or self._held.total() + count > HELD_BYTES:
             return False
-        self._held += count
+        self._held[caller] += count
         return True
 
 
@@ -238,8 +246,9 @@ class _Body:
         self._declared = declared
         self._limit, self._match = owner.limit(scope)
         self._known = False
-        # Bytes that count as held until the request is answered.
+        # Bytes that count as held until the request is answered, and for whom.
         self.held = 0
+        self.caller = owner.caller(scope)
         # Whether all of it was read.
         self.complete = False
 
@@ -269,7 +278,7 @@ class _Body:
                 if not await self._may_be_large():
                     return b""
                 count = len(body) - self.held
-                if not self._owner.hold(count):
+                if not self._owner.hold(self.caller, count):
                     raise _Refused(errors.busy)
                 self.held += count
         return bytes(body)
@@ -277,8 +286,7 @@ class _Body:
     async def _may_be_large(self) -> bool:
         """Whether the caller may do what the body is for. Looked up once."""
         if not self._known:
-            async with ThreadSensitiveContext():
-                self._known = await sync_to_async(_is_admitted)(self._scope, self._match)
+            self._known = await self._owner.run(self._scope, _is_admitted, self._scope, self._match)
         return self._known
 
 

@@ -45,7 +45,8 @@ TEMPLATES_DIR = _beside("templates")
 STATIC_DIR = _beside("static")
 TEMPLATES = [
     {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "BACKEND": "appliance.console.template_backend.Templates",
+        "NAME": "django",
         "DIRS": [TEMPLATES_DIR],
         "OPTIONS": {
             "context_processors": [
@@ -75,7 +76,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "console.User"
 # 16 MiB and about a tenth of a second for each try, without holding the GIL.
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.ScryptPasswordHasher"]
+PASSWORD_HASHERS = ["appliance.console.password_hasher.PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
@@ -115,7 +116,17 @@ LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [_PACKAGE / "console" / "locale"]
 USE_THOUSAND_SEPARATOR = False
 USE_TZ = True
-TIME_ZONE = "UTC"
+
+
+class _NotTheProcesses(str):
+    """False, since what is true here becomes the zone of the whole process: `TZ` and tzset(). The engine's figures of
+    the day and `deleteWhen` are in the machine's zone."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+TIME_ZONE = _NotTheProcesses("UTC")
 
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"

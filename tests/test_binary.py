@@ -7,10 +7,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import zlib
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ import zstandard
 
 from tests.support.directories import shared_directory
 from tests.support.peer import Peer, send_fields
+from tests.support.ports import reserve_port
 from tests.support.server import LOG_FILE_BYTES, ROOMY
 from tests.support.waiting import wait_for
 
@@ -67,7 +66,6 @@ class Running:
         self.errors = directory / "stderr"
         seen = seen_as or str(directory)
         with open(self.errors, "wb") as errors:
-            self.begin = time.monotonic()
             self.process = subprocess.Popen(
                 [*command, "serve", *ANY_PORTS, "--data-dir", f"{seen}/data", "--ready-file", f"{seen}/ready.json"],
                 cwd=directory,
@@ -82,7 +80,7 @@ class Running:
             assert self.process.poll() is None, self.said()
             return self.ready_file.exists()
 
-        wait_for(there, "the ready file", seconds=20)
+        wait_for(there, "the ready file")
         return json.loads(self.ready_file.read_text())
 
     def said(self) -> str:
@@ -139,7 +137,7 @@ class Browser:
 
     def __init__(self, address: str, language: str = "en") -> None:
         self._language = language
-        self._connection = http.client.HTTPConnection(address, timeout=10)
+        self._connection = http.client.HTTPConnection(address, timeout=60)
         self._cookies: dict[str, str] = {}
 
     def page(self, path: str) -> tuple[int, bytes]:
@@ -176,8 +174,6 @@ def test_it_serves_messages_and_pages_and_leaves_nothing_behind(serve, program, 
     ready = running.ready()
     peer = Peer(ready["broker"])
     assert peer.ask(310, send_fields("Hello"), b"the first message").code == 0
-    # Goal: 1 s on a machine that does nothing else.
-    assert time.monotonic() - running.begin < 5
     packed = {1 << 8: lz4.frame.compress, 2 << 8: zstandard.compress, 3 << 8: zlib.compress}
     for kind, compress in packed.items():
         assert peer.ask(310, send_fields("Hello", f=kind | 1), compress(b"compressed")).code == 0
@@ -217,7 +213,7 @@ def test_it_serves_messages_and_pages_and_leaves_nothing_behind(serve, program, 
 
     pids = running.processes()
     running.process.terminate()
-    assert running.process.wait(10) == 0, running.said()
+    assert running.process.wait(60) == 0, running.said()
     assert not [pid for pid in pids if is_running(pid)]
     assert "Traceback" not in running.said()
     assert str(ROOT) not in running.said()
@@ -243,14 +239,12 @@ def test_a_setup_page_is_served_while_there_is_no_administrator(serve):
 
 def test_it_asks_a_sign_in_provider_whom_it_could_trust(serve):
     """Certificates are a file of a package, which OpenSSL opens by its path: without it nobody is asked at all."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # not listening
-        issuer = "https://{}:{}".format(*nobody.getsockname())
-        running = serve(
-            ADMIN_USER="root", ADMIN_PASSWORD=PASSWORD, ROCKETBOX_PUBLIC_URL="https://mq.example.org",
-            ROCKETBOX_CONSOLE_OIDC_ISSUER=issuer, ROCKETBOX_CONSOLE_OIDC_CLIENT_ID="rocketbox",
-        )  # fmt: skip
-        status, _ = Browser(running.ready()["http"]).page("/login/oidc/")
+    nobody = f"https://127.0.0.1:{reserve_port()}"
+    running = serve(
+        ADMIN_USER="root", ADMIN_PASSWORD=PASSWORD, ROCKETBOX_PUBLIC_URL="https://mq.example.org",
+        ROCKETBOX_CONSOLE_OIDC_ISSUER=nobody, ROCKETBOX_CONSOLE_OIDC_CLIENT_ID="rocketbox",
+    )  # fmt: skip
+    status, _ = Browser(running.ready()["http"]).page("/login/oidc/")
     assert status == 503
     assert "Connection refused" in running.said()
 
@@ -284,14 +278,14 @@ def test_a_server_goes_on_when_its_file_is_replaced(serve, program, tmp_path):
     assert Browser(ready["http"]).page("/login/")[0] == 200
     assert Browser(ready["http"]).page("/api/v1/openapi.json")[0] == 401
     running.process.terminate()
-    assert running.process.wait(10) == 0
+    assert running.process.wait(60) == 0
     assert "Traceback" not in running.said()
 
 
 def test_a_worker_that_is_killed_ends_the_program_with_its_status(serve):
     running = serve()
     os.kill(running.ready()["pid"], signal.SIGKILL)
-    assert running.process.wait(10) == 128 + signal.SIGKILL
+    assert running.process.wait(60) == 128 + signal.SIGKILL
 
 
 def test_a_worker_does_not_outlive_the_program(serve):
@@ -300,7 +294,7 @@ def test_a_worker_does_not_outlive_the_program(serve):
     assert worker != running.process.pid
     running.process.kill()
     running.process.wait()
-    wait_for(lambda: not is_running(worker), "the worker's end", seconds=5)
+    wait_for(lambda: not is_running(worker), "the worker's end")
     assert "engine: stopped" in running.said()
 
 
@@ -360,7 +354,7 @@ def test_it_serves_where_there_is_nothing_but_a_c_library(serve, program, alone,
     first, *others = running.processes()[1:]
     assert others, "the arbiter and its worker"
     os.kill(first, signal.SIGTERM)
-    assert running.process.wait(10) == 0, running.said()
+    assert running.process.wait(60) == 0, running.said()
     assert "Traceback" not in running.said()
 
 

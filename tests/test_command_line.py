@@ -1,5 +1,6 @@
 """Where settings come from, which source wins, and how a wrong one is refused."""
 
+import json
 import re
 from pathlib import Path
 
@@ -127,6 +128,30 @@ def test_every_option_that_apache_knows_is_known(table):
     assert sorted(re.findall(r"\w+", options.notices[0].partition(":")[2])) == sorted(names)
 
 
+def test_what_apaches_servers_ignore_does_not_end_a_start():
+    broker = conf(
+        "broker.conf",
+        "brokerName=b\ntransactionTimeout=6000\nenableProxy=true\nclientManagerThreadPoolNums=32\nfileReservedTime=\n"
+        "autoCreateSubscriptionGroupEnable=false\ntls.server.mode=enforcing\n",
+    )
+    namesrv = conf("namesrv.conf", "brokerName=b\nlistenPort=9877\n")
+    config, options = load(["-c", broker, "-c", namesrv], {})
+    assert (config.broker.broker_name, config.namesrv_port, config.store.file_reserved_time_hours) == ("b", 9877, 72)
+    unknown, empty, of_namesrv = options.notices
+    assert unknown.startswith("broker.conf has unknown settings, which are ignored: transactionTimeout (similar: ")
+    assert unknown.count("(similar: transactionTimeOut") == 1
+    for name in ("enableProxy", "clientManagerThreadPoolNums", "autoCreateSubscriptionGroupEnable", "tls.server.mode"):
+        assert name in unknown
+    assert empty == "broker.conf has settings without a value, which are ignored: fileReservedTime."
+    assert of_namesrv.startswith("namesrv.conf has unknown settings, which are ignored: brokerName")
+
+
+def test_many_unknown_settings_are_told_in_one_line_that_ends():
+    file = conf("broker.conf", "".join(f"zz{n}=1\n" for n in range(1000)))
+    [told] = load(["-c", file], {})[1].notices
+    assert told.endswith(" and 960 more.")
+
+
 def test_a_value_that_would_break_a_promise_is_refused():
     assert "aclEnable=true is not possible: there is no access control yet" in refusal(
         "-c", conf("broker.conf", "aclEnable=true\n")
@@ -161,11 +186,10 @@ def test_a_wrong_argument_is_one_sentence(argv, sentence):
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("broker.conf", "autoCreateTopicEnabled=true", "broker.conf has an unknown setting autoCreateTopicEnabled; "),
-        ("broker.conf", "zzzz=1", "broker.conf has an unknown setting zzzz."),
+        ("rocketbox.conf", "[broker]\nzzzz='1'", "rocketbox.conf has an unknown setting zzzz."),
         ("broker.conf", "listenPort=x", "broker.conf: listenPort must be a whole number, not 'x'."),
         ("broker.conf", "storePathCommitLog=/elsewhere", "broker.conf: storePathCommitLog is /elsewhere, but the "),
-        ("namesrv.conf", "brokerName=b", "namesrv.conf has an unknown setting brokerName"),
+        ("a.toml", "[namesrv]\nbrokerName='b'", "a.toml has an unknown setting brokerName"),
         (
             "a.toml",
             "dataDirr='x'",
@@ -185,7 +209,8 @@ def test_a_wrong_line_of_a_file_is_one_sentence(name, text, sentence):
 
 
 def test_an_unknown_setting_names_the_nearest_known():
-    assert "similar ones are autoCreateTopicEnable" in refusal("-c", conf("broker.conf", "autoCreateTopicEnabled=true"))
+    file = conf("a.toml", "[broker]\nautoCreateTopicEnabled=true")
+    assert "similar ones are autoCreateTopicEnable" in refusal("-c", file)
     assert "similar ones are ROCKETBOX_BROKERPORT" in refusal(ROCKETBOX_BROKER_PROT="1")
 
 
@@ -212,6 +237,88 @@ def test_the_address_chosen_in_the_console_counts_when_nothing_else_names_one(tm
     assert (config.advertise, options.advertise_source) == ("mq.example.org", None)
     config, options = load(["--data-dir", str(tmp_path), "--advertise", "10.0.0.1"], {})
     assert (config.advertise, options.advertise_source) == ("10.0.0.1", "--advertise")
+
+
+def test_what_a_page_wrote_down_never_ends_a_start(tmp_path):
+    from appliance.runtime import Place
+
+    place = Place(tmp_path)
+    place.directory.mkdir()
+    for wrong in ("a b", "0.0.0.0", "h:1", "x" * 300):
+        place.save_advertise(wrong)
+        config, options = load(["--data-dir", str(tmp_path)], {})
+        assert config.advertise is None
+        assert options.notices[0].startswith("The address for clients that was set in the console is ignored: it must ")
+
+
+#: As written -> as told.
+HOSTS = {
+    "localhost": "localhost",
+    " mq.example.org ": "mq.example.org",
+    "broker_1.": "broker_1.",
+    "10.0.0.5": "10.0.0.5",
+    "::1": "::1",
+    "[::1]": "::1",
+    "0:0::1": "::1",
+}
+NO_HOSTS = (
+    *("10.0.0.5:9876", "[::1]:9876", "mq.example.org:9876", "a b", "http://mq", "10.0.0.256", "127.1", "a..b", "-a"),
+    *("m\u00fcller.example", "x" * 300, "x" * 64 + ".org", "[", "[]", "\x00", "a,b", "a;b"),
+)
+
+
+@pytest.mark.parametrize(("text", "host"), HOSTS.items())
+def test_an_address_is_a_host_however_it_is_written(text, host):
+    assert load(["--advertise", text], {})[0].advertise == host
+    assert load(["-c", conf("broker.conf", f"brokerIP1={text}\nbrokerIP2={text}\n")], {})[0].broker.ha_advertise == host
+
+
+@pytest.mark.parametrize("text", ["", " ", *NO_HOSTS])
+def test_what_is_no_host_is_refused_where_it_is_read(text):
+    for argv in (["--advertise", text], ["--bind", text]):
+        assert f"{argv[0]} must be " in refusal(*argv)
+    file = conf("a.toml", f"advertise = {json.dumps(text)}")
+    assert "a.toml: advertise must be " in refusal("-c", file)
+
+
+@pytest.mark.parametrize("text", [*NO_HOSTS[2:10], "h", "h:", "h:0", "h:x", "::1:9876", "[::1]", "h:99999"])
+def test_what_is_no_address_is_refused_where_it_is_read(text):
+    text = text if ":" in text or text == "h" else f"{text}:9876"
+    if text == "mq.example.org:9876":
+        return
+    assert "--namesrv-addr must be " in refusal("--namesrv-addr", text)
+    for key, value in {"haMasterAddress": text, "haStore": f"etcd://{text}"}.items():
+        assert f"a.toml: {key} must be " in refusal("-c", conf("a.toml", f"[store]\n{key} = {json.dumps(value)}"))
+
+
+def test_an_address_is_kept_in_one_form():
+    text = '[broker]\nbrokerName="b"\nnamesrvAddr="[0::1]:1; h:2 ;"\n[store]\nhaStore=" etcd://a:1;[0:0::1]:2 "\n'
+    config, _ = load(["-c", conf("a.toml", text)], {})
+    assert config.broker.namesrv_addrs == ("[::1]:1", "h:2")
+    assert config.store.ha_store == "etcd://a:1,[::1]:2"
+    assert load(["-c", conf("b.toml", '[store]\nhaMasterAddress="h:1;"')], {})[0].store.ha_master_address == "h:1"
+
+
+def test_a_store_of_more_endpoints_than_any_has_is_a_slip():
+    many = ",".join(f"h{n}:1" for n in range(17))
+    assert "haStore names 17 endpoints; 16 is the most." in refusal(
+        "-c", conf("a.toml", f'[store]\nhaStore="etcd://{many}"')
+    )
+
+
+def test_a_name_to_listen_on_is_an_address_from_then_on(monkeypatch):
+    config, options = load(["--bind", "localhost"], {})
+    assert (config.bind, options.bind, config.advertise) == ("127.0.0.1", "127.0.0.1", "localhost")
+    assert load(["--bind", "localhost", "--advertise", "10.0.0.1"], {})[0].advertise == "10.0.0.1"
+    monkeypatch.setattr("appliance.command_line.resolved", lambda host: ())
+    assert refusal("--bind", "mq.example.org") == (
+        "--bind is mq.example.org, and that name has no address on this machine."
+    )
+
+
+def test_clients_are_not_told_to_connect_to_every_address():
+    for text in ("0.0.0.0", "::", "[::]"):
+        assert "--advertise must be what clients can connect to" in refusal("--advertise", text)
 
 
 @pytest.mark.parametrize(

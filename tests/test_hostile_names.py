@@ -42,7 +42,7 @@ def test_a_client_forges_no_line_of_the_log(tmp_path):
             client.invoke_sync(RemotingCommand(9_999, ext_fields={"a": name}, remark=name), 5000)
         client.close()
         host, _, port = server.ready["http"].rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=5) as peer:
+        with socket.create_connection((host, int(port)), timeout=60) as peer:
             peer.sendall(b"GET /%0A2026-01-01%2000:00:00,000%20ERROR%20x:%20y HTTP/1.1\r\nHost: a\x0b\r\n\r\n")
             peer.recv(1000)
         time.sleep(0.2)
@@ -120,8 +120,8 @@ def test_raw_records_are_not_written_to_a_terminal(store):
 
 
 def test_a_refusal_prints_no_controls(tmp_path):
-    path = tmp_path / "broker.conf"
-    path.write_text(f"autoCreateTopicEnabled{ESCAPES}=true\n")
+    path = tmp_path / "box.toml"
+    path.write_text(f"[broker]\n{json.dumps('autoCreateTopicEnabled' + ESCAPES)} = true\n")
     status, said = on_a_terminal("serve", "--data-dir", str(tmp_path / "data"), "-c", str(path))
     assert status == 2
     assert b"\x1b" not in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
@@ -14,6 +15,7 @@ from tests.support.directories import shared_directory
 from tests.support.peer import Peer, send_fields
 from tests.support.reverse_proxy import ReverseProxy
 from tests.support.server import Server
+from tests.support.waiting import wait_for
 from tests.support.web_socket import Refused, WebSocket
 
 PASSWORD = "correct horse battery"
@@ -48,7 +50,7 @@ class Browser:
         return self._ask("POST", path, urlencode(fields))
 
     def _ask(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self.server.ready["http"], timeout=10)
+        connection = http.client.HTTPConnection(self.server.ready["http"], timeout=60)
         headers = self.headers | {"Content-Type": "application/x-www-form-urlencoded"} if body else self.headers
         connection.request(method, path, body, headers)
         response = connection.getresponse()
@@ -94,14 +96,14 @@ def send(server: Server, *bodies: bytes) -> None:
 
 
 def begun(socket: WebSocket) -> WebSocket:
-    assert json.loads(socket.next(10) or "{}") == {"began": True}
+    assert json.loads(socket.next() or "{}") == {"began": True}
     return socket
 
 
 def rows(socket: WebSocket, count: int) -> list[dict]:
     found: list[dict] = []
     while len(found) < count:
-        frame = json.loads(socket.next(10) or "{}")
+        frame = json.loads(socket.next() or "{}")
         found += frame["rows"]
     return found
 
@@ -134,7 +136,7 @@ def test_without_the_right_to_bodies_there_are_none(server, root):
     viewer = user(root, "vera")
     with begun(viewer.watch()) as socket:
         send(server, b"the secret body")
-        text = socket.next(10) or ""
+        text = socket.next() or ""
     assert "secret" not in text
     assert json.loads(text)["rows"][0]["glance"] is None
     assert json.loads(text)["rows"][0]["tags"] == "paid"
@@ -167,18 +169,22 @@ def test_another_host_name_is_refused(server, root):
 )
 def test_what_cannot_be_watched_ends_with_a_word(root, query, why):
     with root.watch(f"/messages/tail/?{query}") as socket:
-        assert json.loads(socket.next(10) or "") == {"end": why}
-        assert socket.next(10) is None
+        assert json.loads(socket.next() or "") == {"end": why}
+        assert socket.next() is None
         assert socket.code == 4000
 
 
 def test_nobody_opens_more_than_a_few(root):
     sockets = [begun(root.watch()) for _ in range(4)]
     with root.watch() as one_more:
-        assert json.loads(one_more.next(10) or "") == {"end": "too-many-yours"}
+        assert json.loads(one_more.next() or "") == {"end": "too-many-yours"}
     sockets.pop().close()
-    time.sleep(0.3)
-    begun(root.watch()).close()
+
+    def begins() -> bool:
+        with root.watch() as another:
+            return json.loads(another.next() or "{}") == {"began": True}
+
+    wait_for(begins, "there to be room for another")
     for socket in sockets:
         socket.close()
 
@@ -191,7 +197,7 @@ def test_a_pause_holds_back_and_says_how_many(server, root):
         with pytest.raises(TimeoutError):
             socket.next(0.5)
         socket.send("go on")
-        told = json.loads(socket.next(5) or "")
+        told = json.loads(socket.next() or "")
         assert (told["passed"], told["held_back"], "rows" in told) == (3, 3, False)
         send(server, b"4")
         assert [row["glance"] for row in rows(socket, 1)] == ["4"]
@@ -210,7 +216,7 @@ def test_a_browser_that_does_not_read_costs_a_bounded_amount_and_is_told_what_it
     peer.close()
     counts = dict.fromkeys(("passed", "shown", "left_out", "dropped", "held_back", "filtered", "unread"), 0)
     while counts["passed"] < sent:
-        frame = json.loads(slow.next(10) or "{}")
+        frame = json.loads(slow.next() or "{}")
         for name in counts:
             counts[name] += frame.get(name, 0)
         counts["shown"] += len(frame.get("rows", ()))
@@ -219,12 +225,26 @@ def test_a_browser_that_does_not_read_costs_a_bounded_amount_and_is_told_what_it
     assert counts["dropped"] > 0, counts
 
 
-def test_a_session_that_ends_ends_its_tail(server, root):
+@pytest.mark.parametrize("what", ["pings", "empty pieces"])
+def test_pings_and_empty_pieces_without_end_close_the_socket(root, what):
+    piece = (
+        b"\x89\xfd" + bytes(4 + 125) if what == "pings" else b"\x01\x80" + bytes(4) + b"\x00\x80\x00\x00\x00\x00" * 20
+    )
+    with begun(root.watch()) as socket:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(400):
+                socket.socket.sendall(piece)
+        while socket.next(10) is not None:
+            pass
+        assert socket.code in (1002, 1008)
+
+
+def test_a_session_that_ends_ends_its_tail_at_once(server, root):
     with begun(root.watch()) as socket:
         root.get("/")
         root.post("/logout/")
         answers = []
-        while (text := socket.next(20)) is not None:
+        while (text := socket.next()) is not None:
             answers.append(json.loads(text))
     assert answers[-1] == {"end": "signed-out"}
 
@@ -236,12 +256,12 @@ def test_a_talker_is_hung_up_on(root):
                 socket.send("here")
             except ConnectionError:
                 break
-        while socket.next(10) is not None:
+        while socket.next() is not None:
             pass
         assert socket.code == 4000
     with begun(root.watch()) as socket:
         socket.send("x" * 5000)
-        assert socket.next(10) is None
+        assert socket.next() is None
         assert socket.code == 1009
 
 
@@ -249,11 +269,10 @@ def test_the_server_stops_in_time_with_sockets_open(tmp_path):
     with Server(tmp_path / "data", "--http-port", "0", roles=ROLES, environment=ADMIN) as server:
         make_topic(server)
         sockets = [begun(Browser(server).watch()) for _ in range(4)]
-        begin = time.monotonic()
         server.stop()
-        assert time.monotonic() - begin < 2
+        assert "did not stop within" not in server.log_path.read_text()
         for socket in sockets:
-            assert socket.next(5) is None
+            assert socket.next() is None
             assert socket.code == 1001
         said = server.log_path.read_text()
     assert "Traceback" not in said

@@ -35,6 +35,7 @@ from tests.crash.recording_disk import RecordingDisk
 from tests.crash.tables import FilesOnDisk, JournalOnDisk
 from tests.engine import test_wire_gate as wire_gate
 from tests.engine.broker import conftest as broker
+from tests.engine.broker import test_ends_of_queues as ends_of_queues
 from tests.engine.broker import test_long_polling as long_polling
 from tests.engine.broker import test_retention as retention
 from tests.engine.failover import fakes as members
@@ -65,6 +66,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a crash's loop": (life.Now, EventLoop, set()),
     "an audit": (wire_gate.Ear, WireAudit, {"acts"}),
     "a broker's store": (broker.FakeStore, MessageStore, {"min_offsets", "hot", "deleted", "error"}),
+    "a copy's store": (ends_of_queues.FakeStore, MessageStore, {"there", "taken"}),
     "a broker's name servers": (broker.FakeNameServers, Registration, {"registered"}),
     "a broker's figures": (broker.FakeStats, BrokerStats, set()),
     "long polling's loop": (long_polling.Clock, EventLoop, {"calls", "tick"}),

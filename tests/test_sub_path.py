@@ -27,7 +27,7 @@ def ask(request, server):
     prefix = "" if request.param == "cut off" else BASE
 
     def send(method: str, path: str, body: str | None = None, **headers: str):
-        connection = http.client.HTTPConnection(server.ready["http"], timeout=10)
+        connection = http.client.HTTPConnection(server.ready["http"], timeout=60)
         sent = {"Host": "mq.example.org", "X-Forwarded-For": "192.0.2.9"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, prefix + path, body, sent)

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 
 from .. import runtime
+from ..console.secret_addresses import without_secret
 from ..console.user_acts import ExceedsCaller
 from ..engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, StoreBroken, Unavailable
 from .problems import PROBLEMS, clean, problem
@@ -148,5 +149,6 @@ def _suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpRespons
 
 
 def _internal_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    logger.error("api: failed request=%s path=%r", getattr(request, "request_id", ""), request.path, exc_info=error)
+    number, path = getattr(request, "request_id", ""), without_secret(request.path)
+    logger.error("api: failed request=%s path=%r", number, path, exc_info=error)
     return problem(request, "internal", "The log has the details under the number of this request.")

@@ -12,7 +12,8 @@ from .schemas import In, Out, SentenceOut, Text
 class MemberOut(Out):
     """slot: its brokerId while it does not lead, 0 for none yet. role: "leader", "follower", "fenced", "frozen" or
     "unknown". in_sync: it may be elected. connected, lag_bytes, lag_ms: null where only the leader knows. log_end:
-    physical offset. heard_at_ms: when it announced itself last, by its own clock."""
+    physical offset. heard_at_ms: when it announced itself last, by its own clock. log_begin: what lay before it in the
+    log has been deleted there. differs: its settings that contradict those of the member that is asked."""
 
     uuid: Text
     slot: int
@@ -29,6 +30,8 @@ class MemberOut(Out):
     lag_ms: int | None
     last_epoch: int
     heard_at_ms: int | None
+    log_begin: int | None
+    differs: list[Text]
 
 
 class ElectionOut(Out):
@@ -58,7 +61,8 @@ class QuarantineOut(Out):
 
 class SetOut(Out):
     """The set as this member sees it. role: of this member; role_why: why it neither leads nor follows. epoch: 0 before
-    the first. leader: uuid, "" while there is none. elections: newest first. quarantine: of this member."""
+    the first. leader: uuid, "" while there is none. fullest: uuid of the member whose log goes furthest, as last
+    said: the newest epoch decides, and within it the end. elections: newest first. quarantine: of this member."""
 
     set: Text
     store: Text
@@ -75,6 +79,7 @@ class SetOut(Out):
     min_in_sync: int
     floor: int
     confirm: int | None
+    fullest: Text
     members: list[MemberOut]
     elections: list[ElectionOut]
     quarantine: list[QuarantineOut]

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from ..engine.host_port import local_host
 from ..engine.plain_text import plain
 
 LIMIT_S = 4.0
@@ -19,7 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     from ..command_line import load
 
     config, options = load(arguments, os.environ)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.bind, options.bind)
+    host = local_host(options.bind)
     try:
         if options.console:
             problem = _problem(host, options.http_port)

@@ -2,8 +2,11 @@
 
     audit(request, "topic.delete", "orders", before={"queues": 8})
 
-Call it after the act, also after one that was refused or failed. Values must be JSON; never put a secret or a message
-body in. Each entry's digest covers the entry and the digest before it under a key that is not in the database, and a
+Call it after the act, also after one that was refused or failed. That there is an act was written down before
+(`act_journal`), and an entry that the database does not take waits there: it comes late, and the act is answered.
+Within a transaction of the settings database it is the other way round: without its entry the act is taken back. Values
+must be JSON; never put a secret or a message body in. Each entry's digest covers the entry and the digest before it
+under a key that is not in the database, and a
 head beside it says where the log ends (`audit_seal`): a changed, removed or added line shows, and so do lines cut off.
 """
 
@@ -17,13 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from .. import runtime
 from ..engine import file_sync
-from . import audit_seal
+from . import act_journal, audit_seal
 from .audit_seal import COVERED, KEY_BYTES, Row, Seal, Verdict
 from .models import AuditEntry, Setting, now_ms
+from .secret_addresses import without_secret
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -86,8 +90,54 @@ def record(
         at_ms=now_ms(), actor=actor[:80], actor_kind=actor_kind, address=address[:64], action=action,
         target=target[:512], before=before, after=after, result=result, request_id=request_id,
     )  # fmt: skip
-    append([entry])
+    kept = act_journal.journal()
+    if kept is None or connection.in_atomic_block:
+        append([entry])
+        return entry
+    try:
+        append([entry])
+    except DatabaseError as error:
+        connection.close()
+        kept.keep({name: getattr(entry, name) for name in COVERED})
+        logger.error("audit log: an entry waits for the settings database action=%s: %s", action, error)
     return entry
+
+
+def unfinished(request: HttpRequest, view: str) -> dict[str, Any]:
+    """The fields of the entry that tells of a request of which nothing else does."""
+    user = request.user
+    return {
+        "at_ms": now_ms(),
+        "actor": str(getattr(user, "label", None) or user.username or "-")[:80],
+        "actor_kind": getattr(user, "kind", "user"),
+        "address": str(getattr(request, "client_address", ""))[:64],
+        "action": "request.cut_off",
+        "target": without_secret(f"{request.method} {request.path_info}")[:512],
+        "before": None,
+        "after": {"page": view},
+        "result": "failed",
+        "request_id": getattr(request, "request_id", ""),
+    }
+
+
+def take_over_late() -> int:
+    """Append the entries that waited, and one for each request that a crash cut off; how many. Raises DatabaseError."""
+    kept = act_journal.journal()
+    found = [] if kept is None else kept.late()
+    if kept is None or not found:
+        return 0
+    entries = []
+    for _, fields in found:
+        began = fields.get("began")
+        values = {name: fields[name] for name in COVERED if name in fields}
+        known = AuditEntry.objects.filter(request_id=values["request_id"])
+        # Of a crash between the database's commit and ours: it has the entry.
+        if not known.exists() if began else not known.filter(action=values["action"], at_ms=values["at_ms"]).exists():
+            entries.append(AuditEntry(**values))
+    if entries:
+        append(entries)
+    kept.taken(number for number, _ in found)
+    return len(entries)
 
 
 def append(entries: Sequence[AuditEntry], also: Callable[[], object] = lambda: None) -> None:

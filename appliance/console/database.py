@@ -34,10 +34,20 @@ def bring_up_to_date() -> None:
             _migrate()
             cursor.execute(f"PRAGMA user_version = {wanted}")
     except (DatabaseError, sqlite3.Error, OSError) as error:
-        where = settings.DATABASES["default"]["NAME"]
-        raise StartError(f"The settings database {where} cannot be used: {error}.") from None
+        raise StartError(damaged(error)) from None
     finally:
         connection.close()
+
+
+def damaged(error: Exception) -> str:
+    """What to do when the settings database cannot be read to its end. No message is in it."""
+    where = settings.DATABASES["default"]["NAME"]
+    return (
+        f"The settings database {where} cannot be used: {error}. No message is in it. Put back the one of a backup "
+        f"(`rocketbox restore BACKUP --into DIR` makes a data directory of it: take rocketbox/console.sqlite3 from "
+        f"there), or move {where} and its -wal and -shm files away: the next start makes an empty one, and the set-up "
+        f"begins anew. Until then RocketBox runs without a console: --roles broker,namesrv"
+    )
 
 
 def _make_private() -> None:

@@ -2,7 +2,11 @@
 
 Counted three ways within five minutes: by name and address (5), by address (20), by name from anywhere (100). The first
 stops guessing; the second stops trying one password on many names; the third stops a crowd, and is high because it also
-shuts the owner of the name out. Counts live in memory: a restart forgets them, and costs a guesser more.
+shuts the owner of the name out. A browser in which the user has signed in before (`known_browsers`), and a session that
+is the user's, are counted for themselves (5): what strangers try does not shut the owner out there.
+
+A try counts as a wrong one from its beginning, and is taken back when it was right: of many at once no more are made
+than one after the other. Counts live in memory: a restart forgets them, and costs a guesser more.
 """
 
 from __future__ import annotations
@@ -12,11 +16,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 WINDOW_S = 300.0
-LIMITS = {"both": 5, "address": 20, "name": 100}
+LIMITS = {"both": 5, "address": 20, "name": 100, "known": 5}
 # Beyond this many counters the oldest go: memory stays bounded under a flood of names.
 MAX_COUNTERS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try, which counts as wrong until `Lockout.was_right` is told otherwise.
+
+    wait_s: how long it has to wait; then it was not made and does not count. shuts: whether the door shuts with it.
+    """
+
+    keys: tuple[tuple[str, str], ...]
+    at: float
+    wait_s: float = 0.0
+    shuts: bool = False
 
 
 class Lockout:
@@ -29,30 +47,37 @@ class Lockout:
         # Guarded by _lock. Counter -> times of failures within the window; in order of first failure.
         self._failures: dict[tuple[str, str], deque[float]] = {}
 
-    def wait_s(self, username: str, address: str) -> float:
-        """Seconds until this name may be tried from this address; 0 when it may be now."""
+    def begin(self, username: str, address: str, known: str = "") -> Try:
+        """A try of this name from this address. known: by what the caller is known to be the user's own; or ""."""
         now = self._clock()
+        keys = _keys(username, address, known)
         with self._lock:
-            return max(self._wait_locked(key, now) for key in _keys(username, address))
-
-    def failed(self, username: str, address: str) -> bool:
-        """Count a wrong password; true when the door shuts with it."""
-        now = self._clock()
-        shut = False
-        with self._lock:
-            for key in _keys(username, address):
-                self._forget_locked(key, now)
+            wait_s = max(self._wait_locked(key, now) for key in keys)
+            if wait_s > 0:
+                return Try(keys, now, wait_s)
+            shuts = False
+            for key in keys:
                 times = self._failures.setdefault(key, deque())
                 times.append(now)
-                shut = shut or len(times) == self._limits[key[0]]
+                shuts = shuts or len(times) == self._limits[key[0]]
             while len(self._failures) > MAX_COUNTERS:
                 del self._failures[next(iter(self._failures))]
-        return shut
+        return Try(keys, now, shuts=shuts)
 
-    def succeeded(self, username: str, address: str) -> None:
+    def was_right(self, one: Try) -> None:
+        """It does not count. What was counted before stays: more may be asked for than this."""
+        with self._lock:
+            for key in one.keys:
+                times = self._failures.get(key)
+                if times is not None and one.at in times:
+                    times.remove(one.at)
+                    if not times:
+                        del self._failures[key]
+
+    def succeeded(self, username: str, address: str, known: str = "") -> None:
         """Forget what was counted for this name from this address."""
         with self._lock:
-            self._failures.pop(_keys(username, address)[0], None)
+            self._failures.pop(_keys(username, address, known)[0], None)
 
     def clear(self) -> None:
         with self._lock:
@@ -74,13 +99,15 @@ class Lockout:
             del self._failures[key]
 
 
-def _keys(username: str, address: str) -> tuple[tuple[str, str], ...]:
+def _keys(username: str, address: str, known: str) -> tuple[tuple[str, str], ...]:
     name = username.casefold()[:64]
-    network = _network(address)
+    if known:
+        return (("known", f"{name} {known}"),)
+    network = network_of(address)
     return (("both", f"{name} {network}"), ("address", network), ("name", name))
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """An IPv6 customer owns a /64: its addresses count as one."""
     try:
         parsed = ipaddress.ip_address(address)

@@ -1,30 +1,29 @@
-"""What surrounds every request, outermost first: headers and turns, the caller, the language, and access."""
+"""What surrounds every request, outermost first: headers, the caller, the language, and access."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import secrets
 from collections.abc import Callable
 from datetime import UTC
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
-from weakref import WeakKeyDictionary
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from django.urls import reverse
 from django.utils import timezone, translation
 
 from .. import runtime
-from . import asked, proxy_sign_in, scope, second_factor, set_up, time_zones, tokens
+from . import act_journal, asked, proxy_sign_in, rights, scope, second_factor, set_up, time_zones, tokens
 from .access import ACCESS, Rule, methods_of, rule_for
-from .audit import audit
+from .audit import audit, unfinished
 from .identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
+from .turns import TURN, Turn, caller_address
 from .views import errors
 
 logger = logging.getLogger(__name__)
@@ -35,43 +34,25 @@ CONTENT_SECURITY_POLICY = (
 )
 API_PREFIX = "/api/"
 
-# Pages rendered at the same time (decision D10): more would take the interpreter from the engine's threads.
-PAGES_AT_ONCE = 2
-# An act (sending a message, making a topic) mostly waits for the engine, 15 s at the worst; pages do not wait for it.
-ACTS_AT_ONCE = 8
 _READING = ("GET", "HEAD", "OPTIONS")
-_WITHOUT_A_TURN = ("/healthz", "/readyz", "/static/")
+_OF_NOBODY = ("/healthz", "/readyz", "/static/")
 
 
 class Outermost:
-    """Gives each request a number and a turn, and each answer its headers. A stream's turn ends when it begins."""
+    """Gives each request a number, and each answer its headers."""
 
     sync_capable = True
-    async_capable = True
+    async_capable = False
 
-    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
-        # Gates for pages and for acts, for each event loop: the server has one, tests have many.
-        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]]
-        self._gates = WeakKeyDictionary()
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
 
-    def __call__(self, request: HttpRequest) -> Any:
+    def __call__(self, request: HttpRequest) -> HttpResponse:
         request.request_id = secrets.token_hex(8)
-        if iscoroutinefunction(self):
-            return self._answer(request)
-        return self.finished(request, self.get_response(request))
-
-    async def _answer(self, request: HttpRequest) -> HttpResponse:
-        if request.path_info.startswith(_WITHOUT_A_TURN):
-            return self.finished(request, await self.get_response(request))
-        loop = asyncio.get_running_loop()
-        if loop not in self._gates:
-            self._gates[loop] = asyncio.Semaphore(PAGES_AT_ONCE), asyncio.Semaphore(ACTS_AT_ONCE)
-        pages, acts = self._gates[loop]
-        async with pages if request.method in _READING else acts:
-            return self.finished(request, await self.get_response(request))
+        response = self.finished(request, self.get_response(request))
+        if (kept := getattr(request, "_messages", None)) is not None:
+            kept.request = None  # they hold each other, and a request its body; nobody collects such pairs (D10)
+        return response
 
     @staticmethod
     def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -110,9 +91,11 @@ class Identity:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
-        request.user = AnonymousUser() if request.path_info.startswith(_WITHOUT_A_TURN) else caller_of(request)
-        if not request.user.is_authenticated and not request.path_info.startswith(_WITHOUT_A_TURN):
+        request.user = AnonymousUser() if request.path_info.startswith(_OF_NOBODY) else caller_of(request)
+        if not request.user.is_authenticated and not request.path_info.startswith(_OF_NOBODY):
             _come_in_by_proxy(request)
+        if (turn := turn_of(request)) is not None:
+            turn.is_of(request.user.pk)
         return self.get_response(request)
 
 
@@ -150,14 +133,8 @@ def _come_in_by_proxy(request: HttpRequest) -> None:
 
 
 def client_address(request: HttpRequest) -> str:
-    """The caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which is what
-    that proxy saw. Where the settings name the addresses of proxies, others' word for it counts nothing."""
-    peer = str(request.META.get("REMOTE_ADDR") or "")
-    forwarded = request.headers.get("x-forwarded-for")
-    proxy = runtime.place().sign_in.proxy
-    if runtime.place().public_url and forwarded and (proxy is None or proxy.trusts(peer)):
-        return forwarded.rpartition(",")[2].strip()[:64]
-    return peer
+    """The caller's IP address, also behind a declared proxy; see `turns.caller_address`."""
+    return caller_address(str(request.META.get("REMOTE_ADDR") or ""), request.headers.get("x-forwarded-for"))
 
 
 class Language:
@@ -192,7 +169,13 @@ class Access:
         self._csrf = CsrfViewMiddleware(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
+        request.act = None
+        try:
+            response = self.get_response(request)
+        finally:
+            kept = act_journal.journal()
+            if request.act is not None and kept is not None:
+                kept.end(request.act)
         if response.headers.get("Content-Type", "").startswith("text/csv") and (names := asked.unread(request)):
             return errors.unknown_parameters(request, names)
         return response
@@ -214,7 +197,7 @@ class Access:
         if not rule.admits(user) and not (rule.door == "local" and is_this_machine(request)):
             return self._refused(request, rule, user)
         if rule.role and (first := comes_first(request, user)) and match.view_name not in (first, *_MEANWHILE):
-            if request.path_info.startswith(API_PREFIX):
+            if request.path_info.startswith(API_PREFIX) or user.kind == "token":
                 return errors.forbidden(request, comes_first=first)
             return HttpResponseRedirect(reverse(first))
         if user.is_authenticated and not match.route.startswith("api/") and not scope.admits(
@@ -223,8 +206,16 @@ class Access:
             if match.view_name == "overview" and request.method in ("GET", "HEAD"):
                 return HttpResponseRedirect(reverse("topics"))
             return errors.outside_pattern(request, str(names_for(user)))
+        if request.method not in _READING and user.is_authenticated:
+            try:
+                request.act = _written_down(request, match.view_name)
+            except (DatabaseError, OSError, act_journal.NoRoom) as error:
+                logger.error("audit log: an act was refused, since it cannot be written down: %s", error)
+                return errors.not_written_down(request)
         if not request.path_info.startswith(API_PREFIX):
             asked.watch(request)
+        if user.is_authenticated and (turn := turn_of(request)) is not None:
+            turn.may_go_on = partial(rights.goes_on, turn.scope, rights.of(user))
         # Frameworks exempt their views from the check of forms; a session is only ever used with it.
         if getattr(view, "csrf_exempt", False) and user.kind == "user":
             return self._csrf.process_view(request, _not_exempt, (), {})
@@ -253,6 +244,17 @@ class Access:
         return HttpResponseRedirect(address)
 
 
+def _written_down(request: HttpRequest, view: str) -> int | None:
+    """That the request may change something, before it does; its number in the journal. Raises what says that the audit
+    log takes nothing: then nothing is done."""
+    kept = act_journal.journal()
+    if kept is None:
+        return None
+    with transaction.atomic():
+        pass  # the settings database gives its write lock to nobody who could not have it
+    return kept.begin(unfinished(request, view))
+
+
 # What users may do before what comes first.
 _MEANWHILE = ("confirm_password", "second_factor_codes", "set_time_zone")
 
@@ -262,9 +264,15 @@ def comes_first(request: HttpRequest, user: Any) -> str:
     by_password = way_of(request) not in ("proxy", "oidc")
     if user.must_change_password and by_password:
         return "account"
-    if user.kind == "user" and by_password and second_factor.is_missing(user):
+    if user.is_authenticated and by_password and second_factor.is_missing(user):
         return "second_factor"
     return ""
+
+
+def turn_of(request: HttpRequest) -> Turn | None:
+    """The request's turn; None where there are none, as in tests of a view."""
+    found: Turn | None = getattr(request, "scope", {}).get(TURN)
+    return found
 
 
 def is_this_machine(request: HttpRequest) -> bool:

@@ -6,7 +6,7 @@ Times are milliseconds since 1970, as in the rest of RocketBox (`_at_ms`), excep
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.core.validators import RegexValidator
@@ -82,6 +82,14 @@ class User(AbstractBaseUser, Grants):
         ordering = ("username",)
 
     kind = "user"
+
+    def save(self, *arguments: Any, **named: Any) -> None:
+        """A link to set a password ends with any new password, however it was set, and when the user is disabled."""
+        fields = named.get("update_fields")
+        new_password = self._password is not None if fields is None else "password" in fields
+        super().save(*arguments, **named)
+        if new_password or not self.is_active:
+            SetPasswordLink.objects.filter(user=self, used_at_ms=None).delete()
 
     @property
     def label(self) -> str:

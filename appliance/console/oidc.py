@@ -9,9 +9,11 @@ the browser. Everything is imported when somebody signs in so for the first time
 from __future__ import annotations
 
 import logging
+import queue
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +36,8 @@ AGAIN_S = 300
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 # An answer of the provider's is never longer.
 _MOST_BYTES = 1 << 20
+# Answers that are waited for: each has a thread, which a header that drips keeps.
+_answers = threading.BoundedSemaphore(8)
 
 
 class NotSignedIn(Exception):
@@ -154,7 +158,7 @@ def _client(options: OidcSignIn, callback: str) -> Any:
         token_endpoint_auth_method="client_secret_basic" if secret else "none",
     )  # fmt: skip
     client.max_redirects = 0
-    return client
+    return _bounded_session(client)
 
 
 def _provider(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
@@ -223,16 +227,80 @@ def _get(address: str) -> dict[str, Any]:
     import requests
 
     try:
-        with requests.get(address, timeout=TIMEOUT_S, allow_redirects=False, stream=True) as answer:
-            text = answer.raw.read(_MOST_BYTES + 1, decode_content=True)
-            if answer.status_code != 200 or len(text) > _MOST_BYTES:
+        with _bounded_session(requests.Session()) as session:
+            answer = session.get(address, timeout=TIMEOUT_S, allow_redirects=False)
+            if answer.status_code != 200:
                 raise NotSignedIn("unreachable", f"{address} answered {answer.status_code}")
-        found = json.loads(text)
+        found = json.loads(answer.content)
     except (requests.RequestException, ValueError, OSError) as error:
         raise NotSignedIn("unreachable", f"{address}: {error}") from None
     if not isinstance(found, dict):
         raise NotSignedIn("unreachable", f"{address} is no JSON object")
     return found
+
+
+def _bounded_session(session: Any) -> Any:
+    """The session, whose answers come whole within TIMEOUT_S and have at most _MOST_BYTES: a provider that drips holds
+    nobody's request. Timeouts of the library are between two bytes."""
+    from requests.adapters import HTTPAdapter
+
+    class Bounded(HTTPAdapter):
+        def send(self, request: Any, *arguments: Any, **named: Any) -> Any:
+            return _within(TIMEOUT_S, super().send, request, *arguments, **{**named, "stream": True})
+
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, Bounded())
+    return session
+
+
+def _within(limit_s: float, send: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """The answer with its whole body. What takes too long goes on in a thread of its own until its connection is
+    closed, which happens at once."""
+    import requests
+
+    if not _answers.acquire(blocking=False):
+        raise requests.ConnectionError("it owes several answers already")
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    came: list[Any] = []
+    late = threading.Event()
+
+    def ask() -> None:
+        try:
+            answer = send(*arguments, **named)
+            came.append(answer)
+            body = bytearray()
+            for piece in answer.iter_content(65_536):
+                body += piece
+                if late.is_set() or len(body) > _MOST_BYTES:
+                    answer.close()
+                    raise requests.ConnectionError("the answer is too long")
+            answer._content = bytes(body)
+            done.put(answer)
+        except Exception as error:
+            done.put(error)
+        finally:
+            _answers.release()
+
+    threading.Thread(target=ask, name="oidc-provider", daemon=True).start()
+    try:
+        found = done.get(timeout=limit_s)
+    except queue.Empty:
+        late.set()
+        for answer in came:
+            _cut_off(answer)
+        raise requests.Timeout(f"no whole answer within {limit_s:.0f} s") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _cut_off(answer: Any) -> None:
+    """Close the connection under whoever reads from it."""
+    import contextlib
+    import socket
+
+    with contextlib.suppress(AttributeError, OSError):
+        answer.raw._connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _exchange(options: OidcSignIn, callback: str, metadata: dict[str, Any], code: str, verifier: str) -> str:

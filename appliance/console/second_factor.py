@@ -22,7 +22,7 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _KEY = "second-factor-roles"
 
 #: Wrong codes; whoever is counted here knew the password.
-lockout = Lockout(limits={"both": 5, "address": 20, "name": 10})
+lockout = Lockout(limits={"both": 5, "address": 20, "name": 10, "known": 5})
 
 
 def new_secret() -> str:
@@ -116,8 +116,9 @@ def require_for(roles: list[str]) -> None:
 
 
 def is_missing(user: Any) -> bool:
-    """Whether a user who signs in with a password needs one and has none."""
-    return user.kind == "user" and not user.totp_secret and not user.identity and user.role in required_roles()
+    """Whether a user who signs in with a password needs one and has none, or the owner of a token."""
+    person = user.token.owner if user.kind == "token" else user
+    return not person.totp_secret and not person.identity and person.role in required_roles()
 
 
 def _use_recovery_code(user: User, code: str) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 
 from django.contrib.sessions.models import Session
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
-from . import audit, database, set_up
+from .. import runtime
+from ..engine.errors import StartError
+from . import act_journal, audit, database, set_up
 from .models import IdempotentAnswer, now_ms
 
 _DAY_MS = 86_400_000
@@ -22,11 +24,15 @@ def prepare(environ: MutableMapping[str, str]) -> str | None:
     """
     database.bring_up_to_date()
     try:
+        act_journal.use(runtime.place().directory)
         audit.begin()
+        audit.take_over_late()
         set_up.create_from_environment(environ)
         environ.pop("ADMIN_PASSWORD", None)
         Session.objects.filter(expire_date__lt=timezone.now()).delete()
         IdempotentAnswer.objects.filter(created_at_ms__lt=now_ms() - _DAY_MS).delete()
         return set_up.offer_link()
+    except (DatabaseError, OSError) as error:
+        raise StartError(database.damaged(error)) from None
     finally:
         connection.close()

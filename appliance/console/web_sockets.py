@@ -1,8 +1,7 @@
 """The console's WebSockets: addresses, and the live tail's consumer. Imported when the first browser asks for one.
 
 A browser sends cookies along whatever page opens a socket, so the Origin must be ours, as with a form. Who comes is
-asked at the beginning, and again with every sign of life: a session that ended, or a right that was taken away, ends
-the socket.
+asked at the beginning; a session that ends, or a right that is taken away, ends the socket (`rights`).
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from channels.routing import URLRouter
 from django.conf import settings
-from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.urls import path, re_path
 
 from .. import runtime
 from ..engine.errors import AdminError, NotFound
+from . import rights
 from .access import ACCESS
 from .audit import record
 from .identity import names_for
 from .live_tail import TooMany, Viewer, Wish, live_tail, wish_of
-from .middleware import caller_of, client_address, comes_first
+from .middleware import client_address, comes_first
 
 #: Signs of life, and after how long without one from the browser it is taken for gone.
 HEARTBEAT_S = 15.0
@@ -52,6 +51,8 @@ class TailSocket(AsyncWebsocketConsumer):
         self._wish: Wish | None = None
         # Who it is, and whether bodies may be read.
         self._caller: tuple[int, str, bool] | None = None
+        # What ends it with the right to it.
+        self._open: rights.Open | None = None
         self._heard_at = time.monotonic()
         # What the browser has said since our last sign of life.
         self._said = 0
@@ -64,6 +65,8 @@ class TailSocket(AsyncWebsocketConsumer):
                 live_tail().remove(self._wish, self._viewer)
             if self._sender is not None:
                 self._sender.cancel()
+            if self._open is not None:
+                rights.watch().remove(self._open)
 
     async def connect(self) -> None:
         caller = await database_sync_to_async(_caller)(self.scope)
@@ -88,6 +91,9 @@ class TailSocket(AsyncWebsocketConsumer):
             self._viewer = viewer
             if bodies:
                 await database_sync_to_async(_note)(self.scope, self._wish, label)
+            scope = self.scope
+            self._open = rights.Open(lambda: _caller(scope) == caller, lambda: viewer.end("signed-out"))
+            rights.watch().add(self._open)
             self._sender = asyncio.create_task(self._go_on(viewer))
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
@@ -109,8 +115,6 @@ class TailSocket(AsyncWebsocketConsumer):
                     beat_at, self._said = now, 0
                     if now - self._heard_at > SILENCE_S:
                         viewer.end("silent")
-                    elif await database_sync_to_async(_caller)(self.scope) != self._caller:
-                        viewer.end("signed-out")
                     else:
                         await self.send('{"beat": true}')
                 text = await viewer.next(max(0.0, beat_at + HEARTBEAT_S - time.monotonic()))
@@ -131,19 +135,13 @@ def _as_http(scope: dict[str, Any]) -> dict[str, Any]:
     return {**scope, "type": "http", "method": "GET"}
 
 
-def _request(scope: dict[str, Any]) -> ASGIRequest:
-    request = ASGIRequest(_as_http(scope), BytesIO())
-    request.session = SessionStore(request.COOKIES.get(str(settings.SESSION_COOKIE_NAME)))
-    request.client_address = client_address(request)
-    return request
-
-
 def _caller(scope: dict[str, Any]) -> tuple[int, str, bool] | None:
     """(user, label, whether bodies may be read) of who may watch; None for anybody else, and for pages not ours."""
-    request = _request(scope)
+    request = ASGIRequest(_as_http(scope), BytesIO())
     if not _is_ours(request):
         return None
-    user = caller_of(request)
+    request = rights.asked_again(scope)
+    user: Any = request.user
     if not user.is_authenticated or comes_first(request, user) or not ACCESS["message_tail"].admits(user):
         return None
     if not names_for(user).has_topic(request.GET.get("topic", "").strip()):
@@ -174,7 +172,7 @@ def _note(scope: dict[str, Any], wish: Wish, label: str) -> None:
         filters,
         actor=label,
         actor_kind="user",
-        address=client_address(_request(scope)),
+        address=client_address(ASGIRequest(_as_http(scope), BytesIO())),
     )
 
 

@@ -109,6 +109,7 @@ class Follower(ServiceThread):
         self._try(audit.check_and_note)
         while not self.stopped:
             self.wait(INTERVAL_S)
+            self._try(audit.take_over_late)
             self._try(take_over)
 
     def _try(self, act: Any) -> None:

@@ -115,6 +115,7 @@ WORDS: dict[str, str | Promise] = {
     "consumption_off": _("paused"),
     "no_consumer": _("no client connected"),
     "nobody_pulls": _("clients pull nothing"),
+    "client_id_twice": _("one client id used twice"),
     "subscriptions_differ": _("subscriptions differ"),
     "expression": _("filter lets nothing through"),
     "silent_lock": _("queue locked, nobody pulls"),
@@ -237,6 +238,7 @@ ADVICE: dict[str, str | Promise] = {
     "consumption_off": _("Resume the group when its clients may go on."),
     "no_consumer": _("Start a consumer of the group; it goes on from the committed offsets."),
     "nobody_pulls": _("Ask a client what it does: it may be suspended, or its pulls are refused and its log says so."),
+    "client_id_twice": _("Give each client an instanceName of its own."),
     "subscriptions_differ": _("Give all clients of the group the same subscription, or two groups."),
     "expression": _("Look at the expression that the clients subscribe with."),
     "silent_lock": _("Ask the client what it does; when it is gone, the lock ends by itself and another takes over."),
@@ -317,6 +319,9 @@ SENTENCES: dict[str, str] = {
         "Acknowledged messages are on this broker only: no other member of the set is in sync."
     ),
     "set_copies": gettext_noop("Members that have every acknowledged message: %(count)d."),
+    "set_contradicts": gettext_noop(
+        "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
+    ),
     "set_member_lost": gettext_noop("The member at %(address)s does not follow."),
     "set_member_lost_since": gettext_noop(
         "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s."
@@ -392,6 +397,9 @@ SENTENCES: dict[str, str] = {
     "dead_letters": gettext_noop("Dead letters of %(group)s: %(count)d."),
     "nobody_consumes": gettext_noop("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
     "stuck": gettext_noop("%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s."),
+    "client_id_twice": gettext_noop(
+        "Several clients of %(group)s are called %(client)s; some of its queues are read by nobody."
+    ),
     "subscriptions_differ": gettext_noop(
         "Clients of %(group)s subscribe to different things; some messages may reach nobody."
     ),
@@ -434,6 +442,10 @@ SENTENCES: dict[str, str] = {
     ),
     "diag_expression_lets_nothing": gettext_noop(
         "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
+    ),
+    "diag_client_id_twice": gettext_noop(
+        "Several clients are called %(client)s, at %(hosts)s: each believes that the other's queues are its own, and "
+        "some are read by nobody."
     ),
     "diag_subscriptions_differ": gettext_noop(
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."

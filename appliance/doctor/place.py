@@ -11,7 +11,7 @@ from ..engine import own_files
 from ..engine.config import EngineConfig
 from ..engine.engine import MIN_FREE_BYTES, VIP_DISTANCE
 from ..engine.errors import StartError
-from ..engine.host_port import cannot_reach
+from ..engine.host_port import cannot_reach, local_host
 from ..engine.remoting.server import listen
 from ..engine.store.disk import Disk
 from ..engine.store.log.commit_log import RECENT_BYTES
@@ -190,7 +190,7 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
 
 
 def _answers(found: Diagnosis, name: str, bind: str, port: int) -> None:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(bind, bind)
+    host = local_host(bind)
     try:
         socket.create_connection((host, port), 2.0).close()
     except OSError as error:

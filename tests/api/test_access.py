@@ -39,7 +39,7 @@ VALUES = {
     "<plot>": "no-such-plot",
     "<table>": "no-such-table",
     "<run>": "no-such-run",
-    "<client_id>": "no-such-client",
+    "<path:client_id>": "no-such-client",
 }
 
 

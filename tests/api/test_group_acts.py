@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -119,6 +120,16 @@ def test_a_client_and_what_it_says_of_itself(by_token, group, member):
     problem_of(by_token("viewer").ask("POST", path), 403, "forbidden")
     problem_of(operator.ask("POST", f"/groups/{group}/clients/never-was/running-info"), 404, "client_not_found")
     problem_of(operator.get("/clients/never-was"), 404, "client_not_found")
+
+
+@pytest.mark.parametrize("name", ["a/b@{}", "/a//b@{}/", "..%2f{} x?y#z", "~0~1{}", "客户端@{}"])
+def test_a_client_of_any_name_has_an_address(by_token, group, member, name):
+    name = name.format(group)
+    member(name)
+    address = f"/clients/{quote(name, safe='')}"
+    [row] = answer_of(by_token("viewer").get(address))["items"]
+    assert row["client_id"] == name
+    assert answer_of(by_token("operator").ask("POST", f"/groups/{group}{address}/running-info"))
 
 
 def test_a_token_of_some_names_sees_and_asks_no_others(by_token, running, group, member):

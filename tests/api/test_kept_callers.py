@@ -26,7 +26,7 @@ OPEN = {
     "GET api/v1/replication", "GET api/v1/replication/set",
     "GET api/v1/system", "GET api/v1/system/checks", "GET api/v1/system/config", "GET api/v1/system/retention",
     # which one it is about is known when it is found
-    "GET api/v1/clients/<client_id>", "GET api/v1/jobs/<job>", "POST api/v1/jobs/<job>/cancel",
+    "GET api/v1/clients/<path:client_id>", "GET api/v1/jobs/<job>", "POST api/v1/jobs/<job>/cancel",
     "GET api/v1/jobs/<job>/files/<name>", "GET api/v1/replays/<job>", "GET api/v1/replays/<job>/results",
     "POST api/v1/replays/<job>/<act>", "GET api/v1/messages/<path:ref>", "GET api/v1/messages/<path:ref>/body",
     "GET api/v1/messages/<path:ref>/record", "POST api/v1/messages/<path:ref>/deliveries",

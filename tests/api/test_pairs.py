@@ -108,7 +108,7 @@ PAGE_OF = {
     "POST api/v1/groups/<group>/pause": "group_pause",
     "POST api/v1/groups/<group>/resume": "group_pause",
     "POST api/v1/groups/<group>/clone": "group_clone",
-    "POST api/v1/groups/<group>/clients/<client_id>/running-info": "client_ask",
+    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "client_ask",
     "POST api/v1/groups/<group>/offset-resets": "group_reset",
     "GET api/v1/groups/<group>/offset-resets": "group_resets",
     "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
@@ -172,7 +172,7 @@ PAGE_OF = {
     "POST api/v1/transactions/decisions": "transaction_decide",
     "POST api/v1/transactions/resumes": "transaction_resume",
     "GET api/v1/clients": "clients",
-    "GET api/v1/clients/<client_id>": "client",
+    "GET api/v1/clients/<path:client_id>": "client",
     "GET api/v1/search": "search",
     "GET api/v1/messages/<path:ref>": "message",
     "POST api/v1/messages/<path:ref>/deliveries": "message_run",
@@ -435,7 +435,7 @@ ACTS = {
             f"/groups/{name}/clone", {"target": name + "-copy", "settings": True, "offsets": False}
         ),
     ),
-    "POST api/v1/groups/<group>/clients/<client_id>/running-info": Act(
+    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": Act(
         lambda client, name: client.post(reverse("client_ask", args=[_member(name)]), {"group": name}),
         lambda caller, name: caller.ask("POST", f"/groups/{name}/clients/{_member(name)}/running-info"),
     ),
@@ -770,7 +770,7 @@ FAILING = {
     "POST api/v1/groups/<group>/pause": "edit_group",
     "POST api/v1/groups/<group>/resume": "edit_group",
     "POST api/v1/groups/<group>/clone": "create_group",
-    "POST api/v1/groups/<group>/clients/<client_id>/running-info": "running_info",
+    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "running_info",
     "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
     "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
 }

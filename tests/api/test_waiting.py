@@ -22,7 +22,7 @@ def waiting(running, topic) -> str:
     for number, how in enumerate(({"delay_level": 17}, {"delay_level": 18})):
         window.send_test_message(topic, b"x", keys=[f"w{number}"], **how)
     window.send_test_message(topic, b"x", keys=["w2"], deliver_at_ms=int(time.time() * 1000) + 3_600_000)
-    wait_for(lambda: len(window.waiting(topic=topic).rows) == 3, "three messages that wait", 10)
+    wait_for(lambda: len(window.waiting(topic=topic).rows) == 3, "three messages that wait")
     return topic
 
 

@@ -21,20 +21,8 @@ from appliance.engine.store.findings import Finding
 from tests.support.golden import extract_store
 from tests.support.offline import change, contents
 from tests.support.page_cache import refuse_reads_that_never_wait
+from tests.support.ports import reserve_port
 from tests.support.store import StoreUnderTest
-
-
-def free_port():
-    """A port whose neighbours two below is free as well."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
-            return port
 
 
 def told(options, name=None, level=None):
@@ -60,7 +48,7 @@ def ours(tmp_path):
         "[store]\nmappedFileSizeCommitLog = 131072\nmappedFileSizeConsumeQueue = 2000\nmaxMessageSize = 4096\n"
     )
     options = ["-c", str(settings), "--data-dir", str(tmp_path / "data")]
-    return tmp_path / "data", [*options, "--broker-port", str(free_port()), "--roles", "broker"]
+    return tmp_path / "data", [*options, "--broker-port", str(reserve_port()), "--roles", "broker"]
 
 
 def test_a_healthy_installation_has_no_failure(ours, capsys):
@@ -114,7 +102,7 @@ def test_every_failure_and_warning_says_what_to_do(ours, capsys):
 
 def test_sizes_that_do_not_fit_the_store_are_a_failure(tmp_path):
     extract_store("4.9.8", "mixed", tmp_path)
-    (line,) = told(["--data-dir", str(tmp_path), "--broker-port", str(free_port()), "--roles", "broker"], "sizes")
+    (line,) = told(["--data-dir", str(tmp_path), "--broker-port", str(reserve_port()), "--roles", "broker"], "sizes")
     assert (line.level, line.advice) == ("fail", "set mappedFileSizeCommitLog to 131072")
 
 
@@ -235,7 +223,7 @@ def test_doctor_and_store_agree_about_this_file_system(ours):
 
 
 def test_reads_are_tried_before_there_is_a_store_and_nothing_is_left_of_it(tmp_path, caplog):
-    base = ["--data-dir", str(tmp_path), "--broker-port", str(free_port()), "--roles", "broker"]
+    base = ["--data-dir", str(tmp_path), "--broker-port", str(reserve_port()), "--roles", "broker"]
     (line,) = told(base, "reads")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_bytes(b"x")
@@ -328,7 +316,7 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path):
 
 
 def test_an_address_for_clients_on_which_nobody_listens_is_told(tmp_path):
-    options = ["--data-dir", str(tmp_path / "data"), "--broker-port", str(free_port()), "--namesrv-port", "0"]
+    options = ["--data-dir", str(tmp_path / "data"), "--broker-port", str(reserve_port()), "--namesrv-port", "0"]
     [line] = told([*options, "--advertise", "10.1.2.3"], "address", "warn")
     assert "10.1.2.3" in line.text
     assert "--bind" in line.advice
@@ -338,7 +326,7 @@ def test_an_address_for_clients_on_which_nobody_listens_is_told(tmp_path):
 
 
 def test_replication_is_told_of_where_there_is_any(tmp_path):
-    options = ["--data-dir", str(tmp_path), "--broker-port", str(free_port()), "-c"]
+    options = ["--data-dir", str(tmp_path), "--broker-port", str(reserve_port()), "-c"]
     settings = tmp_path / "broker.conf"
 
     def lines(text, *more):

@@ -22,7 +22,7 @@ def rocketbox(*arguments: str, given: str = "") -> subprocess.CompletedProcess:
 
 def sign_in(address: str, username: str, password: str) -> tuple[int, str]:
     """Status and Location of a form that was fetched and sent as a browser does."""
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=60)
     connection.request("GET", "/login/")
     response = connection.getresponse()
     page = response.read().decode()

@@ -10,6 +10,7 @@ from django.test import Client, RequestFactory
 from appliance import runtime
 from appliance.command_line import ServeOptions
 from appliance.console import identity, second_factor, set_up
+from appliance.console.entry_log import entry_log
 from appliance.console.history import series
 from appliance.console.history.recorder import Recorder
 from appliance.console.lockout import lockout
@@ -85,6 +86,7 @@ def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     lockout.clear()
     second_factor.lockout.clear()
+    monkeypatch.setattr(entry_log, "_lines", 0)
     monkeypatch.setattr(set_up, "_secret", None)
     monkeypatch.setattr(set_up, "_closed", False)
     (tmp_path / "data" / "rocketbox").mkdir(parents=True)

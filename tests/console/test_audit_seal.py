@@ -372,7 +372,7 @@ def act(target):
 def many(threads, each):
     start = threading.Barrier(threads)
     def work(number):
-        start.wait(10)
+        start.wait(60)
         for k in range(each):
             act(f"T{number}-{k}")
             looked = audit.look()

@@ -159,7 +159,7 @@ def test_who_may(admin, client_as):
     ],
 )  # fmt: skip
 def test_what_breaks_other_readers_of_yaml_is_one_sentence(db, value):
-    begin = time.monotonic()
+    begin = time.thread_time()
     with pytest.raises(InvalidInput):
         parse(f"rocketbox: 1\ntopics: {{a: {{read_queues: {value}}}}}")
-    assert time.monotonic() - begin < 5
+    assert time.thread_time() - begin < 5

@@ -33,7 +33,7 @@ def waiting(broker, topic) -> dict[str, str]:
     ):
         sent[key] = broker.send_test_message(topic, b"x", keys=[key], **how).offset_id
     # A timer's place is in its schedule a moment later.
-    wait_for(lambda: len(broker.waiting(topic=topic).rows) == 4, "four messages that wait", 10)
+    wait_for(lambda: len(broker.waiting(topic=topic).rows) == 4, "four messages that wait")
     yield sent
     rows = broker.waiting(topic=topic).rows
     broker.act_on_waiting("drop", [WaitingPlace(row.level, row.queue_offset) for row in rows] or _NOTHING)
@@ -121,7 +121,7 @@ def test_ticked_ones_are_cancelled_after_a_preview(client_as, broker, topic, wai
     done = content(operator.get("/delayed/done/"))
     assert "2 messages were cancelled" in done
     # A mark takes a moment to reach the schedule of times.
-    wait_for(lambda: len(broker.waiting(topic=topic).rows) == 2, "two that are left", 10)
+    wait_for(lambda: len(broker.waiting(topic=topic).rows) == 2, "two that are left")
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.after["done"]) == ("delayed.drop", 2)
     # Told a second time, nothing is there any more, and that is said.
@@ -137,7 +137,7 @@ def test_all_of_a_filter_is_delivered_now(client_as, broker, topic, waiting):
     operator.post("/delayed/act/", {"what": "deliver_now", "topic": topic, "step": "apply"})
     done = content(operator.get("/delayed/done/"))
     assert "4 messages were delivered" in done
-    wait_for(lambda: broker.messages(topic).total == 4, "the messages in their topic", 10)
+    wait_for(lambda: broker.messages(topic).total == 4, "the messages in their topic")
     assert AuditEntry.objects.get().after["filter"] == {"topic": topic}
 
 

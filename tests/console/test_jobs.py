@@ -232,7 +232,7 @@ def test_the_thread_runs_what_comes_and_ends_with_its_job(kind, monkeypatch, tra
     thread = runner.JobRunner(1)
     thread.start()
     job = new(name)
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert thread.stop(10), "it ends with its job"
     assert not thread.alive
     assert job.state == "interrupted"
@@ -254,7 +254,7 @@ def test_the_thread_outlives_an_end_that_cannot_be_written_down(kind, monkeypatc
     thread = runner.JobRunner(2)
     thread.start()
     try:
-        wait_for(lambda: first.ended and second.ended, "both have ended", 10)
+        wait_for(lambda: first.ended and second.ended, "both have ended")
         assert (first.state, second.state) == ("done", "done")
     finally:
         assert thread.stop(10)
@@ -428,11 +428,11 @@ def test_progress_is_sent_when_it_changes_and_the_page_loads_again_at_the_end(ki
     client = client_as("operator")
     address = f"/jobs/{job.id}/progress/?seen={job.changes}"
     assert address in client.get(f"/jobs/{job.id}/").content.decode()
+    began = time.monotonic()
     timer = threading.Timer(0.3, lambda: setattr(job, "changes", job.changes + 1))
     timer.start()
-    began = time.monotonic()
     text = streamed(client.get(address)).decode()
-    assert 0.25 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.25
     timer.join()
     assert f"seen={job.changes}" in text
     jobs.board().end(job, "done")
@@ -496,3 +496,18 @@ def test_the_audit_log_is_checked_as_a_job(client_as, engine):
     assert job.state == "failed"
     assert "does not match the one before it" in str(job.why)
     assert job.result["intact"] is False
+
+
+def test_one_users_jobs_leave_room_for_those_of_others(kind, monkeypatch):
+    name = kind(lambda work: None)
+    for number in range(job_board.WAITING_EACH):
+        job = jobs.Job(jobs.new_id(), name, f"viewer/token-{number}", "token", now_ms(), {})
+        jobs.board().add(job)
+    with pytest.raises(Unavailable):
+        jobs.board().add(jobs.Job(jobs.new_id(), name, "viewer", "user", now_ms(), {}))
+    backup = jobs.Job(jobs.new_id(), name, "admin", "user", now_ms() + 60_000, {})
+    jobs.board().add(backup)
+    first = jobs.board().take_next()
+    assert first is not None
+    assert first.who == "viewer/token-0"
+    assert jobs.board().take_next() is backup, "whoever has nothing running comes first"

@@ -254,6 +254,38 @@ def test_an_import_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic
     )
 
 
+@pytest.mark.parametrize("letters", [False, True], ids=["ids that follow", "letters"])
+def test_an_import_that_was_killed_does_not_believe_ids_that_a_stranger_made(broker, topic, monkeypatch, letters):
+    """He has read the copies of the first lines, and makes the ids of the next ones like theirs."""
+    data = b"\n".join(b'{"body": {"encoding": "text", "data": "%d"}}' % n for n in range(40))
+    job = new(message_import.NAME, data, topic=topic, rate=10_000)
+    monkeypatch.setattr(message_import, "BATCH_LINES", 10)
+    with monkeypatch.context() as patched:
+        real = message_import._Import._send
+
+        def send(self, items, numbers):
+            if numbers[0] > 20:
+                raise Killed
+            return real(self, items, numbers)
+
+        patched.setattr(message_import._Import, "_send", send)
+        with pytest.raises(Killed):
+            runner.run_waiting()
+    peer = Peer(broker.system().broker_address)
+    for copy in all_of(broker, topic):
+        seen = copy.row.unique_id
+        for at in (16, 32):  # as the number of a line that is to come, wherever in the id it stands
+            wanted = int(copy.body) + 21
+            made = (seen[: at - 8] + f"{wanted:08X}" + seen[at:]) if not letters else seen[: at - 1] + "Z" * (33 - at)
+            assert peer.ask(310, send_fields(topic, 0, f"UNIQ_KEY\x01{made}\x02"), b"forged").code == 0
+    peer.close()
+    again = jobs.Board(jobs.board().directory)
+    runner.run_waiting(again)
+    done = again.get(job.id)
+    assert (done.state, done.counts["sent"]) == ("done", 40), done.why
+    assert sorted(int(copy.body) for copy in all_of(broker, topic) if copy.body != b"forged") == list(range(40))
+
+
 def test_an_import_that_is_killed_twice_within_one_batch_sends_nothing_twice(broker, topic, monkeypatch):
     data = b"\n".join(b'{"body": {"encoding": "text", "data": "%d"}}' % n for n in range(60))
     job = new(message_import.NAME, data, topic=topic)

@@ -1,5 +1,7 @@
 """Signing in by OpenID Connect, with a provider that signs real tokens; and with ones that cheat."""
 
+import contextlib
+import socket
 import threading
 import time
 from urllib.parse import parse_qs, urlsplit
@@ -235,7 +237,7 @@ def test_a_provider_that_hangs_takes_no_turns_of_pages(allow, provider, monkeypa
 
     def hang(address):
         asked.append(address)
-        hanging.wait(10)
+        hanging.wait(60)
         raise oidc.NotSignedIn("unreachable", "no answer")
 
     monkeypatch.setattr(oidc, "_get", hang)
@@ -252,10 +254,10 @@ def test_a_provider_that_hangs_takes_no_turns_of_pages(allow, provider, monkeypa
     while not asked:
         time.sleep(0.01)
     second.start()
-    second.join(5)
+    second.join(60)
     assert answers == ["unreachable"], "nobody waits for whoever waits"
     hanging.set()
-    first.join(5)
+    first.join(60)
     assert Client().get("/login/oidc/").status_code == 503
     assert len(asked) == 1
 
@@ -286,3 +288,36 @@ def test_there_is_no_password_to_such_a_user(allow, provider, client):
     come_in(provider)
     assert client.post("/login/", {"username": "olga", "password": ""}).status_code == 422
     assert client.post("/login/", {"username": "olga", "password": PASSWORD}).status_code == 422
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_a_provider_that_drips_its_answer_is_given_up(allow, provider, monkeypatch, part):
+    """Byte after byte, each in time."""
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            if part == "body":
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
+            else:
+                peer.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not over.wait(0.02):
+                peer.sendall(b" ")
+
+    monkeypatch.setattr(oidc, "TIMEOUT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            with pytest.raises(oidc.NotSignedIn, match="no whole answer"):
+                oidc._get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_a_provider_that_answers_too_much_is_given_up(provider, monkeypatch):
+    monkeypatch.setattr(oidc, "_MOST_BYTES", 10)
+    with pytest.raises(oidc.NotSignedIn, match="too long"):
+        oidc._get(provider.issuer + "/.well-known/openid-configuration")

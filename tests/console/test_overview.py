@@ -5,9 +5,8 @@ import json
 import pytest
 
 from appliance import runtime
-from appliance.console import audit_seal
+from appliance.console import audit_seal, streams
 from appliance.console.template_tags import as_duration, thousands
-from appliance.console.views import overview
 from appliance.console.words import AUDIT_SENTENCES, SENTENCES
 from appliance.engine.window.sentences import TEMPLATES
 
@@ -93,7 +92,7 @@ def test_a_stream_carries_the_windows_frame(client_as, broker):
     data = next(line for line in parts[1].decode().splitlines() if line.startswith("data: "))
     frame = json.loads(data.removeprefix("data: "))
     assert frame["put_total"] == broker.overview().put_total
-    assert not overview._streams, "a stream that ended is not counted any more"
+    assert not streams._open, "a stream that ended is not counted any more"
 
 
 def test_a_stranger_gets_no_stream(client_as, broker):
@@ -102,7 +101,7 @@ def test_a_stranger_gets_no_stream(client_as, broker):
 
 
 def test_so_many_streams_and_no_more(client_as, people, broker, monkeypatch):
-    monkeypatch.setitem(overview._streams, people["viewer"].pk, overview.STREAMS_EACH)
+    monkeypatch.setitem(streams._open, people["viewer"].pk, streams.STREAMS_EACH)
     assert client_as("viewer").get("/live/").status_code == 429
 
 

@@ -1,5 +1,6 @@
 """Links to set a password: good once, for a while, and for one user."""
 
+import logging
 import re
 
 import pytest
@@ -7,8 +8,10 @@ from django.test import Client
 
 from appliance.console import password_links
 from appliance.console.models import AuditEntry, SetPasswordLink, User
+from appliance.console.secret_addresses import NoSecrets, without_secret
 
 from .conftest import signed_in
+from .test_access import PATTERNS
 
 pytestmark = pytest.mark.django_db
 NEW = {"password": "quite another one", "again": "quite another one"}
@@ -64,3 +67,57 @@ def test_a_used_set_up_link_says_so(people, engine):
     page = Client().get("/setup/some-old-secret/")
     assert page.status_code == 404
     assert "This set-up link was used" in page.content.decode()
+
+
+@pytest.mark.parametrize("how", ["a reset", "their own change", "the command line"])
+def test_a_link_ends_with_any_later_password(client_as, people, engine, link, how):
+    bob = User.objects.get(username="bob")
+    if how == "a reset":
+        client_as("admin").post(f"/system/users/{bob.pk}/reset-password/", {"first": "password"})
+    else:
+        bob.set_password("the first one here")
+        bob.save()
+        made, _ = password_links.make(bob)
+        link = f"/password/{made}/"
+        if how == "their own change":
+            new = {"current": "the first one here"} | NEW
+            assert signed_in("bob", "the first one here").post("/account/", new).status_code == 302
+        else:
+            bob.set_password("the second one here")
+            bob.save(update_fields=["password", "must_change_password"])
+    assert Client().post(link, {"password": "a third one here", "again": "a third one here"}).status_code == 404
+
+
+def test_a_link_does_not_come_back_with_its_user(client_as, people, engine, link):
+    bob = User.objects.get(username="bob")
+    for active in ("", "1"):
+        client_as("admin").post(f"/system/users/{bob.pk}/active/", {"active": active})
+        User.objects.filter(pk=bob.pk).update(is_active=True)
+    assert Client().get(link).status_code == 404
+
+
+def test_a_change_of_rights_leaves_the_link(client_as, people, engine, link):
+    bob = User.objects.get(username="bob")
+    bob.role = "viewer"
+    bob.save()
+    assert Client().get(link).status_code == 200
+
+
+def test_no_log_shows_an_address_that_opens_something(caplog):
+    logger = logging.getLogger("django.request")
+    secret = "s3cr3t-" * 4
+    for name, route in PATTERNS:
+        keys = re.findall(r"<\w+:(secret|ticket)>", route)
+        path = "/" + re.sub(r"<\w+:(secret|ticket)>", secret, route)
+        assert (secret in path) == bool(keys)
+        assert secret not in without_secret(f"Internal Server Error: {path}?next=/a"), name
+    assert without_secret("/setup/address/") == "/setup/address/"
+    hidden = NoSecrets()
+    logger.addFilter(hidden)
+    try:
+        logger.error("%s: %s", "Internal Server Error", f"/password/{secret}/")
+        logger.error("%s: %s", "Bad Gateway", f"/login/oidc/back/?code={secret}&state={secret}")
+    finally:
+        logger.removeFilter(hidden)
+    assert "/password/…/" in caplog.text
+    assert secret not in caplog.text

@@ -122,6 +122,7 @@ def test_the_api_tells_the_same(client_as, made):
     told = viewer.get("/api/v1/replication/set").json()
     assert (told["set"], told["epoch"], told["leader"]) == ("orders-set", 7, HERE)
     assert [one["lag_bytes"] for one in told["members"]] == [0, 40_960, None]
+    assert [one["differs"] for one in told["members"]] == [[], [], []]
     assert told["settings"]["haStore"] == "etcd://10.0.1.1:2379"
     admin = client_as("admin")
     look = admin.post(
@@ -153,6 +154,8 @@ def test_what_is_wrong_with_a_set_needs_somebody(made, broker):
     assert codes(broker) == {"set_store_silent"}
     made.seen = leading(members=well, quarantine=(cut_file(),))
     assert codes(broker) == {"set_quarantined"}
+    made.seen = leading(members=(well[0], replace(well[1], differs=("brokerRole=ASYNC_MASTER (here SYNC_MASTER)",))))
+    assert codes(broker) == {"set_contradicts"}
     # A follower tells only what it sees itself.
     made.seen = following()
     assert codes(broker) == set()
@@ -261,6 +264,15 @@ def test_what_the_leader_lacks_is_sent_again_and_what_it_has_is_not(running, bro
     [one], rest = broker.send_quarantined(name, by="ada")
     assert (one.outcome, one.unique_id, rest) == ("there", "0A" * 16, None)
     assert found.messages("CutThere", limit=5).total == 1
+
+
+def test_a_message_with_the_unique_id_of_one_that_was_cut_is_not_taken_for_it(running, broker, leader):
+    properties = UNIQUE.format(id="0C" * 16, n=1)
+    leader.put("CutTwin", b"another", properties=properties)
+    name = cut_tail(running, "CutTwin", 1, properties=properties)
+    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["sent"]
+    assert leader.window.messages("CutTwin", limit=5).total == 2
+    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
 
 
 def test_a_job_sends_all_of_a_file_and_counts_what_became_of_them(client_as, running, broker, leader):

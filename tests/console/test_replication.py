@@ -8,9 +8,9 @@ from appliance import runtime
 from appliance.api.api import operations
 from appliance.console.access import ACCESS, MASTERS_WORK
 from tests.console.conftest import pretend_running
-from tests.support.apache import free_port
 from tests.support.directories import shared_directory
 from tests.support.ha import PlayedSlave
+from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import start_master, start_slave, wait_same
 from tests.support.waiting import wait_for
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(scope="module")
 def two(request):
     directory = shared_directory(request, "pair")
-    master = start_master(directory / "master", free_port())
+    master = start_master(directory / "master", reserve_port())
     slave = start_slave(directory / "slave", master.engine.namesrv_address)
     master.put("Orders", b"x" * 1000, b"y")
     wait_same(master, slave)
-    wait_for(lambda: slave.window.replication().master.end == 1000 + 403, "the slave to ask", 20)
+    wait_for(lambda: slave.window.replication().master.end == 1000 + 403, "the slave to ask")
     yield master, slave
     slave.stop()
     master.stop()
@@ -146,14 +146,14 @@ def test_a_slave_that_is_gone_or_far_behind_needs_somebody(client_as, master):
     try:
         slow = PlayedSlave(view._server.port)
         slow.report(0)
-        wait_for(lambda: len(master.window.replication().slaves) == 2, "it follows", 10)
+        wait_for(lambda: len(master.window.replication().slaves) == 2, "it follows")
         slow.copy_to(1403)
         # It never says that it has more than nothing.
-        wait_for(lambda: "slave_lags" in needs(), "the lag to be told", 10)
+        wait_for(lambda: "slave_lags" in needs(), "the lag to be told")
         [row] = [one for one in master.window.replication().slaves if one.acknowledged == 0]
         assert row.behind_bytes == 1403
         slow.close()
-        wait_for(lambda: "slave_gone" in needs(), "the loss to be told", 10)
+        wait_for(lambda: "slave_gone" in needs(), "the loss to be told")
         [gone] = master.window.replication().gone
         assert gone.reason == "it closed the connection"
         page = text_of(client_as("viewer"), "/replication/")
@@ -170,7 +170,7 @@ def test_a_broker_without_slaves_says_how_to_have_one(client_as, broker):
 
 
 def test_a_sync_master_without_slaves_fails_its_check(client_as, tmp_path):
-    alone = start_master(tmp_path / "alone", free_port(), broker_role="SYNC_MASTER")
+    alone = start_master(tmp_path / "alone", reserve_port(), broker_role="SYNC_MASTER")
     try:
         pretend_running(alone.engine)
         [check] = [one for one in alone.window.checks() if one.name == "replication"]

@@ -342,7 +342,8 @@ def test_a_run_tells_what_it_read_and_did(client_as, broker, data_dir):
     assert client_as("viewer").get("/reports/runs/..%2f..%2fx/").status_code == 404
 
 
-def test_the_progress_is_told_as_soon_as_it_is_another_one(client_as, broker, data_dir):
+def test_the_progress_is_told_as_soon_as_it_is_another_one(client_as, broker, data_dir, monkeypatch):
+    monkeypatch.setattr("appliance.console.views.reports.WAIT_S", 3600.0)
     running = report_days.record(state="running", ended_ms=None, steps=[], rows=0)
     directory = report_days.put_run(
         data_dir, running, progress={"step": "counting", "done": 3, "total": 12, "at_ms": 1}
@@ -351,11 +352,9 @@ def test_the_progress_is_told_as_soon_as_it_is_another_one(client_as, broker, da
     page = client.get(reverse("report_run", args=[RUN])).content.decode()
     assert 'aria-valuenow="25"' in page
     seen = re.search(r"progress/\?seen=([^\"]*)\"", page).group(1)
-    begin = time.monotonic()
     (directory / "progress.json").write_text(json.dumps({"step": "counting", "done": 6, "total": 12, "at_ms": 2}))
     answer = whole(client.get(f"{reverse('report_run_progress', args=[RUN])}?seen={seen}"))
     assert b'aria-valuenow="50"' in answer
-    assert time.monotonic() - begin < 5
 
 
 def test_who_waits_for_progress_reads_the_run_only_when_it_is_another_one(client_as, broker, data_dir, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 from appliance import request_bodies
 from appliance.api.api import operations
+from appliance.console.turns import Turns
 from appliance.request_bodies import TAKES, RequestBodies
 
 from .test_access import PAGES, PATTERNS, address_of
@@ -99,7 +100,7 @@ def test_large_bodies_of_all_together_are_bounded_and_small_ones_still_come(monk
 
     async def run() -> None:
         application = Application()
-        bodies = RequestBodies(application)
+        bodies = RequestBodies(Turns(application))
         first = Asked(bodies, "/messages/send/", [b"x" * 100_000] * 4)
         second = Asked(bodies, "/messages/send/", [b"y" * 100_000] * 2)
         small = Asked(bodies, "/login/", [b"z" * 10_000])
@@ -127,7 +128,7 @@ def test_who_may_not_send_is_not_listened_to_beyond_a_form(monkeypatch, broker_t
     async def run() -> None:
         application = Application()
         application.go_on.set()
-        asked = Asked(RequestBodies(application), "/messages/send/", [b"x" * 10_000] * 100)
+        asked = Asked(RequestBodies(Turns(application)), "/messages/send/", [b"x" * 10_000] * 100)
         await asked.ask()
         assert application.bodies == [b""], "answered as without a body"
         assert len(asked._pieces) > 90, "the rest was not asked for"

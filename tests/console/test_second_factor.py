@@ -6,7 +6,7 @@ import pyotp
 import pytest
 from django.test import Client
 
-from appliance.console import second_factor
+from appliance.console import second_factor, tokens
 from appliance.console.models import AuditEntry, RecoveryCode, User
 
 from .conftest import PASSWORD, age_login, signed_in
@@ -176,3 +176,16 @@ def test_a_role_that_needs_one_sees_nothing_before(client_as, people, engine):
     operator.post("/account/second-factor/", {"code": pyotp.TOTP(secret).now()})
     assert operator.get("/").status_code == 200
     assert client_as("viewer").get("/").status_code == 200
+
+
+def test_a_token_made_before_the_rule_says_why_it_is_refused_and_works_again_with_a_second_factor(people, engine):
+    _, secret = tokens.create(people["admin"], "old", "viewer")
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert client.get("/api/v1/me").status_code == 200
+    second_factor.require_for(["admin"])
+    for address in ("/api/v1/me", "/api/v1/needs", "/metrics"):
+        answer = client.get(address)
+        assert answer.status_code == 403, address
+    assert "second factor" in client.get("/api/v1/me").json()["detail"]
+    User.objects.filter(pk=people["admin"].pk).update(totp_secret=second_factor.new_secret())
+    assert client.get("/api/v1/me").status_code == 200

@@ -147,9 +147,9 @@ def test_what_looks_like_a_secret_is_taken_out(text):
 def test_a_log_that_strangers_fill_holds_nobody_up(word):
     """A line of the log has 2,000 characters: the pattern for names of secrets took 16 s for one, in one piece."""
     line = "1795406400000 WARNING " + word * (2000 // len(word))
-    begin = time.monotonic()
+    begin = time.thread_time()
     Scrubber(["sekret1"], ["bob"]).long_text("\n".join([line] * 20))
-    assert time.monotonic() - begin < 3
+    assert time.thread_time() - begin < 3
 
 
 def test_a_long_log_is_scrubbed_wherever_its_pieces_end():

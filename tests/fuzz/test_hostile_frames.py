@@ -27,13 +27,14 @@ import pytest
 from appliance.engine.engine import Engine
 from appliance.engine.errors import FrameError
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
+from tests.support.effort import effort
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.offline import damage
 
 from .hostile_frames import BOMBS, GROUPS, STATUS_REPLIES, TOPICS, Frames, Hostile
 
 FRAMES_A_LIFE = 50_000
-SEEDS = range(20 if os.environ.get("ROCKETBOX_TORTURE") else 1)
+SEEDS = range(effort(1, 2, 20))
 #: Frames that are sent at once; then a question of ours must be answered.
 BATCH = 8
 #: In the I/O thread's own time, so that a loaded machine does not count: `BATCH` frames, whatever they hold.

@@ -43,7 +43,7 @@ def list_clients(
     return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)
 
 
-@router.get("/clients/{client_id}", response=ClientConnections)
+@router.get("/clients/{path:client_id}", response=ClientConnections)
 def client(request: HttpRequest, client_id: str) -> Any:
     """The connections of one client. A token with a pattern must be able to access a group that it names."""
     names = auth.names(request)
@@ -57,7 +57,7 @@ def client(request: HttpRequest, client_id: str) -> Any:
     return {"items": rows}
 
 
-@router.post("/groups/{group}/clients/{client_id}/running-info", response=RunningInfoOut)
+@router.post("/groups/{group}/clients/{path:client_id}/running-info", response=RunningInfoOut)
 def running_info(
     request: HttpRequest,
     group: str,

@@ -27,7 +27,7 @@ def replica_set(request: HttpRequest) -> Any:
     shown = {one.name: getattr(view, one.name) for one in fields(view)}
     if not auth.names(request).is_every:
         shown["quarantine"] = [replace(one, topics=()) for one in view.quarantine]
-    return shown | {"settings": dict(view.settings)}
+    return shown | {"settings": dict(view.settings), "fullest": view.fullest}
 
 
 @router.post("/replication/set/switch", response=ChangeOut)

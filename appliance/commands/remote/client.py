@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from ... import server_proof
 from ...engine.errors import StartError
 from ...runtime import is_loopback
 
@@ -35,10 +36,11 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server is and what opens it."""
+    """Where a server is and what opens it. key: that of the data directory whose server has to be there."""
 
     url: str
     token: str
+    key: str | None = None
 
     def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> dict[str, Any]:
         """The answer's JSON. Raises Problem and Unreachable."""
@@ -69,6 +71,8 @@ class Server:
         connection = kind(parts.hostname or "", parts.port, timeout=LIMIT_S)
         try:
             try:
+                if self.key is not None:
+                    self._prove(connection, parts.path.rstrip("/"))
                 connection.request(method, address, data, headers)
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
@@ -78,6 +82,23 @@ class Server:
             yield response
         finally:
             connection.close()
+
+    def _prove(self, connection: http.client.HTTPConnection, base: str) -> None:
+        """Raises Unreachable unless the server of the data directory is at the other end. The token comes later."""
+        word = server_proof.challenge()
+        connection.request("GET", f"{base}/healthz", headers={server_proof.ASK: word})
+        response = connection.getresponse()
+        response.read(PIECE_BYTES)
+        # Of an answer that ends the connection nothing is known: the next one may reach another program.
+        if connection.sock is not None:
+            port = connection.sock.getpeername()[1]
+            if server_proof.is_proven(self.key or "", word, port, response.headers.get(server_proof.ANSWER)):
+                connection.auto_open = 0  # never on to another connection
+                return
+        raise Unreachable(
+            f"{self.url}: another program answers there than the server of this data directory, and was sent no token. "
+            "Say where the server is (--url) and give its token (--token-file FILE)"
+        )
 
 
 def _json(data: bytes) -> dict[str, Any]:
@@ -103,7 +124,7 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     token = _token(given, environ)
     options = [word for name in ("--data-dir", "-c") if name in given for word in (name, given[name])]
     if token is not None:
-        yield Server(url or _local_url(options, environ), token)
+        yield Server(url, token) if url else Server(_local_url(options, environ), token, _key(options, environ))
         return
     # One of this machine's is sent to another where the command line names both, and never where a variable does.
     may = is_loopback(urlsplit(url).hostname or "") or bool(options and "--url" in given)
@@ -112,7 +133,9 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     from .minted import minted
 
     with minted(options, MINTED_FOR_S) as secret:
-        yield Server(url or _local_url(options, environ), secret)
+        # Elsewhere than on this machine it is the command line's word alone.
+        is_here = not url or is_loopback(urlsplit(url).hostname or "")
+        yield Server(url or _local_url(options, environ), secret, _key(options, environ) if is_here else None)
 
 
 def _token(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
@@ -130,13 +153,28 @@ def _token(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
     return environ.get("ROCKETBOX_TOKEN") or None
 
 
+def _key(options: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The key of the data directory, by which its server is known. Raises StartError."""
+    from ...command_line import load
+    from ...runtime import Place
+
+    path = Place(load(options, environ)[0].data_dir).directory / "secret-key"
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StartError(
+            f"{path} cannot be read ({why}), so whose server listens there cannot be told: say where it is, with --url."
+        ) from None
+
+
 def _local_url(options: Sequence[str], environ: Mapping[str, str]) -> str:
     """The console's address by the settings of `serve`."""
     from ...command_line import load
-    from ...engine.host_port import join_host_port
+    from ...engine.host_port import join_host_port, local_host
 
     config, serve = load(options, environ)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(serve.bind, serve.bind)
+    host = local_host(serve.bind)
     if not serve.http_port:
         raise StartError(f"Which port the console of {config.data_dir} has is not known: give --url.")
     return f"http://{join_host_port(host, serve.http_port)}"

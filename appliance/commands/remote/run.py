@@ -75,6 +75,8 @@ def run(noun: str, words: Sequence[str]) -> int:
         return 0 if words else WRONG
     command = parse(noun, words)
     as_json = "--json" in command.flags
+    if command.verb.name == "ha status" and _is_local(command):
+        return _set_status(command)
     try:
         if command.verb.name == "token create" and _is_local(command):
             return _token_for_keeps(command)
@@ -359,6 +361,35 @@ def _say_problem(error: Problem, as_json: bool) -> None:
         details.append("--force does it all the same.")
     lines += [f"  {plain(one)}" for one in details if one not in str(error)]
     print("\n".join(lines), file=sys.stderr)
+
+
+# --- the set of brokers
+
+
+def _set_status(command: Command) -> int:
+    """By the console, which knows most; where none answers, by the leader store and what lies on this machine."""
+    from ..set_status import has_console, set_status
+
+    options = [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
+    why = "it has none, or none that was set up"
+    if has_console(options):
+        try:
+            with server(command.given, os.environ) as found:
+                return _done(command, found)
+        except Problem as error:
+            if error.status not in (401, 403, 503):
+                _say_problem(error, "--json" in command.flags)
+                return _STATUS.get(error.status, UNREACHABLE if error.status >= 500 else REFUSED)
+            why = str(error)
+        except (Unreachable, StartError) as error:
+            why = str(error)
+    answer = set_status(options)
+    if answer is None:
+        print("rocketbox: This broker is in no set with fail-over: haStore is not set.", file=sys.stderr)
+        return NOT_FOUND
+    print(f"rocketbox: the console of this member does not tell: {plain(why)}", file=sys.stderr)
+    _print(command, answer)
+    return 0 if answer["store_ok"] else UNREACHABLE
 
 
 # --- tokens

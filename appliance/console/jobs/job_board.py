@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from .registry import kind_of
 logger = logging.getLogger(__name__)
 
 WAITING_AT_MOST = 50
+# Of one user, tokens included: others' backups and checks find room.
+WAITING_EACH = 10
 KEPT_DAYS = 7
 KEPT_AT_MOST = 500
 ALL_FILE_BYTES = 4 << 30
@@ -77,6 +80,11 @@ class Board:
             same = next((one for one in under_way if one.kind == job.kind), None)
             if kind.alone and same is not None:
                 raise Conflict(Told(gettext_noop("Job %(job)s of this kind has not ended yet."), {"job": same.id}))
+            owner = _owner(job)
+            theirs = sum(_owner(one) == owner for one in under_way)
+            if theirs >= WAITING_EACH:
+                sentence = gettext_noop("%(count)d jobs of yours are waiting already. Wait until some have ended.")
+                raise Unavailable(Told(sentence, {"count": theirs}))
             if len(under_way) >= WAITING_AT_MOST:
                 sentence = gettext_noop("%(count)d jobs are waiting already. Wait until some have ended.")
                 raise Unavailable(Told(sentence, {"count": len(under_way)}))
@@ -104,12 +112,14 @@ class Board:
         return [job for _, job in sorted(numbered, key=lambda one: (one[1].created_at_ms, one[0]), reverse=True)]
 
     def take_next(self) -> Job | None:
-        """The oldest that waits, now running."""
+        """The next one, now running: the oldest, of users who have the fewest running."""
         with self._lock:
             waiting = [job for job in self._jobs.values() if job.state == "waiting"]
             if not waiting:
                 return None
-            job = min(waiting, key=lambda one: one.created_at_ms)
+            running = Counter(_owner(one) for one in self._jobs.values() if one.state == "running")
+            # Whoever has nothing running comes before whoever has.
+            job = min(waiting, key=lambda one: (running[_owner(one)], one.created_at_ms))
             job.state, job.started_at_ms = "running", job.started_at_ms or now_ms()
             job.changes += 1
         self._save(job, durable=False)
@@ -202,6 +212,11 @@ class Board:
     def _tell(self) -> None:
         for listener in list(self.listeners):
             listener()
+
+
+def _owner(job: Job) -> str:
+    """Whose it is; a token's are its owner's (`user/token`)."""
+    return job.who.partition("/")[0] if job.who_kind == "token" else job.who
 
 
 def disk_sentence(error: OSError) -> Told:

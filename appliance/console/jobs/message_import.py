@@ -1,8 +1,9 @@
 """Messages of an NDJSON file, sent to a topic; or only looked at, line by line.
 
 Nothing is sent twice, and nothing is left out, when RocketBox is killed in between. Before a batch is sent the job
-keeps, durably, how far it came and where the log ended then (`mark`). Each copy has a unique id made of the job and the
-number of its line, so after a restart the topic is read from the mark on, and lines whose copy is there count as sent.
+keeps, durably, how far it came and where the log ended then (`mark`). Each copy has a unique id made of the job, the
+number of its line and a keyed digest of that, so after a restart the topic is read from the mark on, and lines whose
+copy is there count as sent. Only the job has the key: who has read a line's id has read its copy, and makes no other.
 When that part of the log has expired nobody can tell any more: then the job fails and says which lines are in doubt.
 """
 
@@ -10,7 +11,10 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import hmac
 import os
+import re
+import secrets
 import time
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,6 +39,9 @@ LINE_BYTES = 32 << 20
 #: Problems that are written down, and how many of them the summary names.
 _PROBLEMS, _SHOWN = 10_000, 10
 _TRIES, _TRY_S = 30, 1.0
+#: Hex digits of a unique id that are the job's, those of the line's number, and those of the digest.
+_OF_JOB, _OF_LINE, _OF_DIGEST = 8, 8, 16
+_HEX = re.compile(r"[0-9A-F]{32}\Z")
 
 _WORDS = {
     "lines": _("lines"), "sent": _("sent"), "valid": _("valid"), "failed": _("failed"), "skipped": _("skipped (empty)"),
@@ -59,8 +66,11 @@ class _Import:
         self._topic: str = work.parameters["topic"]
         self._rate: int = work.parameters.get("rate", DEFAULT_RATE)
         self._by = f"{work.job.who} (job {work.job.id})"
-        self._unique = hashlib.sha256(work.job.id.encode()).hexdigest()[:20].upper()
         kept = work.kept
+        #: "" in a job that an older version began: its ids are the job's digits and the number.
+        self._secret: str = kept.get("secret", "") if kept else secrets.token_hex(16)
+        of_job = _OF_JOB if self._secret else 20
+        self._unique = hashlib.sha256(work.job.id.encode()).hexdigest()[:of_job].upper()
         self._at: int = kept.get("at", 0)
         self._line: int = kept.get("line", 0)
         self._counts: dict[str, int] = kept.get("counts") or dict.fromkeys((self._good, "failed", "skipped"), 0)
@@ -175,7 +185,18 @@ class _Import:
     # --- nothing twice
 
     def _unique_id(self, number: int) -> str:
-        return f"{self._unique}{number:012X}"
+        if not self._secret:
+            return f"{self._unique}{number:012X}"
+        digest = hmac.digest(self._secret.encode(), b"%d" % number, "sha256").hex()[:_OF_DIGEST].upper()
+        return f"{self._unique}{number:0{_OF_LINE}X}{digest}"
+
+    def _line_of(self, unique_id: str) -> int | None:
+        """The line whose copy has this unique id; None for an id that is not the job's own."""
+        if not _HEX.match(unique_id):
+            return None
+        text = unique_id[len(self._unique) :]
+        number = int(text[:_OF_LINE] if self._secret else text, 16)
+        return number if hmac.compare_digest(self._unique_id(number), unique_id) else None
 
     def _keep(self) -> None:
         """Before a batch: how far the job came, and where its copies will lie behind."""
@@ -187,6 +208,7 @@ class _Import:
             {
                 "at": self._at, "line": self._line, "counts": self._counts, "mark": mark,
                 "problems_end": self._problems_end, "left_out": sorted(self._left_out), "shown": self._shown,
+                "secret": self._secret,
             }
         )  # fmt: skip
 
@@ -215,7 +237,8 @@ class _Import:
             page = self._work.window.messages(
                 self._topic, newest_first=False, cursor=cursor, limit=500, filter_text=wanted, budget_ms=8.0, since=mark
             )
-            found.update(int(row.unique_id[20:], 16) for row in page.rows if row.unique_id)
+            lines = (self._line_of(row.unique_id) for row in page.rows if row.unique_id)
+            found.update(line for line in lines if line is not None)
             self._work.progress(self._line, self._work.job.total, "lines", **self._counts)
             cursor = page.next_cursor
             if cursor is None:

@@ -30,13 +30,13 @@ def account(request: HttpRequest) -> HttpResponse:
         return errors.forbidden(request)
     form = ChangePasswordForm(user, request.POST or None)
     if request.method == "POST" and form.is_valid():
-        address = request.client_address
-        if lockout.wait_s(user.username, address) > 0:
+        one = lockout.begin(user.username, request.client_address, f"session {present(request)}")
+        if one.wait_s > 0:
             form.add_error("current", _("Too many wrong passwords. Try again later."))
         elif not check_password(form.cleaned_data["current"], user.password):
-            lockout.failed(user.username, address)
             form.add_error("current", _("This is not your current password."))
         else:
+            lockout.was_right(one)
             checked = user.password
             user.set_password(form.cleaned_data["password"])
             user.must_change_password = False

@@ -131,6 +131,12 @@ def busy(request: HttpRequest) -> HttpResponse:
     )
 
 
+def not_written_down(request: HttpRequest) -> HttpResponse:
+    """503: the audit log takes nothing, so nothing is done."""
+    sentence = _("Nothing was done, since it could not be written into the audit log. The log says why.")
+    return _answer(request, 503, "unavailable", _("Not available right now"), sentence)
+
+
 def engine_not_running(request: HttpRequest) -> HttpResponse:
     """503: the engine is starting or stopping."""
     sentence = _("RocketBox is starting or stopping. Try again in a moment.")

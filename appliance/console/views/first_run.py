@@ -11,9 +11,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
-from ...engine.address_check import AddressCheck, is_host, own_addresses
+from ...engine.address_check import AddressCheck, own_addresses
 from ...engine.errors import StartError
-from ...engine.host_port import cannot_reach, host_of
+from ...engine.host_port import cannot_reach, host_of, is_host
 from .. import set_up
 from ..audit import audit
 from ..forms import AddressForm, AdministratorForm

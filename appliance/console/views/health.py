@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
-from ... import runtime
+from ... import runtime, server_proof
 
 
 @require_safe
 async def healthz(request: HttpRequest) -> HttpResponse:
-    """200 while the process and its event loop answer at all; says nothing about the engine."""
-    return HttpResponse("ok\n", content_type="text/plain; charset=utf-8")
+    """200 while the process and its event loop answer at all; says nothing about the engine. To a command of this
+    machine it shows whose server it is (`server_proof`)."""
+    response = HttpResponse("ok\n", content_type="text/plain; charset=utf-8")
+    word = request.headers.get(server_proof.ASK)
+    if word is not None:
+        port = (getattr(request, "scope", {}).get("server") or ("", 0))[1]
+        response.headers[server_proof.ANSWER] = server_proof.proof(settings.SECRET_KEY, word, int(port or 0)) or ""
+    return response
 
 
 @require_safe

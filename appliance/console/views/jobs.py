@@ -20,6 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from ...engine.errors import Conflict, NotFound
 from .. import jobs as jobs_
+from .. import streams
 from .window import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -83,21 +84,32 @@ def job_progress(request: HttpRequest, job: str) -> HttpResponseBase:
     seen = request.GET.get("seen", "")
     if found.ended:
         return HttpResponse(headers={"HX-Refresh": "true"})
+    stream = streams.begin(request)
+    if stream is None:
+        return streams.too_many()
     context = _context(request, found) | {"part": True}
-    return StreamingHttpResponse(_next_progress(context, seen, translation.get_language()), content_type="text/html")
+    pieces = _next_progress(request, stream, context, seen, translation.get_language())
+    return StreamingHttpResponse(pieces, content_type="text/html")
 
 
-async def _next_progress(context: dict[str, Any], seen: str, language: str | None) -> AsyncIterator[str]:
+async def _next_progress(
+    request: HttpRequest, stream: streams.Stream, context: dict[str, Any], seen: str, language: str | None
+) -> AsyncIterator[str]:
     found = context["job"]
     end = time.monotonic() + WAIT_S
-    while str(found.changes) == seen and not found.ended and time.monotonic() < end:
-        await asyncio.sleep(LOOK_S)
 
     def rendered() -> str:
         with translation.override(language):
             return render_to_string("jobs/_progress.html", context)
 
-    yield await sync_to_async(rendered)()
+    try:
+        while str(found.changes) == seen and not found.ended and time.monotonic() < end:
+            await asyncio.sleep(LOOK_S)
+        async with streams.rendering(request):
+            text = await sync_to_async(rendered)()
+        yield text
+    finally:
+        stream.end()
 
 
 @require_POST

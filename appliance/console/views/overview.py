@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Unavailable
-from .. import needs
+from .. import needs, streams
 from ..history import charts
 from ..live_feed import live_feed
 from ..models import now_ms
@@ -28,10 +27,6 @@ HISTORY_S = 600
 _SPARKS = {"in_rate": "a", "out_rate": "b", "lag_ms": "a", "log_bytes": "b"}
 #: A stream ends after this time; the browser opens the next one and is authenticated again.
 STREAM_S = 600.0
-STREAMS_EACH = 8
-
-# Owned by the event loop's thread: open streams by user.
-_streams: Counter[int] = Counter()
 
 
 @require_safe
@@ -83,21 +78,21 @@ def _well(health: dict[str, dict[str, object]]) -> bool:
 @require_safe
 async def overview_live(request: HttpRequest) -> HttpResponse:
     """A stream of server-sent events: the window's frame, the same bytes for everybody, whenever there is a new one."""
-    who = request.user.pk
-    if _streams[who] >= STREAMS_EACH:
-        return HttpResponse(_("Too many live pages are open."), status=429, headers={"Retry-After": "30"})
+    stream = streams.begin(request)
+    if stream is None:
+        return streams.too_many()
     try:
         runtime.window().live_frame()
     except AdminError as error:
+        stream.end()
         return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
-    response = StreamingHttpResponse(_frames(who), content_type="text/event-stream")
+    response = StreamingHttpResponse(_frames(stream), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
     return response
 
 
-async def _frames(who: int) -> AsyncIterator[bytes]:
-    _streams[who] += 1
+async def _frames(stream: streams.Stream) -> AsyncIterator[bytes]:
     try:
         feed = live_feed()
         end = time.monotonic() + STREAM_S
@@ -108,6 +103,4 @@ async def _frames(who: int) -> AsyncIterator[bytes]:
                 return
             yield event
     finally:
-        _streams[who] -= 1
-        if _streams[who] <= 0:
-            del _streams[who]
+        stream.end()

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from ... import runtime
 from ...engine.errors import AdminError, Conflict, InvalidInput, NotFound
+from .. import streams
 from ..audit import audit
 from ..forms import Form
 from ..identity import names_for
@@ -224,25 +225,31 @@ async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | 
         status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
         return HttpResponse(refusal_text(error), status=status, content_type="text/plain; charset=utf-8")
     kinds = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
-    response = StreamingHttpResponse(_results(job, result, first, kind), content_type=kinds[kind])
+    stream = streams.begin(request)
+    if stream is None:
+        return streams.too_many()
+    response = StreamingHttpResponse(_results(stream, job, result, first, kind), content_type=kinds[kind])
     response.headers["Content-Disposition"] = content_disposition_header(True, f"replay-{job}.{kind}") or ""
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-async def _results(job: str, result: str, first: Any, kind: str) -> AsyncIterator[bytes]:
+async def _results(stream: streams.Stream, job: str, result: str, first: Any, kind: str) -> AsyncIterator[bytes]:
     """A step at a time; a replay that goes on meanwhile may end up with more than the first rows say."""
     page = first
-    yield _as_csv([_COLUMNS]) if kind == "csv" else b""
-    while True:
-        rows = [_row(one) for one in page.rows]
-        yield _as_csv(rows) if kind == "csv" else _as_ndjson(rows)
-        if page.next_cursor is None:
-            return
-        await asyncio.sleep(REST_S)
-        page = await asyncio.to_thread(
-            runtime.window().replay_results, job, result=result, cursor=page.next_cursor, limit=STEP
-        )
+    try:
+        yield _as_csv([_COLUMNS]) if kind == "csv" else b""
+        while True:
+            rows = [_row(one) for one in page.rows]
+            yield _as_csv(rows) if kind == "csv" else _as_ndjson(rows)
+            if page.next_cursor is None:
+                return
+            await asyncio.sleep(REST_S)
+            page = await asyncio.to_thread(
+                runtime.window().replay_results, job, result=result, cursor=page.next_cursor, limit=STEP
+            )
+    finally:
+        stream.end()
 
 
 _COLUMNS = (

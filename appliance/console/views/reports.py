@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from ...engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from .. import reports as reports_
-from .. import time_zones
+from .. import streams, time_zones
 from ..access import allows
 from ..models import now_ms
 from ..reports import schedule, sentences, shown, words
@@ -182,11 +182,32 @@ def report_run_progress(request: HttpRequest, run: str) -> HttpResponseBase:
     found = reports_.run(run)
     if found.ended_ms is not None:
         return HttpResponse(headers={"HX-Refresh": "true"})
-    pieces = _next_progress(run, request.GET.get("seen", ""), translation.get_language())
+    stream = streams.begin(request)
+    if stream is None:
+        return streams.too_many()
+    pieces = _next_progress(request, stream, run, request.GET.get("seen", ""), translation.get_language())
     return StreamingHttpResponse(pieces, content_type="text/html")
 
 
-async def _next_progress(run: str, seen: str, language: str | None) -> AsyncIterator[str]:
+async def _next_progress(
+    request: HttpRequest, stream: streams.Stream, run: str, seen: str, language: str | None
+) -> AsyncIterator[str]:
+    try:
+        context = await _news(request, run, seen)
+
+        def rendered() -> str:
+            with translation.override(language):
+                return render_to_string("reports/_progress.html", context | {"part": True})
+
+        async with streams.rendering(request):
+            text = await sync_to_async(rendered)()
+        yield text
+    finally:
+        stream.end()
+
+
+async def _news(request: HttpRequest, run: str, seen: str) -> dict[str, Any]:
+    """What the page shows next, as soon as that is something else."""
     began = time.monotonic()
 
     def look() -> dict[str, Any]:
@@ -194,22 +215,17 @@ async def _next_progress(run: str, seen: str, language: str | None) -> AsyncIter
 
     while True:
         stamp = reports_.stamp(run)
-        context = await sync_to_async(look)()
+        async with streams.rendering(request):
+            context = await sync_to_async(look)()
         waited = time.monotonic() - began
         has_news = context["seen"] != seen and waited >= LEAST_S
         if context["run"].ended_ms is not None or has_news or waited >= WAIT_S:
-            break
+            return context
         is_early = context["seen"] != seen
         while time.monotonic() < began + WAIT_S:
             await asyncio.sleep(LOOK_S)
             if is_early or reports_.stamp(run) != stamp:
                 break
-
-    def rendered() -> str:
-        with translation.override(language):
-            return render_to_string("reports/_progress.html", context | {"part": True})
-
-    yield await sync_to_async(rendered)()
 
 
 @require_POST

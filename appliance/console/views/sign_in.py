@@ -21,12 +21,12 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from ... import runtime
-from .. import password_links, second_factor, sessions, set_up, tokens
+from .. import known_browsers, password_links, second_factor, sessions, set_up, tokens
 from ..audit import audit, record
 from ..entry_log import entry_log
 from ..forms import CodeForm, ConfirmForm, SetPasswordForm, SignInForm
-from ..identity import authenticate, confirm, sign_in, sign_out, way_of
-from ..lockout import Lockout, lockout
+from ..identity import authenticate, confirm, present, sign_in, sign_out, way_of
+from ..lockout import Try, lockout
 from ..models import User
 from ..time_zones import is_zone
 
@@ -65,7 +65,7 @@ def login_code(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(reverse("login"))
     form = CodeForm(request.POST or None)
     if request.method == "POST" and form.is_valid() and _checked_code(request, form, user):
-        lockout.succeeded(user.username, request.client_address)
+        lockout.succeeded(user.username, request.client_address, known_browsers.known_as(request, user))
         return entered(request, user, "password", next_page)
     return render(request, "login_code.html", {"form": form, "next": next_page}, status=_status(form))
 
@@ -75,7 +75,9 @@ def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpR
     sign_in(request, user, way)
     audit(request, "user.sign_in", user.username, after={"way": way})
     open_step = set_up.is_open() and user.is_admin and set_up.next_step() in ("address", "message")
-    return HttpResponseRedirect(reverse(f"setup_{set_up.next_step()}") if open_step else next_page)
+    response = HttpResponseRedirect(reverse(f"setup_{set_up.next_step()}") if open_step else next_page)
+    known_browsers.remember(request, response, user)
+    return response
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -90,8 +92,9 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
         if form is None and way == "proxy":
             confirm(request)
             return HttpResponseRedirect(next_page)
-        if form is not None and form.is_valid() and _checked(request, form, user.username) is not None:
-            lockout.succeeded(user.username, request.client_address)
+        known = f"session {present(request)}"
+        if form is not None and form.is_valid() and _checked(request, form, user.username, known) is not None:
+            lockout.succeeded(user.username, request.client_address, known)
             confirm(request)
             return HttpResponseRedirect(next_page)
     context = {"form": form, "next": next_page, "way": way, "oidc": runtime.place().sign_in.oidc}
@@ -205,38 +208,43 @@ def _waiting(request: HttpRequest) -> User | None:
 
 def _checked_code(request: HttpRequest, form: Any, user: User) -> bool:
     """Whether the code is good; if not, the form says so."""
-    if _is_shut(request, form, second_factor.lockout, user.username, _too_many_codes):
+    known = known_browsers.known_as(request, user)
+    one = second_factor.lockout.begin(user.username, request.client_address, known)
+    if _is_shut(form, one, _too_many_codes):
         return False
     how = second_factor.check(user, form.cleaned_data["code"])
     if how is not None:
-        second_factor.lockout.succeeded(user.username, request.client_address)
+        second_factor.lockout.was_right(one)
+        second_factor.lockout.succeeded(user.username, request.client_address, known)
         if how == "recovery code":
             left = second_factor.recovery_codes_left(user)
             _note(request, "second_factor.recovery_code", user.username, "done", {"left": left})
         return True
-    second_factor.lockout.failed(user.username, request.client_address)
     _note(request, "second_factor.refused", user.username, "refused", None)
     form.add_error("code", _("This code is wrong, or was used. Wait for the next one."))
     return False
 
 
-def _checked(request: HttpRequest, form: Any, username: str) -> User | None:
+def _checked(request: HttpRequest, form: Any, username: str, session: str = "") -> User | None:
     """The user whose password it is; else None, and the form says why. Who asks for a second factor yet is still
-    counted."""
+    counted. session: whose it is that asks again."""
     address = request.client_address
-    if _is_shut(request, form, lockout, username, _too_many_passwords):
+    named = User.objects.named(username)
+    browser = session or known_browsers.known_as(request, named)
+    one = lockout.begin(username, address, browser)
+    if _is_shut(form, one, _too_many_passwords):
         return None
     user = authenticate(username, form.cleaned_data["password"])
     if user is not None:
+        lockout.was_right(one)
         if not user.has_second_factor:
-            lockout.succeeded(username, address)
+            lockout.succeeded(username, address, browser)
         return user
-    known = User.objects.named(username)
-    if lockout.failed(username, address):
+    if one.shuts:
         _note(request, "user.locked_out", username, "refused", None)
     elif entry_log.may_note():
         # What is no user's name may be a password, typed into the wrong field.
-        _note(request, "user.sign_in", known.username if known else "-", "refused", entry_log.left_out())
+        _note(request, "user.sign_in", named.username if named else "-", "refused", entry_log.left_out())
     form.add_error(None, _("Wrong name or password.") if "username" in form.fields else _("Wrong password."))
     return None
 
@@ -248,12 +256,11 @@ def _note(request: HttpRequest, action: str, target: str, result: str, after: An
     )  # fmt: skip
 
 
-def _is_shut(request: HttpRequest, form: Any, door: Lockout, username: str, sentence: Any) -> bool:
-    wait_s = door.wait_s(username, request.client_address)
-    if wait_s > 0:
-        minutes = math.ceil(wait_s / 60)
+def _is_shut(form: Any, one: Try, sentence: Any) -> bool:
+    if one.wait_s > 0:
+        minutes = math.ceil(one.wait_s / 60)
         form.add_error(None, sentence(minutes) % {"minutes": minutes})
-    return wait_s > 0
+    return one.wait_s > 0
 
 
 def _too_many_passwords(minutes: int) -> str:

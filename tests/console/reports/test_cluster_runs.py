@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from appliance.console import reports
 from appliance.console.reports import records
 from appliance.console.reports.report_settings import ReportSettings
@@ -18,6 +20,7 @@ spark.executorEnv.SPARK_LOCAL_IP 127.0.0.1
 """
 
 
+@pytest.mark.nightly
 def test_a_cluster_makes_the_same_bytes(running, runner, request_of, tmp_path):
     for n in range(50):
         running.put("Orders", b"x" * (n + 1), queue=n % 4)

@@ -74,5 +74,5 @@ def wait_held_up(box: Box, tries: int = 20) -> str:
                     return run
                 os.kill(worker, signal.SIGCONT)
             time.sleep(0.001)
-        wait_for(lambda run=run: box.run(run)["state"] != "running", "it ends", 60)
+        wait_for(lambda run=run: box.run(run)["state"] != "running", "it ends")
     raise AssertionError("no run could be held up")

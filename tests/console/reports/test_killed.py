@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ def box(request):
     made.server.kill()
 
 
+@pytest.mark.nightly
 def test_java_alone(box):
     run = box.start_run()
     java = box.java(run)
@@ -45,23 +45,22 @@ def test_the_whole_broker(box):
     assert len(members_of(session)) >= 3
     os.kill(box.server.pid, signal.SIGKILL)
     box.server.kill()
-    wait_for(lambda: not members_of(session), "keeper, worker, Java and Python's workers end", 15)
+    wait_for(lambda: not members_of(session), "keeper, worker, Java and Python's workers end")
     box.server.start()
-    found = wait_for(lambda: (one := box.run(run))["state"] == "interrupted" and one, "it is told", 30)
+    found = wait_for(lambda: (one := box.run(run))["state"] == "interrupted" and one, "it is told")
     assert found["error"] == "RocketBox ended while the run went on."
     assert box.is_clean(run)
 
 
+@pytest.mark.nightly
 def test_stopped_with_the_broker(box):
     run = box.start_run()
     box.java(run)
     session = box.session(run)
-    began = time.monotonic()
     box.server.stop()
-    assert time.monotonic() - began < 8
-    wait_for(lambda: not members_of(session), "all of it ends", 10)
+    wait_for(lambda: not members_of(session), "all of it ends")
     box.server.start()
-    found = wait_for(lambda: (one := box.run(run))["state"] == "interrupted" and one, "it is told", 30)
+    found = wait_for(lambda: (one := box.run(run))["state"] == "interrupted" and one, "it is told")
     assert "RocketBox" in found["error"]
 
 
@@ -74,6 +73,7 @@ def test_cancelled(box):
     assert box.is_clean(run)
 
 
+@pytest.mark.nightly
 def test_too_much_memory(box):
     box.settings(engine="spark", driver_mib=512, memory_mib=768)
     try:

@@ -389,10 +389,8 @@ def test_a_keeper_that_was_killed(asked, runner, monkeypatch):
 
 def test_the_thread_is_told_to_stop(asked, runner, monkeypatch):
     record = reports.start(asked)
-    begun: list[float] = []
-    held = Held(runner, monkeypatch, lambda keeper: (begun.append(time.monotonic()), runner.request_stop()))
+    held = Held(runner, monkeypatch, lambda keeper: runner.request_stop())
     assert runner.step()
-    assert time.monotonic() - begun[0] < 4
     found = reports.run(record.id)
     assert (found.state, found.error) == ("interrupted", "RocketBox was stopped while the run went on.")
     assert not members_of(held.keeper)

@@ -1,0 +1,21 @@
+"""How passwords are kept: scrypt, as Django does it, a few at a time whoever asks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from django.contrib.auth.hashers import ScryptPasswordHasher
+
+# Each takes 16 MiB, and a processor.
+AT_ONCE = 2
+
+_places = threading.BoundedSemaphore(AT_ONCE)
+
+
+class PasswordHasher(ScryptPasswordHasher):
+    """Any thread."""
+
+    def encode(self, *arguments: Any, **named: Any) -> str:
+        with _places:
+            return str(super().encode(*arguments, **named))

@@ -1,0 +1,61 @@
+"""Answers that last: live feeds, pages that wait for news, files in pieces. So many of each user, counted before one
+begins and until its request has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from .middleware import turn_of
+
+STREAMS_EACH = 8
+
+_lock = threading.Lock()
+# Guarded by _lock: open streams by user.
+_open: Counter[Any] = Counter()
+
+
+class Stream:
+    """A place of one stream. Any thread."""
+
+    def __init__(self, user: Any) -> None:
+        self._user = user
+        self._ended = False
+
+    def end(self) -> None:
+        """Give the place back; once, however often it is called."""
+        with _lock:
+            if not self._ended:
+                self._ended = True
+                _open[self._user] -= 1
+                if not _open[self._user]:
+                    del _open[self._user]
+
+
+def begin(request: HttpRequest) -> Stream | None:
+    """A place for the caller's next stream; None when they have enough. It ends with the request at the latest."""
+    user: Any = request.user.pk
+    with _lock:
+        if _open[user] >= STREAMS_EACH:
+            return None
+        _open[user] += 1
+    stream = Stream(user)
+    turn = turn_of(request)
+    if turn is not None:
+        turn.at_end(stream.end)
+    return stream
+
+
+def rendering(request: HttpRequest) -> contextlib.AbstractAsyncContextManager[None]:
+    """Around what a stream renders after it has begun: a turn, as a page has it."""
+    turn = turn_of(request)
+    return contextlib.nullcontext() if turn is None else turn.again()
+
+
+def too_many() -> HttpResponse:
+    return HttpResponse(_("Too many live pages are open."), status=429, headers={"Retry-After": "30"})
