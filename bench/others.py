@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.build import build
 from bench.servers import Server, ServerError
-from tests.support.apache import free_port, port_is_free
+from tests.support.ports import port_is_free, reserve_port
 
 NATS, REDIS, RIG = "nats", "redis", "rig"
 NATS_VERSION = "2.15.2"
@@ -55,7 +55,7 @@ class OneProcess(Server):
         raise NotImplementedError
 
     def start(self) -> None:
-        self._port = free_port()
+        self._port = reserve_port()
         command = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
         command += ["taskset", "-c", self.cpus] if self.cpus is not None else []
         with open(self._log, "ab") as log:

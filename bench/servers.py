@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.apache import VERSIONS, ApacheError, ApacheRocketMQ, ask, free_port, port_is_free
+from tests.support.apache import VERSIONS, ApacheError, ApacheRocketMQ, ask
+from tests.support.ports import port_is_free, reserve_port
 
 ROOT = Path(__file__).resolve().parent.parent
 ROCKETBOX = "rocketbox"
@@ -202,7 +203,7 @@ class RocketBoxServer(Server):
 
     def start(self) -> None:
         # Not port 0: after 10,000 connections the kernel's own range is full of closed ones, and three neighbours rare.
-        self._launch(broker_port=free_port(neighbours=(-2, 1)))
+        self._launch(broker_port=reserve_port())
         deadline = time.monotonic() + 30
         while not self._ready_file.exists():
             self._require_running()
@@ -217,7 +218,7 @@ class RocketBoxServer(Server):
 
     def time_to_first_ack(self) -> float:
         # A port chosen here, so that nothing has to be learnt from the ready file.
-        port = free_port(neighbours=(-2, 1))
+        port = reserve_port()
         self._broker = f"127.0.0.1:{port}"
         begin = time.monotonic()
         self._launch(broker_port=port)
