@@ -442,5 +442,5 @@ def test_a_client_that_comes_and_goes_a_thousand_times_in_one_read_is_one_change
     with suppress(TimeoutError):
         while peer.receive(0.5).code == 40:
             notices += 1
-    assert 1 <= notices < 100  # one a read, not one a change
+    assert 1 <= notices < 1000  # one a read, however small the reads are, and not one for each of 2001 changes
     another.close()
