@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 SECRET = "Vogel-Nest-42-Kran"
 ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": SECRET, "SOME_TOKEN": "t0ps3cret-of-the-environment"}
 #: A session takes 7 s where nothing else runs; these run beside other tests, and come behind all of them (nice 19).
-READY_S = 1800
+READY_S = 300
 
 
 class Box:
@@ -121,6 +121,22 @@ class Box:
     def is_clean(self, run_id: str) -> bool:
         scratch = self.reports / "scratch"
         return not members_of(self.session(run_id)) and not (scratch.exists() and any(scratch.iterdir()))
+
+
+def worker_of(keeper: int) -> int | None:
+    """The program a keeper has started; None until it is one of its own: before that the keeper waits for it in the
+    kernel (vfork), where no signal ends the wait, and who stops the one stops both."""
+    for one in members_of(keeper):
+        if one.pid != keeper and _command(one.pid) not in (b"", _command(keeper)):
+            return one.pid
+    return None
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def name_of(pid: int) -> str:

@@ -9,8 +9,7 @@ import time
 import pytest
 
 from spark_reports.run import plan as files
-from spark_reports.run.processes import members_of
-from tests.support.report_box import Box
+from tests.support.report_box import Box, worker_of
 from tests.support.small_disk import NoSmallDisk, SmallDisk
 from tests.support.waiting import wait_for
 
@@ -64,7 +63,7 @@ def wait_held_up(box: Box, tries: int = 20) -> str:
         keeper = box.session(run)
         place = box.reports / "runs" / run / files.OUTCOME
         while not place.exists():
-            worker = next((one.pid for one in members_of(keeper) if one.pid != keeper), None)
+            worker = worker_of(keeper)
             if worker is not None:
                 try:
                     os.kill(worker, signal.SIGSTOP)

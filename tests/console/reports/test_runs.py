@@ -26,6 +26,7 @@ from spark_reports.reports.document import REPORTS
 from spark_reports.run import plan as files
 from spark_reports.run.processes import members_of
 from tests.spark_reports.run.again import make_again, reports_of
+from tests.support.report_box import worker_of
 
 PLAIN = ReportSettings(engine="python")
 DAY_MS = 86_400_000
@@ -541,15 +542,10 @@ class Held:
 
     def _wait(self, seconds: float | None) -> bool:
         if not self._held and self.keeper:
-            worker = next((one.pid for one in members_of(self.keeper) if one.pid != self.keeper), None)
-            # Until it is a program of its own the keeper waits for it in the kernel (vfork), where no signal ends that.
-            if worker is None or _command(worker) == _command(self.keeper):
+            worker = worker_of(self.keeper)
+            if worker is None:
                 return self._real_wait(0.01)
             os.kill(worker, signal.SIGSTOP)
             self._held = True
             self._act(self.keeper)
         return self._real_wait(0.05)
-
-
-def _command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
