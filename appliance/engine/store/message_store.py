@@ -283,7 +283,8 @@ class MessageStore(Appender):
             clean = self._flush_queues.flush_now() and clean
         else:
             clean = False  # it still writes: its files are its own
-        clean = clean and self.log.broken is None
+        # What others have not confirmed yet has no entries in files: the next start makes them, as after a crash.
+        clean = clean and self.log.broken is None and self.published == self.log.written
         self.log.close()
         self.queues.close()
         self.ledger.close()

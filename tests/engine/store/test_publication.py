@@ -1,6 +1,7 @@
 """Ticks are published up to the least of the watermarks, in order, whoever was last to agree."""
 
 from appliance.engine.store.publication import Publication
+from tests.support.offline import damage
 from tests.support.store import StoreUnderTest
 
 
@@ -44,3 +45,19 @@ def test_a_tick_never_passes_one_that_waits_before_it(tmp_path):
         assert [body for _, _, body in store.acked] == [b"one", b"two"]
     finally:
         store.stop()
+
+
+def test_a_stop_before_others_confirmed_all_leaves_the_store_unfinished(tmp_path):
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, b"one")
+    confirmed = store.store.log.written
+    store.store.publication.watermarks["replicated"] = lambda: confirmed
+    store.write("T", 0, b"two", b"three")
+    store.stop()
+    assert damage(tmp_path) == []
+    assert (tmp_path / "store" / "abort").exists()
+    store.open()
+    assert store.bodies("T", 0) == [b"one", b"two", b"three"]
+    store.stop()
+    assert damage(tmp_path) == []
+    assert not (tmp_path / "store" / "abort").exists(), "all of it was published"
