@@ -273,6 +273,8 @@ class ApacheBroker(_JavaServer):
             "storePathRootDir": str(store),
             "storePathCommitLog": str(store / "commitlog"),
             "flushDiskType": {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}[flush],
+            # It refuses what waited for a thread any longer (200 ms by itself), and a machine may be that busy.
+            **{f"waitTimeMillsIn{queue}Queue": "60000" for queue in ("Send", "Pull", "Heartbeat", "Transaction")},
             **_as_text(config),
         }
 
