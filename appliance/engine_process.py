@@ -46,6 +46,8 @@ class EngineProcess:
             _withdraw(ready_file)
         engine = Engine(self.config)
         engine.start()
+        if self.options.console:
+            _ = engine.window  # keeps the log's lines from now on
         self._engine = engine
 
     def announce(self, http_port: int | None, setup_path: str | None = None) -> None:

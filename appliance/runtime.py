@@ -16,7 +16,7 @@ from .sign_in_options import SignInOptions
 if TYPE_CHECKING:
     from .command_line import ServeOptions
     from .engine.engine import Engine
-    from .engine.window import EngineAdmin
+    from .engine.window.engine_admin import EngineAdmin
 
 
 # In DATA/rocketbox/: the address for clients that was set in the console.

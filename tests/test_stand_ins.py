@@ -26,7 +26,7 @@ from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore
-from appliance.engine.window import EngineAdmin
+from appliance.engine.window.engine_admin import EngineAdmin
 from appliance.engine.wire_audit import WireAudit
 from tests.console.test_live_feed import Window
 from tests.console.test_metrics import NAMES

@@ -49,3 +49,30 @@ def test_the_arbiter_holds_no_code_that_serves(tmp_path):
 def test_the_version_is_told_without_an_engine(tmp_path):
     names = loaded("import appliance.main; appliance.main.main(['--version'])", tmp_path)
     assert not names & {"appliance.engine.engine", "django", "gunicorn", "asyncio", "argparse"}
+
+
+ENGINE = """
+from pathlib import Path
+from appliance.engine.config import EngineConfig, StoreConfig
+from appliance.engine.engine import Engine
+small = StoreConfig(mapped_file_size_commit_log=1 << 20, disk_max_used_space_ratio=95)
+config = EngineConfig(
+    data_dir=Path({directory!r}), roles=frozenset({roles!r}), broker_port=0, namesrv_port=0, store=small
+)
+engine = Engine(config)
+engine.start()
+engine.stop()
+"""
+#: Own modules of a start without a console, and how many there may be: one more costs a millisecond and 50 KB.
+MOST_MODULES = {("broker", "namesrv"): 300, ("namesrv",): 64}
+
+
+@pytest.mark.parametrize("roles", MOST_MODULES, ids="+".join)
+def test_an_engine_alone_leaves_what_pages_need(roles, tmp_path):
+    names = loaded(ENGINE.format(directory=str(tmp_path), roles=roles), tmp_path)
+    own = sorted(name for name in names if name.startswith("appliance."))
+    assert {name for name in own if name.startswith("appliance.engine.window.")} <= {
+        "appliance.engine.window.options", "appliance.engine.window.sentences",
+    }  # fmt: skip
+    assert not names & LATER
+    assert len(own) <= MOST_MODULES[roles], own

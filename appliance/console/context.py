@@ -16,7 +16,7 @@ from .identity import AnonymousUser
 from .navigation import menu
 
 if TYPE_CHECKING:
-    from ..engine.window import EngineAdmin
+    from ..engine.window.engine_admin import EngineAdmin
 
 
 class Permissions:

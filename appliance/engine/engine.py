@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -25,9 +26,7 @@ from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .replication.roles import takes_slaves
 from .store.disk import disk_usage
-from .window import EngineAdmin
 from .window.options import Options
-from .window.system import Addresses
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate
 
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
     from .seat import Seat
+    from .window.engine_admin import EngineAdmin
+    from .window.system import Addresses
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +85,54 @@ class Engine:
         self.ha_address: str | None = None
         #: A leader gives its office up first of all; set by who decides about it.
         self.resign: Callable[[], None] | None = None
-        self.window = EngineAdmin(
+        # Guarded by _making_window.
+        self._making_window = threading.Lock()
+        self._window: EngineAdmin | None = None
+        #: Monotonic, when all ran; None before.
+        self._started_at: float | None = None
+        #: A broker of another role takes the place of the one that was there.
+        self._broker_gone = False
+
+    @property
+    def window(self) -> EngineAdmin:
+        """What console, API and metrics see of this process. Any thread; it is made when somebody first asks, since a
+        broker alone needs none of its modules."""
+        with self._making_window:
+            if self._window is None:
+                self._window = self._make_window()
+            return self._window
+
+    def _make_window(self) -> EngineAdmin:
+        from .window.engine_admin import EngineAdmin
+
+        window = EngineAdmin(
             self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
         )
+        if self._membership is not None and self.broker_address is not None and self.ha_address is not None:
+            from .window.own_replica_set import OwnReplicaSet
+
+            window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
+        if self._started_at is not None:
+            self._open_window(window)
+        return window
+
+    def _open_window(self, window: EngineAdmin) -> None:
+        assert self._started_at is not None
+        window.start(None if self._broker_gone else self.broker, self.namesrv, self._pools, self._started_at)
+        if self._broker_gone:
+            window.broker_gone()
+
+    def _close_window(self) -> None:
+        with self._making_window:
+            self._broker_gone = True
+            if self._window is not None:
+                self._window.broker_gone()
+
+    def _broker_there(self, broker: Broker) -> None:
+        with self._making_window:
+            self._broker_gone = False
+            if self._window is not None:
+                self._window.broker_there(broker, self.namesrv, self._pools)
 
     @property
     def broker(self) -> Broker | None:
@@ -106,6 +152,8 @@ class Engine:
 
     def addresses(self) -> Addresses:
         """What clients are told."""
+        from .window.system import Addresses
+
         return Addresses(self.broker_address, self.namesrv_address)
 
     # --- start
@@ -140,7 +188,10 @@ class Engine:
             own = self._own_namesrv() if self.namesrv_address is not None else ""
             if self.broker.role.is_told and own in registration.status and not registration.wait_registered(own, 5.0):
                 logger.warning("engine: the own name server did not take the registration yet")
-        self.window.start(self.broker, self.namesrv, self._pools)
+        with self._making_window:
+            self._started_at = self._clock.monotonic()
+            if self._window is not None:
+                self._open_window(self._window)
         if self._membership is not None:
             self._begin_membership(self._membership)
         logger.info("engine: running broker=%s namesrv=%s", self.broker_address, self.namesrv_address)
@@ -149,9 +200,6 @@ class Engine:
         assert self.ha_socket is not None
         assert self.broker_address is not None
         assert self.ha_address is not None
-        from .window.own_replica_set import OwnReplicaSet
-
-        self.window.take_set(OwnReplicaSet(membership, self.options, self.broker_address, self.ha_address))
         membership.begin(self.seat, self.loop, self.server, self.ha_socket, self.broker_address, self.ha_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
@@ -235,8 +283,7 @@ class Engine:
             self._tell_directly,
         )
         dispatcher, vip_dispatcher = self._seat.fill(self._role)
-        self._seat.on_gone = self.window.broker_gone
-        self._seat.on_there = lambda broker: self.window.broker_there(broker, self.namesrv, self._pools)
+        self._seat.on_gone, self._seat.on_there = self._close_window, self._broker_there
         self.server.listen(main, dispatcher)
         self.server.listen(vip, vip_dispatcher)
 
@@ -307,7 +354,9 @@ class Engine:
         if self.resign is not None:
             self.resign()  # others lead as soon as they know
         broker = self.broker
-        self.window.stop()
+        with self._making_window:
+            if self._window is not None:
+                self._window.stop()
         if broker is not None:
             broker.unregister(UNREGISTER_S)
         if self.loop.alive:

@@ -82,7 +82,8 @@ def test_the_history_of_a_figure_of_the_broker_a_topic_and_a_group(viewer, runni
     # It has committed nothing: how far it is behind is not known.
     lag = answer_of(viewer.get(f"/metrics/series?metric=group_lag&group=g-{topic}&seconds=60"))
     assert set(lag["values"]) == {None}
-    assert answer_of(viewer.get("/metrics/series?metric=connections"))["values"][-1] is not None
+    # The last step may have begun since the recording.
+    assert any(value is not None for value in answer_of(viewer.get("/metrics/series?metric=connections"))["values"])
     year = answer_of(viewer.get(f"/metrics/series?metric=lag&from=1&to={series['times_at_ms'][-1]}&points=50"))
     assert len(year["values"]) <= 51
     for wrong in ("metric=love", "metric=group_lag", f"metric=group_lag&topic={topic}", f"metric=lag&topic={topic}",

@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
-from appliance.engine.window import EngineAdmin
+from appliance.engine.window.engine_admin import EngineAdmin
 from tests.support.peer import Peer, pull_fields, read_queue, records, send_fields
 
 __all__ = ["ROOMY", "Peer", "RunningEngine", "pull_fields", "read_queue", "records", "send_fields", "start_engine"]
@@ -61,6 +61,7 @@ class RunningEngine:
         self.data_dir = data_dir
         self.options = options
         self.engine: Engine = start_engine(data_dir, **options)
+        _ = self.window  # as where a console begins
         self.peers: list[Peer] = []
         self._own: Peer | None = None
 

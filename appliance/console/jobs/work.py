@@ -16,7 +16,7 @@ from ... import runtime
 from .job import RESULT_BYTES, Job, JobFolder, Told
 
 if TYPE_CHECKING:
-    from ...engine.window import EngineAdmin
+    from ...engine.window.engine_admin import EngineAdmin
 
 FILE_BYTES = 1 << 30
 #: How often pages are told, and how often the job's file is written.

@@ -12,9 +12,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import Field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..broker.topics import TopicConfigManager
 from ..config import (
     MAX_MESSAGE_SIZE_LIMIT_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -27,10 +26,13 @@ from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, 
 from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
 from ..own_files import make_directory
 from ..protocol.names import TEMPLATE_TOPIC
-from . import snapshots as s
-from .admin_pool import AdminPool
 from .sentences import Sentence, say
-from .system_snapshots import Configuration, Option
+
+if TYPE_CHECKING:
+    from ..broker.topics import TopicConfigManager
+    from . import snapshots as s
+    from .admin_pool import AdminPool
+    from .system_snapshots import Configuration, Option
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +178,8 @@ class Options:
     # --- reading
 
     def listing(self) -> Configuration:
+        from .system_snapshots import Configuration
+
         config = self._config
         found = []
         for section in SECTIONS:
@@ -185,6 +189,8 @@ class Options:
         return Configuration(tuple(found), _revision(found))
 
     def _row(self, section: str, name: str, option: Field[Any], value: str) -> Option:
+        from .system_snapshots import Option
+
         meta = option.metadata
         kind = _kind(option)
         number = kind == "int"
@@ -208,6 +214,8 @@ class Options:
 
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
         """See EngineAdmin.change_configuration."""
+        from . import snapshots as s
+
         before = self.listing()
         if revision is not None and revision != before.revision:
             raise Conflict(say("changed_since"))
@@ -269,6 +277,7 @@ class OptionCommands:
 
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
         """See EngineAdmin.change_configuration."""
+        from . import snapshots as s
 
         def job() -> s.Change:
             missing = self._topics.get(TEMPLATE_TOPIC) is None

@@ -67,9 +67,12 @@ class ProcessWindow:
         """The engine of a member calls it when it begins to be one."""
         self._set = replica_set
 
-    def start(self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
-        """The engine calls it when everything runs. broker, namesrv: of the roles that run."""
-        self._system.started()
+    def start(
+        self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool], since: float
+    ) -> None:
+        """The engine calls it when everything runs. broker, namesrv: of the roles that run. since: when it began to,
+        on the monotonic clock."""
+        self._system.started(since)
         self._log.install()
         self._namesrv = namesrv
         if broker is not None:

@@ -61,10 +61,10 @@ class SystemView:
         self._started_at = time.monotonic()
         self._started_at_ms: int | None = None
 
-    def started(self) -> None:
-        """Everything runs from now on."""
-        self._started_at = time.monotonic()
-        self._started_at_ms = int(time.time() * 1000)
+    def started(self, since: float) -> None:
+        """Everything runs, since then on the monotonic clock."""
+        self._started_at = since
+        self._started_at_ms = int((time.time() - (time.monotonic() - since)) * 1000)
 
     @property
     def broker_name(self) -> str:
