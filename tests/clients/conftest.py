@@ -114,7 +114,8 @@ def clients(request: pytest.FixtureRequest) -> Iterator[Clients]:
 def all_at_once(request: pytest.FixtureRequest, quick: Target, clients: Clients) -> Iterator[AllAtOnce]:
     """The tests of the file that are marked `at_once`, all of them under way."""
     here = [item for item in request.session.items if item.path == request.path]
-    running = AllAtOnce([item for item in here if item.get_closest_marker("at_once")], quick, clients)
+    at_once = [item for item in here if item.get_closest_marker("at_once")]
+    running = AllAtOnce(at_once, quick, clients, shared_directory(request, "at-once"))
     yield running
     running.close()
 
