@@ -89,9 +89,9 @@ def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     running.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A server whose delay levels last seconds."""
+    """A server whose delay levels last seconds; no test stops it."""
     scratch = shared_directory(request, "quick")
     if AGAINST == "rocketbox":
         with Server(scratch / "data", environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as server:
