@@ -2,7 +2,8 @@
 
 A test marked `at_once` takes a `kind` (of KINDS) and a `stage`. The first such test of a file starts all of them that
 the run has selected from that file, each in a thread; every test then reports how its own went. So twenty waits of ten
-seconds take ten seconds, and not 200.
+seconds take ten seconds, and not 200. What waits for most of a minute is marked `at_once(early=True)`: it starts with
+the first file that has such tests, on the server that all files share.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ def sent(producer: Producer, topic: str, message: Message, how: str) -> list[Jso
 
 
 class AllAtOnce:
-    """The tests of one file that go on at once."""
+    """Tests that go on at once."""
 
     def __init__(self, items: Sequence[pytest.Item], target: Target, clients: Clients, directory: Path) -> None:
         self._pool = ThreadPoolExecutor(len(items) or 1, thread_name_prefix="at-once")
@@ -240,6 +241,9 @@ class AllAtOnce:
     def _run(test: Callable[..., None], stage: Stage, **values: Any) -> None:
         with closing(stage):
             test(stage=stage, **values)
+
+    def __contains__(self, item: pytest.Item) -> bool:
+        return item.nodeid in self._running
 
     def outcome(self, item: pytest.Item) -> None:
         """Wait until that test is over; raises what it raised."""
