@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.clients.agents import Agent, start_java
 from tests.support.directories import shared_directory
 from tests.support.server import Server
 
@@ -86,3 +87,35 @@ def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> Page:
     page.click("button.go")
     page.wait_for_selector("body.console")
     return page
+
+
+def first_run(page: Page, address: str, name: str = "ada", password: str = PASSWORD) -> Page:
+    """From the link of a new server to the page that waits for the first message."""
+    page.goto(address)
+    page.click("button[value=en]")
+    page.fill("#id_username", name)
+    page.fill("#id_password", password)
+    page.fill("#id_again", password)
+    page.click("button.go")
+    page.wait_for_selector("#findings")
+    page.click("button.go")
+    return page
+
+
+@pytest.fixture
+def ada(visit: Callable[..., Page], server: Server) -> Page:
+    """The administrator's browser, signed in; the first one makes her, with all rights."""
+    page = visit(locale="en-GB", accept_downloads=True)
+    answer = page.goto(server.ready["setup_url"])
+    if answer is not None and answer.status == 404:  # she is there
+        return sign_in(page)
+    first_run(page, server.ready["setup_url"]).click("text=Open the console")
+    return page
+
+
+@pytest.fixture(scope="module")
+def java(request: pytest.FixtureRequest) -> Iterator[Agent]:
+    """The official Java client."""
+    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
+    yield agent
+    agent.close()

@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PASSWORD, sign_in
-from tests.clients.agents import start_java
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
 from tests.support.ports import reserve_port
@@ -36,14 +35,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         directory / "data", "--http-port", port, roles="broker,namesrv,console", environment=environment
     ) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest):
-    """The official Java client."""
-    agent = start_java("5.3.3", "json", shared_directory(request, "letters-java"))
-    yield agent
-    agent.close()
 
 
 def orders(group: str, count: int) -> list[Message]:

@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PASSWORD, PHONE, sign_in
-from tests.clients.agents import start_java
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
 from tests.support.server import Server
@@ -21,14 +20,6 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.nightly
 
 Visit = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest):
-    """The official Java client."""
-    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
-    yield agent
-    agent.close()
 
 
 @pytest.fixture(scope="module")

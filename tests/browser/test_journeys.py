@@ -12,10 +12,8 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PASSWORD, PHONE, sign_in
-from tests.clients.agents import start_java
+from tests.browser.conftest import PASSWORD, PHONE, first_run, sign_in
 from tests.clients.messages import Message
-from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
@@ -36,24 +34,9 @@ PAGES = (
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest):
-    """The official Java client."""
-    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
-    yield agent
-    agent.close()
-
-
 def test_from_the_link_to_a_green_counter(visit: Visit, server: Server, java) -> None:
     page = visit(locale="en-GB")
-    page.goto(server.ready["setup_url"])
-    page.click("button[value=en]")
-    page.fill("#id_username", "ada")
-    page.fill("#id_password", PASSWORD)
-    page.fill("#id_again", PASSWORD)
-    page.click("button.go")
-    page.wait_for_selector("#findings")
-    page.click("button.go")
+    first_run(page, server.ready["setup_url"])
     expect(page.locator("#count")).to_contain_text("waiting for the first")
     with java.producer(server.namesrv) as producer:
         producer.send("HelloRocketBox", [Message(b'{"hello": "RocketBox"}', "greeting", ("first",))])

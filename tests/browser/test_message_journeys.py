@@ -11,7 +11,6 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.axe import problems
 from tests.browser.conftest import PASSWORD, sign_in
-from tests.clients.agents import start_java
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
 from tests.support.ports import reserve_port
@@ -30,14 +29,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     ada = {"ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD}
     with Server(place, "--http-port", str(reserve_port()), roles="broker,namesrv,console", environment=ada) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest):
-    """The official Java client."""
-    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
-    yield agent
-    agent.close()
 
 
 def counted(page: Page, name: str) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import PASSWORD
+from tests.browser.conftest import first_run
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -67,14 +67,7 @@ def test_a_new_user_sees_their_message(browser: Browser, tmp_path: Path) -> None
         started = time.monotonic() - begin
         context = browser.new_context(locale="en-GB")
         page = context.new_page()
-        page.goto(found[1])
-        page.click("button[value=en]")
-        page.fill("#id_username", "ada")
-        page.fill("#id_password", PASSWORD)
-        page.fill("#id_again", PASSWORD)
-        page.click("button.go")
-        page.wait_for_selector("#findings")
-        page.click("button.go")
+        first_run(page, found[1])
         expect(page.locator("#count")).to_contain_text("waiting for the first")
         ready = json.loads((copy / "ready.json").read_text())
         sent = subprocess.run(

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PASSWORD
-from tests.clients.agents import start_java
+from tests.browser.conftest import first_run
 from tests.clients.messages import Message
 from tests.support.directories import shared_directory
 from tests.support.server import Server
@@ -33,14 +32,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest):
-    """The official Java client."""
-    agent = start_java("5.3.3", "json", shared_directory(request, "story-java"))
-    yield agent
-    agent.close()
-
-
 def bodies(word: str, count: int, **more: object) -> list[Message]:
     return [Message(b"%s %d" % (word.encode(), number), word, (f"{word}-{number}",), **more) for number in range(count)]
 
@@ -56,14 +47,7 @@ def told(page: Page, selector: str) -> str:
 
 def test_the_story_of_three_minutes(visit: Callable[..., Page], server: Server, java) -> None:
     page = visit(locale="en-GB")
-    page.goto(server.ready["setup_url"])
-    page.click("button[value=en]")
-    page.fill("#id_username", "ada")
-    page.fill("#id_password", PASSWORD)
-    page.fill("#id_again", PASSWORD)
-    page.click("button.go")
-    page.wait_for_selector("#findings")
-    page.click("button.go")
+    first_run(page, server.ready["setup_url"])
     expect(page.locator("#count")).to_contain_text("waiting for the first")
 
     # Normal, delayed and transactional messages, and a group that consumes them all.

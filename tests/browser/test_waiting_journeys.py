@@ -11,41 +11,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from appliance.commands import restore as restore_command
-from tests.browser.conftest import PASSWORD, sign_in
-from tests.clients.agents import start_java
+from tests.browser.conftest import sign_in
 from tests.clients.messages import Message
-from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.nightly
 
 Visit = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest):
-    """The official Java client."""
-    agent = start_java("5.3.3", "json", shared_directory(request, "java"))
-    yield agent
-    agent.close()
-
-
-@pytest.fixture
-def ada(visit: Visit, server: Server) -> Page:
-    """The administrator's browser; the first one makes her."""
-    page = visit(locale="en-GB")
-    page.goto(server.ready["setup_url"])
-    if page.locator("button[value=en]").count():
-        page.click("button[value=en]")
-        page.fill("#id_username", "ada")
-        page.fill("#id_password", PASSWORD)
-        page.fill("#id_again", PASSWORD)
-        page.click("button.go")
-        page.wait_for_selector("#findings")
-        page.click("button.go")
-        page.click("text=Open the console")
-    return page if page.locator("nav").count() else sign_in(page)
 
 
 def keyed(key: str, **more) -> Message:

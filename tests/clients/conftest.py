@@ -89,9 +89,9 @@ def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
     running.close()
 
 
-@pytest.fixture(scope="module")
-def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A server whose delay levels last seconds."""
+@pytest.fixture(scope="package")
+def shared_quick(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A server whose delay levels last seconds; no test stops it."""
     scratch = shared_directory(request, "quick")
     if AGAINST == "rocketbox":
         with Server(scratch / "data", environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as server:
@@ -102,6 +102,12 @@ def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
             yield apache
 
 
+@pytest.fixture(scope="module")
+def quick(shared_quick: Target) -> Target:
+    """The server of a file's tests marked `at_once`; a file may have another one."""
+    return shared_quick
+
+
 @pytest.fixture(scope="package")
 def clients(request: pytest.FixtureRequest) -> Iterator[Clients]:
     """One client process of each kind."""
@@ -110,19 +116,38 @@ def clients(request: pytest.FixtureRequest) -> Iterator[Clients]:
     running.close()
 
 
+def marked_at_once(request: pytest.FixtureRequest, early: bool) -> list[pytest.Item]:
+    """Those of the run that start early, or that do not."""
+    marked = [(item, item.get_closest_marker("at_once")) for item in request.session.items]
+    return [item for item, mark in marked if mark is not None and mark.kwargs.get("early", False) is early]
+
+
+@pytest.fixture(scope="package")
+def early(request: pytest.FixtureRequest, clients: Clients) -> Iterator[AllAtOnce | None]:
+    """The tests that are marked `at_once(early=True)`, of any file, all of them under way; None without any."""
+    chosen = marked_at_once(request, True)
+    if not chosen:
+        yield None
+        return
+    target = request.getfixturevalue("shared_quick")
+    running = AllAtOnce(chosen, target, clients, shared_directory(request, "early"))
+    yield running
+    running.close()
+
+
 @pytest.fixture(scope="module")
 def all_at_once(request: pytest.FixtureRequest, quick: Target, clients: Clients) -> Iterator[AllAtOnce]:
-    """The tests of the file that are marked `at_once`, all of them under way."""
-    here = [item for item in request.session.items if item.path == request.path]
-    running = AllAtOnce([item for item in here if item.get_closest_marker("at_once")], quick, clients)
+    """The other tests of the file that are marked `at_once`, all of them under way."""
+    here = [item for item in marked_at_once(request, False) if item.path == request.path]
+    running = AllAtOnce(here, quick, clients, shared_directory(request, "at-once"))
     yield running
     running.close()
 
 
 @pytest.fixture
-def stage(kind: str, all_at_once: AllAtOnce) -> AllAtOnce:
+def stage(request: pytest.FixtureRequest, kind: str, early: AllAtOnce | None, all_at_once: AllAtOnce) -> AllAtOnce:
     """What a test marked `at_once` is called with is made by AllAtOnce: a Stage."""
-    return all_at_once
+    return early if early is not None and request.node in early else all_at_once
 
 
 def start(name: str, request: pytest.FixtureRequest) -> Agent:

@@ -2,7 +2,8 @@
 
 A test marked `at_once` takes a `kind` (of KINDS) and a `stage`. The first such test of a file starts all of them that
 the run has selected from that file, each in a thread; every test then reports how its own went. So twenty waits of ten
-seconds take ten seconds, and not 200.
+seconds take ten seconds, and not 200. What waits for most of a minute is marked `at_once(early=True)`: it starts with
+the first file that has such tests, on the server that all files share.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -23,6 +25,7 @@ from tests.clients.agents import Agent, ClientFailed, Json, Producer, PushConsum
 from tests.clients.messages import Message
 from tests.support.apache import ask
 from tests.support.engine import Peer, pull_fields, records
+from tests.support.server import Server
 from tests.support.waiting import wait_for
 
 KINDS = ("java-4.9.8", "java-5.3.3", "go", "cpp")
@@ -73,8 +76,10 @@ class Stage:
     Its C++ client is a process of its own: the library frees twice when two threads start or stop something at once.
     """
 
-    def __init__(self, kind: str, name: str, target: Target, clients: Clients) -> None:
+    def __init__(self, kind: str, name: str, target: Target, clients: Clients, directory: Path) -> None:
+        """directory: of files of its own, which need not exist yet."""
         self.kind, self.target, self._clients = kind, target, clients
+        self.directory = directory
         self.topic = name
         self.group = f"g_{name}"
         self._own: list[Agent] = []
@@ -110,6 +115,14 @@ class Stage:
         self._open.close()
         for agent in self._own:
             agent.close()
+
+    @contextmanager
+    def on_own_server(self, **options: Any) -> Iterator[tuple[Stage, Server]]:
+        """The same kind and names at a server that the test may stop and change. options: as Server takes them."""
+        with Server(self.directory / "data", **options) as server:
+            stage = Stage(self.kind, self.topic, server, self._clients, self.directory)
+            with closing(stage):
+                yield stage, server
 
     def create_topic(self, name: str | None = None, queues: int = 1) -> str:
         """A topic (default: the stage's own) that the name server routes. A client that asked for a topic in vain asks
@@ -211,15 +224,16 @@ def sent(producer: Producer, topic: str, message: Message, how: str) -> list[Jso
 
 
 class AllAtOnce:
-    """The tests of one file that go on at once."""
+    """Tests that go on at once."""
 
-    def __init__(self, items: Sequence[pytest.Item], target: Target, clients: Clients) -> None:
+    def __init__(self, items: Sequence[pytest.Item], target: Target, clients: Clients, directory: Path) -> None:
         self._pool = ThreadPoolExecutor(len(items) or 1, thread_name_prefix="at-once")
         self._running: dict[str, Future[None]] = {}
         for number, item in enumerate(items):
             kind = item.callspec.params["kind"]  # type: ignore[attr-defined]
             name = "".join(letter if letter.isalnum() else "_" for letter in item.originalname)[5:50]  # type: ignore[attr-defined]
-            stage = Stage(kind, f"{name}_{number}_{kind.replace('.', '_')}", target, clients)
+            name = f"{name}_{number}_{kind.replace('.', '_')}"
+            stage = Stage(kind, name, target, clients, directory / name)
             others = {key: value for key, value in item.callspec.params.items() if key != "kind"}  # type: ignore[attr-defined]
             self._running[item.nodeid] = self._pool.submit(self._run, item.obj, kind=kind, stage=stage, **others)  # type: ignore[attr-defined]
 
@@ -227,6 +241,9 @@ class AllAtOnce:
     def _run(test: Callable[..., None], stage: Stage, **values: Any) -> None:
         with closing(stage):
             test(stage=stage, **values)
+
+    def __contains__(self, item: pytest.Item) -> bool:
+        return item.nodeid in self._running
 
     def outcome(self, item: pytest.Item) -> None:
         """Wait until that test is over; raises what it raised."""

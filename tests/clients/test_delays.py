@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.clients.agents import Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import KINDS, LEVELS, READY_S, Clients, Stage
-from tests.support.server import Server
+from tests.clients.stage import KINDS, LEVELS, READY_S, Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -100,9 +98,10 @@ def test_it_consumes_what_every_client_delayed(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.own
-def test_a_crash_loses_no_delayed_message_of_any_client(clients: Clients, tmp_path: Path) -> None:
-    with Server(tmp_path / "data", environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as server:
-        stage = Stage("go", "delayed_over_a_crash", server, clients)
+@pytest.mark.at_once
+@pytest.mark.parametrize("kind", ["go"])
+def test_a_crash_loses_no_delayed_message_of_any_client(kind: str, stage: Stage) -> None:
+    with stage.on_own_server(environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as (stage, server):
         stage.create_topic()
         messages = {kind: [Message(f"{kind} {n}".encode(), delay=18) for n in range(5)] for kind in KINDS}
         for kind, its in messages.items():

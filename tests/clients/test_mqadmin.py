@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,13 @@ class Run:
         printed = mqadmin.run(self.agent, self.server.namesrv, line)
         self.printed[label or line.split()[0]] = printed
         return printed
+
+    def everything(self) -> None:
+        self.topics()
+        self.groups()
+        self.clients()
+        self.broker()
+        self.deletions()
 
     def topics(self) -> None:
         """Topics of the recording's names are made, changed and looked at."""
@@ -178,20 +187,27 @@ class Run:
         self("topicRoute -t MadeByAdmin", "deleted")
 
 
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Run]]:
+    """Of each version; they go on at once, since a good part of it is waiting."""
+    found: dict[str, Run] = {}
+    with ExitStack() as stack:
+        for version in JAVA_VERSIONS:
+            scratch = shared_directory(request, "mqadmin")
+            conf = scratch / "broker.conf"
+            conf.write_text(CONF)
+            server = stack.enter_context(Server(scratch / "data", "-c", str(conf), log_file_mib=None))
+            agent = start(f"java-{version}", request)
+            stack.callback(agent.close)
+            found[version] = Run(agent, server)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Run.everything, found.values()))
+        yield found
+
+
 @pytest.fixture(scope="module", params=JAVA_VERSIONS)
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    scratch = shared_directory(request, "mqadmin")
-    conf = scratch / "broker.conf"
-    conf.write_text(CONF)
-    with Server(scratch / "data", "-c", str(conf), log_file_mib=None) as server:
-        agent = start(f"java-{request.param}", request)
-        try:
-            found = Run(agent, server)
-            for part in (found.topics, found.groups, found.clients, found.broker, found.deletions):
-                part()
-            yield found
-        finally:
-            agent.close()
+def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
+    return runs[request.param]
 
 
 # --- what each command prints

@@ -138,7 +138,7 @@ def bodies(messages: list[Message]) -> set[str]:
     return {message.sha256 for message in messages}
 
 
-@pytest.mark.at_once
+@pytest.mark.at_once(early=True)
 @every_kind
 def test_a_queue_whose_holder_is_cut_off_is_taken_over_and_it_does_not_go_on(kind: str, stage: Stage) -> None:
     """The holder stops without closing its connection, and wakes up when another has its queue. Of two members and one

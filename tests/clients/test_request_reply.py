@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.clients.agents import Agent, ClientFailed
-from tests.clients.conftest import EVERY, Target, newest_first, wait_for_clients
+from tests.clients.conftest import EVERY, newest_first, wait_for_clients
+from tests.clients.stage import Stage
 
-pytestmark = pytest.mark.parametrize("agent", newest_first(*EVERY), indirect=True)
+pytestmark = pytest.mark.at_once
+
+every = pytest.mark.parametrize("kind", newest_first(*EVERY))
 
 _NUMBERS = itertools.count(1)
 
@@ -56,14 +59,14 @@ class Asker:
         self.name = ""
 
 
-@pytest.fixture
-def asker(agent: Agent, target: Target, new_topic: Callable[..., str], group: str) -> Iterator[Asker]:
-    found = Asker(agent, target.namesrv, new_topic(queues=1))
+@contextlib.contextmanager
+def asking(stage: Stage) -> Iterator[Asker]:
+    found = Asker(stage.agent, stage.target.namesrv, stage.create_topic())
     yield found
     with contextlib.suppress(ClientFailed):  # nobody listened
-        agent.do("reply.stop", name=found.consumer)
+        stage.agent.do("reply.stop", name=found.consumer)
     for name in filter(None, (found.name, found.replier)):
-        agent.do("producer.stop", name=name)
+        stage.agent.do("producer.stop", name=name)
 
 
 def ways(agent: Agent) -> list[str]:
@@ -84,45 +87,50 @@ def warm_up(agent: Agent, asker: Asker, group: str, **arguments: Any) -> None:
     wait_for_clients(hears, "a request is answered")
 
 
-def test_a_request_is_answered(agent: Agent, asker: Asker, group: str) -> None:
-    warm_up(agent, asker, group)
-    for how in ways(agent):
-        reply = asker.ask(f"a question, {how}", how=how)
-        assert reply["body"] == f"reply to a question, {how}"
-        assert reply["properties"]["MSG_TYPE"] == "reply"
-        assert {"CORRELATION_ID", "PUSH_REPLY_TIME", "REPLY_TO_CLIENT", "UNIQ_KEY"} <= set(reply["properties"])
-    told = asker.events("replied", len(ways(agent)), "a question")
-    assert {event["result"]["status"] for event in told} == {"SEND_OK"}
-    # Stored as well, one behind the other.
-    offsets = [event["result"]["queue_offset"] for event in told]
-    assert offsets == sorted(set(offsets))
+@every
+def test_a_request_is_answered(kind: str, stage: Stage) -> None:
+    with asking(stage) as asker:
+        warm_up(stage.agent, asker, stage.group)
+        for how in ways(stage.agent):
+            reply = asker.ask(f"a question, {how}", how=how)
+            assert reply["body"] == f"reply to a question, {how}"
+            assert reply["properties"]["MSG_TYPE"] == "reply"
+            assert {"CORRELATION_ID", "PUSH_REPLY_TIME", "REPLY_TO_CLIENT", "UNIQ_KEY"} <= set(reply["properties"])
+        told = asker.events("replied", len(ways(stage.agent)), "a question")
+        assert {event["result"]["status"] for event in told} == {"SEND_OK"}
+        # Stored as well, one behind the other.
+        offsets = [event["result"]["queue_offset"] for event in told]
+        assert offsets == sorted(set(offsets))
 
 
-def test_nobody_replies(agent: Agent, asker: Asker) -> None:
-    with pytest.raises(ClientFailed):
-        asker.ask("anybody", timeout_ms=1500, how=ways(agent)[0])
+@every
+def test_nobody_replies(kind: str, stage: Stage) -> None:
+    with asking(stage) as asker, pytest.raises(ClientFailed):
+        asker.ask("anybody", timeout_ms=1500, how=ways(stage.agent)[0])
 
 
-def test_a_requester_that_left(agent: Agent, asker: Asker, group: str) -> None:
+@every
+def test_a_requester_that_left(kind: str, stage: Stage) -> None:
     """The replier is told, and nobody waits for what cannot be pushed."""
-    warm_up(agent, asker, group)
-    agent.do("reply.stop", name=asker.consumer)
-    asker.consumer += "-slow"
-    asker.listen(group, after_ms=2500)
-    with pytest.raises(ClientFailed):
-        asker.ask("too late", timeout_ms=1000, how=ways(agent)[0])
-    asker.events("asked", 1, "too late")  # what warmed up may come once more
-    asker.leave()
-    (replied,) = asker.events("replied", 1, "too late")
-    assert "result" not in replied
-    if agent.is_java:
-        assert replied["error"]["code"] == 1
-        assert "push reply message fail, channel of <" in replied["error"]["stack"]
+    with asking(stage) as asker:
+        warm_up(stage.agent, asker, stage.group)
+        stage.agent.do("reply.stop", name=asker.consumer)
+        asker.consumer += "-slow"
+        asker.listen(stage.group, after_ms=2500)
+        with pytest.raises(ClientFailed):
+            asker.ask("too late", timeout_ms=1000, how=ways(stage.agent)[0])
+        asker.events("asked", 1, "too late")  # what warmed up may come once more
+        asker.leave()
+        (replied,) = asker.events("replied", 1, "too late")
+        assert "result" not in replied
+        if stage.agent.is_java:
+            assert replied["error"]["code"] == 1
+            assert "push reply message fail, channel of <" in replied["error"]["stack"]
 
 
-def test_a_reply_without_a_body(agent: Agent, asker: Asker, group: str) -> None:
+@pytest.mark.parametrize("kind", ["go"])
+def test_a_reply_without_a_body(kind: str, stage: Stage) -> None:
     """What Go's own function makes; Java's producers refuse to send it."""
-    if agent.is_java:
-        return
-    warm_up(agent, asker, group, empty=True)
-    assert asker.ask("a question")["body"] == ""
+    with asking(stage) as asker:
+        warm_up(stage.agent, asker, stage.group, empty=True)
+        assert asker.ask("a question")["body"] == ""

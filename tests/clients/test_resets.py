@@ -6,22 +6,27 @@ queue for 10 s first, and are then told to rebalance.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 
-from tests.clients.agents import Agent, PushConsumer
-from tests.clients.conftest import JAVA, Target, create_topic, newest_first, start, wait_for_clients
+from appliance.engine.protocol.command import RemotingCommand
+from tests.clients.agents import Json, PushConsumer
+from tests.clients.conftest import newest_first, wait_for_clients
 from tests.clients.messages import Message, assert_each_once, places
+from tests.clients.stage import JAVA, KINDS, Stage
 from tests.support.engine import Peer
 
-pytestmark = pytest.mark.own  # Apache tells a 4.9 client, too, but leaves it alone then
+pytestmark = [
+    pytest.mark.own,  # Apache tells a 4.9 client, too, but leaves it alone then
+    pytest.mark.at_once,
+]
 
-every = pytest.mark.parametrize("agent", newest_first(*JAVA, "go", "cpp"), indirect=True)
+every = pytest.mark.parametrize("kind", newest_first(*KINDS))
 
-RESET, SET_GROUP, SET_OPTIONS, ASK = 222, 200, 25, 14
+RESET, SET_OPTIONS = 222, 25
 #: Of C++, until it has its queues: it rebalances every 10 s.
 START_S = 90
 #: 10 s in which Java 4.9.8 and Go let go of a queue; without the nudge their rebalance may take 20 s more.
@@ -33,34 +38,19 @@ def numbered(count: int, first: int = 0) -> list[Message]:
     return [Message(b"message %d" % number) for number in range(first, first + count)]
 
 
-@pytest.fixture(scope="module")
-def java(request: pytest.FixtureRequest) -> Iterator[Agent]:
-    """Makes the topics, and sends."""
-    running = start("java-5.3.3", request)
-    yield running
-    running.close()
+def send(stage: Stage, messages: list[Message]) -> list[Json]:
+    return stage.send(messages, kind="java-5.3.3")
 
 
-@pytest.fixture
-def new_topic(java: Agent, target: Target, topic: str) -> Callable[..., str]:
-    return lambda queues=2: create_topic(java, target, topic, queues=queues)
+def ask(stage: Stage, code: int, fields: dict[str, Any], body: bytes = b"") -> RemotingCommand:
+    with closing(Peer(stage.target.broker)) as tool:
+        return tool.ask(code, fields, body)
 
 
-@pytest.fixture
-def tool(target: Target) -> Iterator[Peer]:
-    peer = Peer(target.broker)
-    yield peer
-    peer.close()
-
-
-def reset(tool: Peer, group: str, topic: str, time_ms: int, **more: int) -> None:
-    fields = {"group": group, "topic": topic, "timestamp": time_ms, "isForce": "true"}
-    answer = tool.ask(RESET, fields | more)
+def reset(stage: Stage, time_ms: int, **more: int) -> None:
+    fields = {"group": stage.group, "topic": stage.topic, "timestamp": time_ms, "isForce": "true"}
+    answer = ask(stage, RESET, fields | more)
     assert answer.code == 0, answer
-
-
-def set_group(tool: Peer, group: str, **more: object) -> None:
-    assert tool.ask(SET_GROUP, {}, json.dumps({"groupName": group, **more}).encode()).code == 0
 
 
 def times(consumer: PushConsumer) -> Counter[str]:
@@ -77,20 +67,19 @@ def wait_for_each(consumer: PushConsumer, messages: list[Message], count: int, s
 
 
 @every
-def test_a_member_gets_everything_again_and_then_goes_on(
-    agent: Agent, java: Agent, target: Target, new_topic: Callable[..., str], group: str, tool: Peer
-) -> None:
-    topic, old, new = new_topic(), numbered(20), numbered(5, first=20)
-    with java.producer(target.namesrv) as producer, agent.push(target.namesrv, topic, group) as consumer:
-        acknowledged = producer.send(topic, old)
+def test_a_member_gets_everything_again_and_then_goes_on(kind: str, stage: Stage) -> None:
+    stage.create_topic(queues=2)
+    old, new = numbered(20), numbered(5, first=20)
+    with stage.consumer() as consumer:
+        acknowledged = send(stage, old)
         consumer.wait_for(len(old), START_S)
-        reset(tool, group, topic, 0)
+        reset(stage, 0)
         wait_for_each(consumer, old, 2, MOVED_S)
-        acknowledged += producer.send(topic, new)
+        acknowledged += send(stage, new)
         wait_for_each(consumer, new, 1, START_S)
         # To a place in the middle of one queue.
         [middle] = [ack for ack in acknowledged if ack["queue_id"] == 1 and ack["queue_offset"] == 5]
-        reset(tool, group, topic, 0, queueId=1, offset=5)
+        reset(stage, 0, queueId=1, offset=5)
         wait_for_clients(lambda: places(consumer.received).count((1, 5)) >= (3 if middle in acknowledged[:20] else 2),
                          "the middle of queue 1 came again", MOVED_S)  # fmt: skip
     counts = times(consumer)
@@ -100,89 +89,77 @@ def test_a_member_gets_everything_again_and_then_goes_on(
 
 
 @every
-def test_a_group_that_was_switched_off_skips_its_backlog_when_it_is_on_again(
-    agent: Agent, java: Agent, target: Target, new_topic: Callable[..., str], group: str, tool: Peer
-) -> None:
-    topic, first, backlog, new = new_topic(), numbered(4), numbered(10, first=4), numbered(4, first=14)
-    set_group(tool, group)
-    with java.producer(target.namesrv) as producer, agent.push(target.namesrv, topic, group) as consumer:
-        producer.send(topic, first)
+def test_a_group_that_was_switched_off_skips_its_backlog_when_it_is_on_again(kind: str, stage: Stage) -> None:
+    stage.create_topic(queues=2)
+    first, backlog, new = numbered(4), numbered(10, first=4), numbered(4, first=14)
+    stage.create_group()
+    with stage.consumer() as consumer:
+        send(stage, first)
         consumer.wait_for(len(first), START_S)
-        set_group(tool, group, consumeEnable=False)
-        producer.send(topic, backlog)
-        reset(tool, group, topic, -1)
-        set_group(tool, group, consumeEnable=True)
-        producer.send(topic, new)
+        stage.create_group(consumeEnable=False)
+        send(stage, backlog)
+        reset(stage, -1)
+        stage.create_group(consumeEnable=True)
+        send(stage, new)
         wait_for_each(consumer, new, 1, MOVED_S)
         consumer.stop()
     assert_each_once(first + new, consumer.received)
 
 
 @every
-def test_without_members_the_next_one_begins_where_the_group_was_sent(
-    agent: Agent, java: Agent, target: Target, new_topic: Callable[..., str], group: str, tool: Peer
-) -> None:
+def test_without_members_the_next_one_begins_where_the_group_was_sent(kind: str, stage: Stage) -> None:
     """Also a group that never consumed: it begins there, whatever it says of where to begin."""
-    topic, old, new = new_topic(), numbered(10), numbered(4, first=10)
-    with java.producer(target.namesrv) as producer:
-        producer.send(topic, old)
-        set_group(tool, group)
-        reset(tool, group, topic, -1)
-        producer.send(topic, new)
-        with agent.push(target.namesrv, topic, group) as consumer:
-            consumer.wait_for(len(new), START_S)
-            consumer.stop()
-        assert_each_once(new, consumer.received)
-        reset(tool, group, topic, 0)
-        with agent.push(target.namesrv, topic, group) as again:
-            wait_for_each(again, old + new, 1, START_S)
-            again.stop()
-        assert_each_once(old + new, again.received)
+    stage.create_topic(queues=2)
+    old, new = numbered(10), numbered(4, first=10)
+    send(stage, old)
+    stage.create_group()
+    reset(stage, -1)
+    send(stage, new)
+    with stage.consumer() as consumer:
+        consumer.wait_for(len(new), START_S)
+        consumer.stop()
+    assert_each_once(new, consumer.received)
+    reset(stage, 0)
+    with stage.consumer() as again:
+        wait_for_each(again, old + new, 1, START_S)
+        again.stop()
+    assert_each_once(old + new, again.received)
 
 
 @every
-def test_a_member_that_is_asked_to_move_itself(
-    agent: Agent, java: Agent, target: Target, new_topic: Callable[..., str], group: str, tool: Peer
-) -> None:
+def test_a_member_that_is_asked_to_move_itself(kind: str, stage: Stage) -> None:
     """useServerSideResetOffset off: 220 goes to each member, in its language, and it takes 10 s to come back."""
-    topic, old = new_topic(), numbered(20)
-    with java.producer(target.namesrv) as producer, agent.push(target.namesrv, topic, group) as consumer:
-        producer.send(topic, old)
-        consumer.wait_for(len(old), START_S)
+    old = numbered(20)
+    with stage.on_own_server() as (stage, _):
+        stage.create_topic(queues=2)
+        with stage.consumer() as consumer:
+            send(stage, old)
+            consumer.wait_for(len(old), START_S)
 
-        def committed() -> int:
-            fields = {"consumerGroup": group, "topic": topic}
-            answers = [tool.ask(ASK, fields | {"queueId": queue}) for queue in (0, 1)]
-            return sum(int(answer.ext_fields["offset"]) for answer in answers if answer.code == 0)
+            def committed() -> int:
+                return sum(max(0, stage.committed(stage.topic, queue=queue)) for queue in (0, 1))
 
-        wait_for_clients(lambda: committed() == len(old), "all of it is committed", START_S)
-        assert tool.ask(SET_OPTIONS, {}, b"useServerSideResetOffset=false").code == 0
-        try:
-            reset(tool, group, topic, 0)
-        finally:
-            assert tool.ask(SET_OPTIONS, {}, b"useServerSideResetOffset=true").code == 0
-        wait_for_each(consumer, old, 2, MOVED_S)
-        consumer.stop()
+            wait_for_clients(lambda: committed() == len(old), "all of it is committed", START_S)
+            assert ask(stage, SET_OPTIONS, {}, b"useServerSideResetOffset=false").code == 0
+            reset(stage, 0)
+            wait_for_each(consumer, old, 2, MOVED_S)
+            consumer.stop()
     assert set(times(consumer).values()) == {2}
 
 
-@pytest.mark.parametrize("agent", newest_first(*JAVA), indirect=True)
-def test_a_lite_pull_consumer_goes_on_where_it_was_sent(
-    agent: Agent, java: Agent, target: Target, new_topic: Callable[..., str], group: str, tool: Peer
-) -> None:
-    topic, old = new_topic(queues=1), numbered(10)
+@pytest.mark.parametrize("kind", newest_first(*JAVA))
+def test_a_lite_pull_consumer_goes_on_where_it_was_sent(kind: str, stage: Stage) -> None:
+    stage.create_topic()
+    old = numbered(10)
     came: list[str] = []
-    with (
-        java.producer(target.namesrv) as producer,
-        agent.client("lite", namesrv=target.namesrv, group=group, topic=topic) as lite,
-    ):
-        producer.send(topic, old)
+    with stage.agent.client("lite", namesrv=stage.target.namesrv, group=stage.group, topic=stage.topic) as lite:
+        send(stage, old)
 
         def have(count: int) -> bool:
             came.extend(message["body_sha256"] for message in lite("poll", timeout_ms=500))
             return len(came) >= count
 
         wait_for_clients(lambda: have(10), "all came", START_S)
-        reset(tool, group, topic, 0, queueId=0, offset=4)
+        reset(stage, 0, queueId=0, offset=4)
         wait_for_clients(lambda: have(16), "those from 4 on came again", MOVED_S)
     assert came == [message.sha256 for message in [*old, *old[4:]]]

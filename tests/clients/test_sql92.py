@@ -9,14 +9,12 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from tests.clients.agents import ClientFailed, Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import JAVA, JAVA_AND_GO, KINDS, LEVELS, READY_S, Clients, Stage
-from tests.support.server import Server
+from tests.clients.stage import JAVA, JAVA_AND_GO, KINDS, LEVELS, READY_S, Stage
 from tests.support.waiting import wait_for
 
 java = pytest.mark.parametrize("kind", JAVA)
@@ -158,22 +156,18 @@ def test_a_delayed_message_is_judged_when_it_comes(kind: str, stage: Stage) -> N
         assert_exactly(consumer, [wanted])
 
 
-def own_stage(kind: str, name: str, server: Server, clients: Clients) -> Stage:
-    return Stage(kind, f"{name}_{kind.replace('.', '_')}", server, clients)
-
-
 @pytest.mark.own
+@pytest.mark.at_once
 @java
-def test_a_restart_keeps_what_groups_filter_by(kind: str, clients: Clients, tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as server:
-        stage = own_stage(kind, "restart", server, clients)
+def test_a_restart_keeps_what_groups_filter_by(kind: str, stage: Stage) -> None:
+    with stage.on_own_server() as (stage, server):
         stage.create_topic()
         first, second = some(*GOODS), some(*GOODS)
         with stage.consumer(sql="region = 'north'") as consumer:
             stage.send(first)
             assert_exactly(consumer, [first[0], first[2]])
             server.stop()
-            path = tmp_path / "data" / "store" / "config" / "consumerFilter.json"
+            path = server.data_dir / "store" / "config" / "consumerFilter.json"
             kept = json.loads(path.read_text())["filterDataByTopic"][stage.topic]["groupFilterData"][stage.group]
             assert (kept["expression"], kept["expressionType"]) == ("region = 'north'", "SQL92")
             server.start()
@@ -183,19 +177,18 @@ def test_a_restart_keeps_what_groups_filter_by(kind: str, clients: Clients, tmp_
             assert {one["body_sha256"] for one in came} == {
                 m.sha256 for m in (first[0], first[2], second[0], second[2])
             }
-        stage.close()
 
 
 @pytest.mark.own
+@pytest.mark.at_once
 @java
-def test_retries_may_be_judged_again(kind: str, clients: Clients, tmp_path: Path) -> None:
+def test_retries_may_be_judged_again(kind: str, stage: Stage) -> None:
     """filterSupportRetry: a message that failed does not come again once the group wants others."""
     environment = {
         "ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS.replace("1s", "3s"),
         "ROCKETBOX_BROKER_FILTER_SUPPORT_RETRY": "true",
     }
-    with Server(tmp_path / "data", environment=environment) as server:
-        stage = own_stage(kind, "judged", server, clients)
+    with stage.on_own_server(environment=environment) as (stage, _):
         stage.create_topic()
         north, south = some({"region": "north"}), some({"region": "south"})
         with stage.consumer(sql="region IS NOT NULL", fail=1) as consumer:
@@ -206,4 +199,3 @@ def test_retries_may_be_judged_again(kind: str, clients: Clients, tmp_path: Path
             time.sleep(4.0)
             again = consumer.received[2:]
             assert {one["body_sha256"] for one in again} == {south[0].sha256}
-        stage.close()

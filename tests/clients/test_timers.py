@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.clients.agents import ClientFailed, Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import KINDS, READY_S, Clients, Stage
-from tests.support.server import Server
+from tests.clients.stage import KINDS, READY_S, Stage
 from tests.support.waiting import wait_for
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -216,9 +214,10 @@ def test_what_cannot_be_taken_back(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.own
-def test_a_crash_loses_no_message_with_a_time_and_brings_none_back(clients: Clients, tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as server:
-        stage = Stage("java-5.3.3", "timers_over_a_crash", server, clients)
+@pytest.mark.at_once
+@only_java_5
+def test_a_crash_loses_no_message_with_a_time_and_brings_none_back(kind: str, stage: Stage) -> None:
+    with stage.on_own_server() as (stage, server):
         stage.create_topic()
         timer = {"TIMER_DELIVER_MS": now_ms() + 15_000}
         messages = {kind: [Message(f"{kind} {n}".encode(), timer=timer) for n in range(5)] for kind in KINDS}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.clients.agents import Agent, Json, Producer, PushConsumer
 from tests.clients.conftest import AGAINST, newest_first
 from tests.clients.messages import Message, assert_same, rich
 from tests.clients.refusals import Refusals
-from tests.clients.stage import JAVA, JAVA_AND_GO, READY_S, Clients, Stage, Target
+from tests.clients.stage import JAVA, JAVA_AND_GO, READY_S, Stage, Target
 from tests.clients.test_trace import traced
 from tests.support.apache import ApacheRocketMQ
 from tests.support.directories import shared_directory
@@ -420,17 +419,15 @@ def test_the_trace_of_a_transaction(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.own
+@pytest.mark.at_once
 @pytest.mark.parametrize("kind", newest_first(*JAVA_AND_GO))
-def test_a_broker_that_is_killed_between_half_and_decision_asks_when_it_is_back(
-    kind: str, clients: Clients, tmp_path: Path
-) -> None:
-    with Server(tmp_path / "data", environment=environment(SETTINGS)) as server:
-        stage = Stage(kind, f"killed_{kind.replace('.', '_')}", server, clients)
+def test_a_broker_that_is_killed_between_half_and_decision_asks_when_it_is_back(kind: str, stage: Stage) -> None:
+    with stage.on_own_server(environment=environment(SETTINGS)) as (stage, server):
         stage.create_topic(queues=2)
         half, gone = message("half", "hang"), message("gone", "hang", "rollback")
         asked = unknown("asked once", "unknown commit")
         decided, dropped = message("decided"), message("dropped", "rollback")
-        with closing(stage), stage.consumer() as consumer, transactional(stage) as producer:
+        with stage.consumer() as consumer, transactional(stage) as producer:
             send(producer, stage.topic, asked)
             producer.wait_for_checks(asked, 1, ASKED_S)
             send(producer, stage.topic, decided, dropped)
@@ -460,16 +457,15 @@ def came_after_a_kill(consumer: PushConsumer, *messages: Message) -> set[str]:
 
 
 @pytest.mark.own
-def test_a_broker_that_is_killed_when_it_has_decided_neither_asks_nor_commits_again(
-    clients: Clients, tmp_path: Path
-) -> None:
+@pytest.mark.at_once
+@pytest.mark.parametrize("kind", ["java-5.3.3"])
+def test_a_broker_that_is_killed_when_it_has_decided_neither_asks_nor_commits_again(kind: str, stage: Stage) -> None:
     """Each time it is killed as soon as an answer is there."""
-    with Server(tmp_path / "data", environment=environment(SETTINGS)) as server:
-        stage = Stage("java-5.3.3", "killed_after", server, clients)
+    with stage.on_own_server(environment=environment(SETTINGS)) as (stage, server):
         stage.create_topic()
         yes = [message(f"yes {n}") for n in range(4)]
         no = [message(f"no {n}", "rollback", "rollback") for n in range(4)]
-        with closing(stage), stage.consumer() as consumer, transactional(stage, retries=5) as producer:
+        with stage.consumer() as consumer, transactional(stage, retries=5) as producer:
             for number in range(4):
                 send(producer, stage.topic, no[number], yes[number])
                 consumer.wait_for(number + 1, ASKED_S)
@@ -484,13 +480,14 @@ def test_a_broker_that_is_killed_when_it_has_decided_neither_asks_nor_commits_ag
 
 
 @pytest.mark.own
-def test_fifteen_checks_as_the_broker_has_it_by_default(clients: Clients, tmp_path: Path) -> None:
+@pytest.mark.at_once
+@pytest.mark.parametrize("kind", ["java-5.3.3"])
+def test_fifteen_checks_as_the_broker_has_it_by_default(kind: str, stage: Stage) -> None:
     settings = {"transactionTimeOut": 200, "transactionCheckInterval": 100}
-    with Server(tmp_path / "data", environment=environment(settings)) as server:
-        stage = Stage("java-5.3.3", "fifteen_checks", server, clients)
+    with stage.on_own_server(environment=environment(settings)) as (stage, _):
         stage.create_topic()
         late, never = unknown("late", "unknown " * 14 + "commit"), unknown("never", "unknown")
-        with closing(stage), stage.consumer() as consumer, transactional(stage) as producer:
+        with stage.consumer() as consumer, transactional(stage) as producer:
             send(producer, stage.topic, late, never)
             wait_for(lambda: discarded(stage, b"never"), "it was put aside", ASKED_S, every=0.1)
             came(consumer, late)

@@ -40,8 +40,6 @@ class ReplicaLife(ServicesLife):
     """Marks "put" what was staged, and by each report that what lies below is promised."""
 
     master: MasterLog
-    #: For sabotages: what is reported.
-    report: Callable[[ReplicaLife], int] = staticmethod(lambda life: life.store.kept())
 
     def open(self) -> None:
         super().open()
@@ -100,9 +98,13 @@ class ReplicaLife(ServicesLife):
             self.store.end_tick()
             self._follow()
 
+    def report(self) -> int:
+        """What is reported."""
+        return self.store.kept()
+
     def _report(self) -> None:
         """In async flush it is said to be there, as long as the machine stays up."""
-        kept = self.report(self)
+        kept = self.report()
         while self._appended and self._appended[0][0] <= kept:
             _, (topic, queue_id), count = self._appended.pop(0)
             self.disk.mark(("published", topic, queue_id, count))
@@ -137,9 +139,6 @@ class ReplicaLife(ServicesLife):
         self.recovered()
 
 
-def replica_of(master: MasterLog, sabotage: Callable[[ReplicaLife], int] | None = None) -> type[ReplicaLife]:
+def replica_of(master: MasterLog) -> type[ReplicaLife]:
     """The kind of life that copies one master's log."""
-    members: dict[str, object] = {"master": master}
-    if sabotage is not None:
-        members["report"] = staticmethod(sabotage)
-    return type("ReplicaOfOne", (ReplicaLife,), members)
+    return type("ReplicaOfOne", (ReplicaLife,), {"master": master})

@@ -1,10 +1,13 @@
 """Power cuts and kills at every operation of seeded lives, in recovery too: nothing acknowledged is lost or altered."""
 
+from typing import NamedTuple
+
 import pytest
 
 from tests.crash.broker_life import BrokerLife
 from tests.crash.crashes import TIMES, Crashes, least, run_lives
 from tests.crash.delay_life import DelayLife
+from tests.crash.early_timer_life import EarlyTimerLife
 from tests.crash.life import Life, Violation
 from tests.crash.replay_life import ReplayLife
 from tests.crash.sabotage import (
@@ -15,73 +18,82 @@ from tests.crash.sabotage import (
     TABLE_SABOTAGES,
     TIMER_SABOTAGES,
 )
+from tests.crash.sabotaged_acts import DELAY_ACT_SABOTAGES, TIMER_ACT_SABOTAGES, TRANSACTION_SABOTAGES
 from tests.crash.send_life import SendBackLife, SendLife
 from tests.crash.services_life import ServicesLife
+from tests.crash.settled_life import SettledLife
 from tests.crash.timer_life import TimerLife
+from tests.crash.transaction_life import TransactionLife
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-STEPS = 40
-#: Kind of life -> its class, whether the disk fails now and then, seeds, distinct images at least. Each seed is a life
-#: in either flush mode.
+
+class Lives(NamedTuple):
+    """seeds: each is a life in either flush mode. images: the least number of distinct ones. faults: the disk fails at
+    times. seed: what the seeds are made of, if not the name."""
+
+    kind: type[Life]
+    seeds: int
+    images: int
+    faults: bool = False
+    steps: int = 40
+    seed: str = ""
+
+
 LIVES = {
-    "store": (Life, False, 6, 7_000),
-    "store, faulty disk": (Life, True, 2, 2_000),
-    "broker": (BrokerLife, False, 2, 3_000),
-    "broker, faulty disk": (BrokerLife, True, 1, 2_000),
-    "hostile sends": (SendLife, False, 6, 4_000),
-    "delays": (DelayLife, False, 2, 2_000),
-    "delays, faulty disk": (DelayLife, True, 1, 1_000),
-    "timers": (TimerLife, False, 1, 1_000),
-    "timers, faulty disk": (TimerLife, True, 1, 1_000),
-    "sent back": (SendBackLife, False, 2, 4_000),
-    "services": (ServicesLife, False, 1, 6_000),
-    "services, faulty disk": (ServicesLife, True, 1, 1_000),
-    "replay": (ReplayLife, False, 2, 2_000),
-    "replay, faulty disk": (ReplayLife, True, 1, 1_000),
+    "store": Lives(Life, 6, 7_000),
+    "store, faulty disk": Lives(Life, 2, 2_000, True),
+    "broker": Lives(BrokerLife, 2, 3_000),
+    "broker, faulty disk": Lives(BrokerLife, 1, 2_000, True),
+    "hostile sends": Lives(SendLife, 6, 4_000),
+    "delays": Lives(DelayLife, 2, 2_000),
+    "delays, faulty disk": Lives(DelayLife, 1, 1_000, True),
+    "timers": Lives(TimerLife, 1, 1_000),
+    "timers, faulty disk": Lives(TimerLife, 1, 1_000, True),
+    "sent back": Lives(SendBackLife, 2, 4_000),
+    "services": Lives(ServicesLife, 1, 6_000),
+    "services, faulty disk": Lives(ServicesLife, 1, 1_000, True),
+    "replay": Lives(ReplayLife, 2, 2_000),
+    "replay, faulty disk": Lives(ReplayLife, 1, 1_000, True),
+    "acts on delays": Lives(SettledLife, 2, 4_000, seed="settled life False"),
+    "acts on delays, faulty disk": Lives(SettledLife, 2, 4_000, True, seed="settled life True"),
+    "acts on timers": Lives(EarlyTimerLife, 1, 1_500, seed="early timer life False"),
+    "acts on timers, faulty disk": Lives(EarlyTimerLife, 1, 1_500, True, seed="early timer life True"),
+    "transactions": Lives(TransactionLife, 2, 2_000, steps=30, seed="transaction life False"),
+    "transactions, faulty disk": Lives(TransactionLife, 2, 2_000, True, 30, "transaction life True"),
+}
+#: What is sabotaged -> kind of life, seeds, steps, and how.
+SABOTAGED = {
+    "store": (Life, 12, 25, SABOTAGES),
+    "broker": (BrokerLife, 12, 25, TABLE_SABOTAGES),
+    "services": (ServicesLife, 6, 40, SERVICE_SABOTAGES),
+    "delays": (DelayLife, 6, 40, DELAY_SABOTAGES),
+    "timers": (TimerLife, 6, 40, TIMER_SABOTAGES),
+    "replay": (ReplayLife, 6, 40, REPLAY_SABOTAGES),
+    "acts on delays": (SettledLife, 8, 30, DELAY_ACT_SABOTAGES),
+    "acts on timers": (EarlyTimerLife, 8, 30, TIMER_ACT_SABOTAGES),
+    "transactions": (TransactionLife, 8, 30, TRANSACTION_SABOTAGES),
 }
 
 
 @pytest.mark.parametrize("name", LIVES)
 def test_every_crash_keeps_what_was_acknowledged(name, record_testsuite_property):
-    kind, faults, seeds, floor = LIVES[name]
-    crashes = Crashes(kind=kind)
-    run_lives(crashes, name, seeds * TIMES, STEPS, faults)
+    lives = LIVES[name]
+    crashes = Crashes(kind=lives.kind)
+    run_lives(crashes, lives.seed or name, lives.seeds * TIMES, lives.steps, lives.faults)
     record_testsuite_property(f"images of {name}", len(crashes.seen))
-    assert len(crashes.seen) >= least(floor)
+    assert len(crashes.seen) >= least(lives.images)
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_a_sabotaged_store_is_found_out(sabotage):
+@pytest.mark.parametrize(
+    ("name", "sabotage"),
+    [
+        pytest.param(name, sabotage, id=f"{name}-{sabotage.__name__}")
+        for name, (_, _, _, sabotages) in SABOTAGED.items()
+        for sabotage in sabotages
+    ],
+)
+def test_a_sabotage_is_found_out(name, sabotage):
+    kind, seeds, steps, _ = SABOTAGED[name]
     with pytest.raises(Violation):
-        run_lives(Crashes(sabotage), "sabotage", 12, 25)
-
-
-@pytest.mark.parametrize("sabotage", TABLE_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_a_sabotaged_broker_is_found_out(sabotage):
-    with pytest.raises(Violation):
-        run_lives(Crashes(sabotage, BrokerLife), "sabotage", 12, 25)
-
-
-@pytest.mark.parametrize("sabotage", SERVICE_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_a_sabotaged_service_is_found_out(sabotage):
-    with pytest.raises(Violation):
-        run_lives(Crashes(sabotage, ServicesLife), "sabotage", 6, 40)
-
-
-@pytest.mark.parametrize("sabotage", DELAY_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_a_sabotaged_delivery_is_found_out(sabotage):
-    with pytest.raises(Violation):
-        run_lives(Crashes(sabotage, DelayLife), "sabotage", 6, 40)
-
-
-@pytest.mark.parametrize("sabotage", TIMER_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_sabotaged_timers_are_found_out(sabotage):
-    with pytest.raises(Violation):
-        run_lives(Crashes(sabotage, TimerLife), "sabotage", 6, 40)
-
-
-@pytest.mark.parametrize("sabotage", REPLAY_SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_a_sabotaged_replay_is_found_out(sabotage):
-    with pytest.raises(Violation):
-        run_lives(Crashes(sabotage, ReplayLife), "sabotage", 6, 40)
+        run_lives(Crashes(sabotage, kind), "sabotage", seeds, steps)

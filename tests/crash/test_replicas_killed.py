@@ -3,7 +3,7 @@ was reported is there, and it goes on from there to the master's end."""
 
 import pytest
 
-from tests.crash.crashes import TIMES, Crashes, least
+from tests.crash.crashes import TIMES, Crashes, least, nothing
 from tests.crash.life import Violation
 from tests.crash.replica_life import MasterLog, replica_of
 
@@ -12,11 +12,11 @@ pytestmark = pytest.mark.usefixtures("quiet")
 STEPS = 16
 
 
-def run_replicas(name, count, faults=False, sabotage=None):
+def run_replicas(name, count, faults=False, sabotage=nothing):
     seen, recoveries = set(), 0
     for seed in range(count):
         for synchronous in (True, False):
-            crashes = Crashes(kind=replica_of(MasterLog(f"{name} {seed}", STEPS), sabotage))
+            crashes = Crashes(sabotage, replica_of(MasterLog(f"{name} {seed}", STEPS)))
             crashes.run(f"{name} {seed}", synchronous, STEPS, faults)
             seen |= crashes.seen
             recoveries += crashes.recoveries
@@ -33,12 +33,12 @@ def test_a_copy_is_a_beginning_of_the_masters_log(faults, seeds, floor, record_t
 
 def written(life):
     """In sync flush, too: the page cache passes for the disk."""
-    return life.store.log.written
+    life.report = lambda: life.store.log.written
 
 
 def staged(life):
     """What has come, written or not."""
-    return life.store.log.stage_base + life.store.log.staged + 10_000
+    life.report = lambda: life.store.log.stage_base + life.store.log.staged + 10_000
 
 
 @pytest.mark.parametrize("sabotage", [written, staged], ids=lambda sabotage: sabotage.__name__)

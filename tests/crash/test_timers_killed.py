@@ -5,24 +5,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from appliance.engine.protocol.properties import find_property
-from appliance.engine.protocol.record import Record
-from tests.support.engine import Peer, read_queue, send_fields
+from tests.crash.deliveries import TOPIC, all_of, delivered, judge, judge_a_stop, wait_for_some
+from tests.support.engine import Peer, send_fields
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
-#: What the index may be behind, in ms, and what a machine under load adds to a save.
-REPEATED_MS, LOAD_MS = 1000, 1000
 COUNT = 600
-
-
-def delivered(broker: str) -> list[Record]:
-    return read_queue(Peer(broker), "Later")
 
 
 def in_order(count: int, span_ms: int) -> list[bytes]:
@@ -37,7 +30,7 @@ def send(broker: str, count: int, begin_ms: int, span_ms: int) -> None:
         for number in reversed(range(count)):
             due = begin_ms + number * span_ms // count
             text = f"TIMER_DELIVER_MS\x01{due}\x02UNIQ_KEY\x01{number}\x02"
-            peer.send(310, send_fields("Later", 0, text), b"%d" % number)
+            peer.send(310, send_fields(TOPIC, 0, text), b"%d" % number)
         # All in one go: on a busy machine the first ones would be due while the last are sent.
         assert {peer.receive().code for _ in range(count)} == {0}
     finally:
@@ -49,32 +42,18 @@ def test_a_kill_while_they_come(tmp_path: Path, flush: str) -> None:
     with Server(tmp_path / "data", "--flush", flush) as server:
         begin_ms = int(time.time() * 1000) + 6000
         send(server.broker, COUNT, begin_ms, 3000)
-        wait_for(lambda: len(delivered(server.broker)) > COUNT // 3, "some are delivered")
+        wait_for_some(server, COUNT // 3)
         server.kill()
         server.start()
-        wait_for(lambda: len({record.body for record in delivered(server.broker)}) == COUNT, "all are delivered")
-        found = delivered(server.broker)
-    copies = Counter(record.body for record in found)
-    first: dict[bytes, Record] = {}
-    for record in found:
-        first.setdefault(record.body, record)
-    assert list(first) == in_order(COUNT, 3000)
+        found = all_of(server, COUNT)
+    judge(found, in_order(COUNT, 3000))
     assert all(r.store_time_ms > int(find_property(r.properties, "TIMER_OUT_MS") or "") for r in found), "none early"
-    repeated = {body for body, count in copies.items() if count > 1}
-    assert max(copies.values()) <= 2
-    if repeated:
-        times = [first[body].store_time_ms for body in repeated]
-        assert max(times) - min(times) <= REPEATED_MS + LOAD_MS
 
 
 def test_a_stop_repeats_nothing(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--flush", "async") as server:
         send(server.broker, 200, int(time.time() * 1000) + 1500, 1500)
-        wait_for(lambda: len(delivered(server.broker)) > 20, "some are delivered")
-        server.restart()
-        wait_for(lambda: len(delivered(server.broker)) >= 200, "all are delivered")
-        time.sleep(0.5)
-        assert Counter(record.body for record in delivered(server.broker)) == Counter(b"%d" % n for n in range(200))
+        judge_a_stop(server, 200)
 
 
 def test_an_index_that_is_gone_delays_no_send(tmp_path: Path) -> None:
@@ -87,5 +66,5 @@ def test_an_index_that_is_gone_delays_no_send(tmp_path: Path) -> None:
         peer = Peer(server.broker)
         assert peer.ask(310, send_fields("Other"), b"x").code == 0
         peer.close()
-        wait_for(lambda: len(delivered(server.broker)) == 2000, "all are delivered")
-        assert [record.body for record in delivered(server.broker)] == in_order(2000, 500)
+        wait_for(lambda: len(delivered(server)) == 2000, "all are delivered")
+        assert [record.body for record in delivered(server)] == in_order(2000, 500)

@@ -3,15 +3,14 @@ down is done at the next start."""
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.crash.acts import Acts, numbers_in
 from tests.engine.broker.transactions.test_transactions import COMMIT, end, send_half
-from tests.support.engine import read_queue
-from tests.support.engine_process import EngineProcess, Refused
+from tests.support.engine_process import EngineProcess
 from tests.support.waiting import wait_for
 
 COUNT, PART = 120, 5
@@ -23,52 +22,44 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
     """Parts are committed and rolled back in turns; in the middle of one the process dies. Producers come too late for
     all of them, and decide a few before."""
     engine = EngineProcess(tmp_path / "data", store={"flush_disk_type": "SYNC_FLUSH"})
-    answered: dict[int, str] = {}
-    in_doubt: tuple[str, set[int]] = ("", set())
+    acts = Acts(engine, COUNT, PART, ("commit", "roll_back"))
+    by_producer = set(range(3, COUNT, PART))
+
+    def act(action: str, part: list[int]) -> None:
+        numbers = set(part) - by_producer
+        places = [{"half_offset": n, "unique_id": f"K{n}"} for n in sorted(numbers)]
+        done = engine.do("decide", action=action, places=places, reason=WHY, by="alice")["done"]
+        assert done == len(numbers)
+
     with engine:
         peer = engine.peer()
         halves = [send_half(peer, f"K{number}", body=b"%d" % number, queue_id=0) for number in range(COUNT)]
-        by_producer = set(range(3, COUNT, PART))
         for number in by_producer:
             assert end(peer, halves[number], COMMIT).code == 0
         peer.close()
-        with suppress(Refused, OSError):
-            for begin in range(0, COUNT, PART):
-                action = ("commit", "roll_back")[begin // PART % 2]
-                numbers = set(range(begin, begin + PART)) - by_producer
-                in_doubt = action, numbers
-                if begin == COUNT // 2:
-                    threading.Timer(delay_s, engine.kill_it).start()
-                places = [{"half_offset": n, "unique_id": f"K{n}"} for n in sorted(numbers)]
-                act = engine.do("decide", action=action, places=places, reason=WHY, by="alice")
-                assert act["done"] == len(numbers)
-                answered |= dict.fromkeys(numbers, action)
-                in_doubt = "", set()
-        engine.kill()
-        assert answered
-        assert in_doubt[1], "it died too late to tell anything"
+        acts.until_killed(act, delay_s)
+        answered = set().union(*acts.handled.values()) - by_producer
+        numbers = acts.in_doubt - by_producer
         for _ in range(2):  # the second start has nothing left to do
             engine.start()
             wait_for(lambda: engine.do("open_transactions", limit=1)["ready"], "the open ones are known")
             wait_for(lambda: not _unfinished(tmp_path / "data"), "what was written down is done")
             still_open = _open(engine)
             ended = set(range(COUNT)) - still_open
-            action, numbers = in_doubt
-            assert ended - numbers == by_producer | set(answered)
+            assert ended - numbers == by_producer | answered
             # All of a part that was written down, or nothing of it.
             assert numbers & ended in (set(), numbers)
-            committed = by_producer | {n for n, what in answered.items() if what == "commit"}
-            if action == "commit":
+            committed = by_producer | acts.handled["commit"]
+            if acts.action == "commit":
                 committed |= numbers & ended
-            copies = sorted(int(record.body) for record in read_queue(engine.peer(), "Orders"))
-            assert copies == sorted(committed)
+            assert numbers_in(engine, "Orders") == Counter(committed)
             peer = engine.peer()
-            for number in sorted(set(answered) | numbers & ended):
+            for number in sorted(answered | numbers & ended):
                 assert end(peer, halves[number], COMMIT).remark == "the transaction was decided before"
             peer.close()
             engine.kill()
         engine.start()
-        assert sorted(int(record.body) for record in read_queue(engine.peer(), "Orders")) == sorted(committed)
+        assert numbers_in(engine, "Orders") == Counter(committed)
 
 
 def _open(engine: EngineProcess) -> set[int]:

@@ -42,7 +42,7 @@ _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 
 #: All that a commit runs, each test once.
 EVERYTHING = (
-    _part("clients", 14, "tests/clients"),
+    _part("clients", 10, "tests/clients"),
     _part("spark", 10, "tests/spark_reports"),
     _part("broker", 7, "tests/engine/broker"),
     _part("browser", 7, "tests/browser"),

@@ -15,25 +15,17 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import signal
 import ssl
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.ports import reserve_port
-from tests.support.standstill import stop_process
-from tests.support.waiting import wait_for
+from tests.support.store_servers import StoreCluster, StoreServer, StoreServerError
 
 BINARY = "etcd"
 QUOTA_BYTES = 64 * 1024 * 1024
 ASK_TIMEOUT_S = 2.0
-START_TIMEOUT_S = 90.0
-
-
-class EtcdError(RuntimeError):
-    """A server did not start; the message holds what it last said."""
 
 
 class Tls(NamedTuple):
@@ -44,19 +36,17 @@ class Tls(NamedTuple):
     key: Path
 
 
-class EtcdMember:
+class EtcdMember(StoreServer):
     """One server. prefix: what its command begins with ("ip", "netns", "exec", ...)."""
 
     def __init__(self, name: str, directory: Path, host: str, prefix: Sequence[str] = ()) -> None:
-        self.name = name
-        self.directory = directory
+        super().__init__(f"etcd {name}", directory)
         self.host = host
         self.client_port = reserve_port()
         self.peer_port = self.client_port + 1
         self.flags: list[str] = []
         self.tls: Tls | None = None
         self._prefix = tuple(prefix)
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -66,38 +56,17 @@ class EtcdMember:
     def peer_url(self) -> str:
         return f"http://{self.host}:{self.peer_port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def command(self) -> Sequence[str]:
+        return [*self._prefix, "setpriv", "--pdeathsig", "KILL", "--", BINARY, *self.flags]
 
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        """Returns at once; `Etcd.wait_until_ready` waits."""
-        assert not self.running
-        self.directory.mkdir(parents=True, exist_ok=True)
-        command = [*self._prefix, "setpriv", "--pdeathsig", "KILL", "--", BINARY, *self.flags]
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """SIGKILL, also of one that is paused."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM: hands leadership over."""
-        self._end(signal.SIGTERM)
-
-    def pause(self) -> None:
-        """SIGSTOP: its sockets stay open and answer nothing."""
-        assert self._process is not None
-        stop_process(self._process.pid)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+    def serves(self) -> bool:
+        """Whether it answers a read that asks the majority."""
+        try:
+            self.ask("kv/range", {"key": "AA=="})
+        except OSError as error:
+            # With access control on, it takes no strangers: then it has a leader, too.
+            return "user name is empty" in str(error)
+        return True
 
     def ask(
         self, path: str, request: Mapping[str, Any] | None = None, timeout_s: float = ASK_TIMEOUT_S, token: str = ""
@@ -124,30 +93,8 @@ class EtcdMember:
             raise OSError(f"{self.address} answered {answer.status} to {path}: {body[:500].decode(errors='replace')}")
         return json.loads(body)
 
-    def require_running(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            said = self._log.read_text(errors="replace")[-3000:]
-            raise EtcdError(f"etcd {self.name} exited {self._process.returncode}:\n{said}")
 
-    @property
-    def _log(self) -> Path:
-        return self.directory / "etcd.log"
-
-    def _signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def _end(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-
-
-class Etcd:
+class Etcd(StoreCluster[EtcdMember]):
     """A cluster. `hosts`, `prefixes`: one of each member, where they are not all on 127.0.0.1 and plain processes.
 
     heartbeat_ms, election_ms: etcd's defaults. token: part of what its cluster id is made of.
@@ -168,9 +115,8 @@ class Etcd:
         flags: Sequence[str] = (),
     ) -> None:
         if shutil.which(BINARY) is None:
-            raise EtcdError("etcd is not on PATH: Debian's package is etcd-server")
-        self.directory = directory
-        self.tls = tls
+            raise StoreServerError("etcd is not on PATH: Debian's package is etcd-server")
+        self.scheme = "etcds" if tls else "etcd"
         self.members = [
             EtcdMember(
                 f"m{at}",
@@ -180,13 +126,13 @@ class Etcd:
             )
             for at in range(members)
         ]
-        everyone = ",".join(f"{member.name}={member.peer_url}" for member in self.members)
-        for member in self.members:
+        everyone = ",".join(f"m{at}={member.peer_url}" for at, member in enumerate(self.members))
+        for at, member in enumerate(self.members):
             url = f"{'https' if tls else 'http'}://{member.address}"
             member.tls = tls
             member.flags = [
-                f"--name={member.name}",
-                f"--data-dir={member.directory / 'data'}",
+                f"--name=m{at}",
+                f"--data-dir={member.data}",
                 f"--listen-client-urls={url}",
                 f"--advertise-client-urls={url}",
                 f"--listen-peer-urls={member.peer_url}",
@@ -212,78 +158,26 @@ class Etcd:
                     "--client-cert-auth",
                 ]
 
-    @property
-    def url(self) -> str:
-        """What `haStore` takes."""
-        return f"{'etcds' if self.tls else 'etcd'}://{','.join(member.address for member in self.members)}"
-
-    def start(self) -> None:
-        for member in self.members:
-            if not member.running:
-                member.start()
-        self.wait_until_ready()
-
-    def wait_until_ready(self, seconds: float = START_TIMEOUT_S) -> None:
-        """Returns when every member that runs answers a read that asks the majority."""
-        for member in self.members:
-            if member.running:
-                wait_for(lambda member=member: self._reads(member), f"etcd {member.name} answers", seconds, every=0.02)
-
-    def leader(self, seconds: float = START_TIMEOUT_S) -> EtcdMember:
-        """The member that leads now, by what a majority of all members says of it."""
-        return wait_for(self._leader, "etcd has a leader", seconds, every=0.02)
-
     def followers(self) -> list[EtcdMember]:
         leader = self.leader()
         return [member for member in self.members if member is not leader]
-
-    def wipe(self) -> None:
-        """All members are killed and lose what they had; `start` makes a new cluster, with the same id unless `token`
-        is another."""
-        for member in self.members:
-            member.kill()
-            shutil.rmtree(member.directory / "data", ignore_errors=True)
 
     def keep(self, copy: Path) -> None:
         """Stops all members, copies what they have on disk to a new directory, and starts them again."""
         for member in self.members:
             member.stop()
-            shutil.copytree(member.directory / "data", copy / member.name)
+            shutil.copytree(member.data, copy / member.directory.name)
         self.start()
 
     def put_back(self, copy: Path) -> None:
         """The cluster as it was kept, as an operator does who restores a backup."""
         self.wipe()
         for member in self.members:
-            shutil.copytree(copy / member.name, member.directory / "data")
+            shutil.copytree(copy / member.directory.name, member.data)
         self.start()
 
-    def stop(self) -> None:
-        for member in self.members:
-            member.kill()
-            shutil.rmtree(member.directory / "data", ignore_errors=True)
-
-    def __enter__(self) -> Etcd:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
-    def _reads(self, member: EtcdMember) -> bool:
-        member.require_running()
-        try:
-            member.ask("kv/range", {"key": "AA=="})
-        except OSError as error:
-            # With access control on, it takes no strangers: then it has a leader, too.
-            return "user name is empty" in str(error)
-        return True
-
     def _leader(self) -> EtcdMember | None:
+        """By what a majority of all members says of it."""
         votes: dict[str, int] = {}
         by_id = {}
         for member in self.members:

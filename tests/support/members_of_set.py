@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from appliance.engine.failover.set_state import Leader
 from appliance.engine.failover.truncation import StoreCut
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.paths import StorePaths
-from tests.support.engine import ROOMY, Peer, RunningEngine
+from tests.support.engine import ROOMY, Peer, RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for
 
+SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
 FILE = 1 << 20
 SMALL = {"mapped_file_size_commit_log": FILE, "max_message_size": 65_536, "max_hash_slot_num": 5000,
          "max_index_num": 20_000}  # fmt: skip
@@ -37,6 +40,8 @@ class Member:
         broker: dict[str, Any] | None = None,
         **store: Any,
     ) -> None:
+        #: That it led last.
+        self.epoch = 0
         data_dir.mkdir(parents=True, exist_ok=True)
         config = EngineConfig(
             data_dir=data_dir,
@@ -87,6 +92,7 @@ class Member:
     def lead(self, epoch: int, *others: Member) -> None:
         """As an elected one does: the stream is closed, the epoch noted, then it leads."""
         end = self.brokers.close_stream()
+        self.epoch = epoch
         self.files.see(epoch)
         self.files.begin_epoch(epoch, end)
         self.brokers.lead(epoch, frozenset(one.files.uuid for one in others))
@@ -116,6 +122,20 @@ class Member:
             "the others to come up with what is published",
         )
 
+    def take_in(self, other: Member) -> None:
+        """Lead with the other as the only member in sync."""
+        other.follow(self, self.epoch)
+        self.await_only(other)
+
+    def fence(self) -> None:
+        self.brokers.fence("a test")
+
+    def stop_tables(self) -> None:
+        """What its leader's tables become from now on is not taken over."""
+        for thread in (self.brokers._topics, self.brokers._tables):
+            thread.request_stop()
+            assert thread.stop(5)
+
     def hang_up(self) -> None:
         self.running.hang_up()
 
@@ -127,3 +147,31 @@ class Member:
 
 def wait_for_same_log(one: Member, other: Member, seconds: float = 60.0) -> None:
     wait_for(lambda: one.store.log.written == other.store.log.written, "both to have the same log", seconds)
+
+
+@contextmanager
+def two_members(directory: Path, **first: Any) -> Iterator[tuple[Member, Member]]:
+    """Two without roles; the second one registers at the name server of the first. first: options of the first."""
+    one = Member(directory / "one", 1, **first)
+    two = Member(directory / "two", 2, (one.engine.namesrv_address,))
+    yield one, two
+    two.stop()
+    one.stop()
+
+
+def make(peer: Peer, topic: str, queues: int) -> None:
+    fields = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    assert peer.ask(CREATE_TOPIC, fields).code == 0
+
+
+def send(peer: Peer, topic: str, queue: int, *bodies: bytes) -> None:
+    for body in bodies:
+        assert peer.ask(SEND, send_fields(topic, queue), body).code == 0
+
+
+def bodies(peer: Peer, topic: str = "Orders", queue: int = 0, offset: int = 0) -> list[bytes]:
+    """What one pull is answered with."""
+    return [record.body for record in records(peer.ask(PULL, pull_fields(topic, queue, offset)).body)]

@@ -5,52 +5,30 @@ from __future__ import annotations
 import os
 import sys
 
-import pytest
-
-from tests.support.engine import pull_fields, records, send_fields
-from tests.support.members_of_set import FILE, Member, wait_for_same_log
+from tests.support.engine import send_fields
+from tests.support.members_of_set import FILE, SEND, Member, bodies, send, two_members, wait_for_same_log
 from tests.support.waiting import wait_for
-
-SEND, PULL, DELETE_TOPIC = 310, 11, 215
-
-
-@pytest.fixture
-def members(tmp_path):
-    one = Member(tmp_path / "one", 1)
-    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
-    yield one, two
-    two.stop()
-    one.stop()
 
 
 def joined(one, two):
     one.lead(1)
     one.running.put("Orders", b"a")
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     wait_for(lambda: two.engine.broker.topics.get("Orders"), "the tables")
-
-
-def stop_tables(member):
-    """What its leader's tables become from now on is not taken over."""
-    for thread in (member.brokers._topics, member.brokers._tables):
-        thread.request_stop()
-        assert thread.stop(5)
 
 
 def test_a_topic_that_was_made_just_before_is_there_with_its_queues(members):
     one, two = members
     joined(one, two)
-    stop_tables(two)
+    two.stop_tables()
     peer = one.peer()
-    assert peer.ask(SEND, send_fields("Newest", 2), b"made just now").code == 0
+    send(peer, "Newest", 2, b"made just now")
     wait_for_same_log(one, two)
     assert two.engine.broker.topics.get("Newest") is None
     two.lead(2)
     made = two.engine.broker.topics.get("Newest")
     assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
-    found = records(two.peer().ask(PULL, pull_fields("Newest", 2, 0)).body)
-    assert [record.body for record in found] == [b"made just now"]
+    assert bodies(two.peer(), "Newest", 2) == [b"made just now"]
 
 
 def test_a_topic_that_was_deleted_long_before_stays_away(members):
@@ -70,7 +48,7 @@ def test_a_topic_that_was_deleted_long_before_stays_away(members):
 def test_offsets_are_brought_to_what_the_queues_hold(members):
     one, two = members
     joined(one, two)
-    stop_tables(two)
+    two.stop_tables()
     broker = two.engine.broker
 
     def take():
@@ -98,8 +76,7 @@ def test_delayed_messages_go_on_where_the_old_leader_was(members):
              .replace(b"\t", b""), "the follower to know", not_yet=(OSError,))  # fmt: skip
     two.lead(2)
     wait_for(lambda: two.store.max_offset("Orders", 1) == 2, "the second one to be delivered")
-    found = records(two.peer().ask(PULL, pull_fields("Orders", 1, 0)).body)
-    assert [record.body for record in found] == [b"level 1", b"level 2"]
+    assert bodies(two.peer(), "Orders", 1) == [b"level 1", b"level 2"]
 
 
 def test_the_program_is_started_with_the_epoch_and_sends_do_not_wait_for_it(tmp_path):
@@ -117,7 +94,7 @@ def test_the_program_is_started_with_the_epoch_and_sends_do_not_wait_for_it(tmp_
         member.running.put("Orders", b"while it runs")
         wait_for(said.exists, "the program")
         wait_for(lambda: said.read_text() == "3 a b $HOME\n", "what it writes")
-        member.brokers.fence("a test")
+        member.fence()
         wait_for(lambda: "ended with -15" in member.brokers._program.outcome, "the program to be ended")
     finally:
         member.stop()
@@ -134,20 +111,14 @@ def test_a_program_that_cannot_be_started_keeps_nobody_from_leading(tmp_path):
 
 
 def test_too_few_in_sync_take_no_message(tmp_path):
-    one = Member(tmp_path / "one", 1, min_in_sync=2)
-    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
-    try:
+    with two_members(tmp_path, min_in_sync=2) as (one, two):
         one.lead(1)
         peer = one.peer()
         assert peer.ask(SEND, send_fields("Orders"), b"alone").code == 14
-        two.follow(one, 1)
-        one.await_only(two)
-        assert peer.ask(SEND, send_fields("Orders"), b"both").code == 0
+        one.take_in(two)
+        send(peer, "Orders", 0, b"both")
         one.await_only()
         assert peer.ask(SEND, send_fields("Orders"), b"alone").code == 14
-    finally:
-        two.stop()
-        one.stop()
 
 
 def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messages(members):
@@ -155,8 +126,7 @@ def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messag
     one, two = members
     one.lead(1)
     peer = one.peer()
-    for number in range(5):
-        assert peer.ask(SEND, send_fields("Quiet"), b"%d" % number).code == 0
+    send(peer, "Quiet", 0, *(b"%d" % number for number in range(5)))
     broker = one.engine.broker
 
     def commit():
@@ -168,25 +138,23 @@ def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messag
     one.engine.loop.call_soon(commit)
     body = b"x" * 60_000
     while one.store.log.written < 2 * FILE + 1000:
-        assert peer.ask(SEND, send_fields("Loud"), body).code == 0
+        send(peer, "Loud", 0, body)
     cleaner = one.store.cleaner
     cleaner._count_expired = lambda now_ms, limit: 1 if one.store.log.min_offset == 0 else 0
     saved = one.store.files.recovery_position
     wait_for(lambda: saved.position is not None and saved.position.record_offset > FILE, "the start to need it no more")
     wait_for(lambda: (cleaner.request(), one.store.log.min_offset > 0)[1], "its file to go", every=0.2)
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     wait_for_same_log(one, two)
     wait_for(lambda: two.engine.broker.topics.get("Quiet"), "the tables")
     wait_for(lambda: two.engine.broker.offsets.get("liars", "Quiet", 0) == 1 << 60, "the offsets")
     two.lead(2)
     offsets = two.engine.broker.offsets
     assert [offsets.get(group, "Quiet", 0) for group in ("readers", "slow", "liars")] == [5, 5, 5]
-    one.follow(two, 2)
-    two.await_only(one)
+    two.take_in(one)
     answer = two.peer().ask(SEND, send_fields("Quiet"), b"5")
     assert (answer.code, answer.ext_fields["queueOffset"]) == (0, "5")
-    assert [record.body for record in records(two.peer().ask(PULL, pull_fields("Quiet", 0, 5)).body)] == [b"5"]
+    assert bodies(two.peer(), "Quiet", 0, 5) == [b"5"]
     wait_for_same_log(one, two)
     one.lead(3)
     assert one.store.max_offset("Quiet", 0) == two.store.max_offset("Quiet", 0) == 6

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.failover.test_topics_over_failovers import make, send
 from tests.support.engine import pull_fields, records, send_fields
-from tests.support.members_of_set import FILE, Member, wait_for_same_log
+from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, SEND, Member, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
 
-SEND, PULL, DELETE_TOPIC = 310, 11, 215
 TOPICS = ("A", "B")
 
 
@@ -43,8 +41,7 @@ class Story:
         member.lead(self.epoch)
 
     def join(self) -> None:
-        self.other.follow(self.leader, self.epoch)
-        self.leader.await_only(self.other)
+        self.leader.take_in(self.other)
 
     # --- steps
 

@@ -18,21 +18,11 @@ from appliance.engine.errors import StartError, Unavailable
 from appliance.engine.failover import brokers as brokers_module
 from appliance.engine.failover import truncation
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
-from tests.support.members_of_set import Member, wait_for_same_log
+from tests.support.members_of_set import PULL, SEND, bodies, wait_for_same_log
 from tests.support.waiting import ends, wait_for
 
-SEND, PULL, HEARTBEAT, CONSUMERS, MAX_OFFSET, ROUTE = 310, 11, 34, 38, 30, 105
+CONSUMERS, MAX_OFFSET = 38, 30
 NOT_AVAILABLE, BUSY = 14, 2
-
-
-@pytest.fixture
-def members(tmp_path):
-    """Two members; the second one registers at the name server of the first."""
-    one = Member(tmp_path / "one", 1)
-    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
-    yield one, two
-    two.stop()
-    one.stop()
 
 
 def addresses(engine, topic="Orders"):
@@ -48,10 +38,6 @@ def answer_of(peer):
     while not (found := peer.receive()).is_response:
         pass
     return found
-
-
-def bodies(peer, topic="Orders", queue=0, offset=0):
-    return [record.body for record in records(peer.ask(PULL, pull_fields(topic, queue, offset)).body)]
 
 
 def test_a_fenced_broker_takes_nothing_shows_nothing_and_is_told_to_nobody(members):
@@ -71,8 +57,7 @@ def test_a_leader_and_its_follower_change_places_and_peers_stay(members):
     one.lead(1)
     first, second = one.peer(), two.peer()
     assert first.ask(SEND, send_fields("Orders"), b"before").code == 0
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     assert first.ask(SEND, send_fields("Orders"), b"both").code == 0
     wait_for(lambda: addresses(one.engine) == {0: one.leader.addr, 2: two.leader.addr}, "both to be told")
     wait_for(lambda: two.engine.broker.topics.get("Orders"), "the tables")
@@ -103,8 +88,7 @@ def test_nothing_is_shown_before_the_leader_has_confirmed_it(members):
     one, two = members
     one.lead(1)
     peer = one.peer()
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     assert peer.ask(SEND, send_fields("Orders"), b"shown").code == 0
     wait_for(lambda: two.store.published == one.store.published, "the follower to show it")
     # Somebody who never comes is awaited: what is sent now is copied, and nobody may see it.
@@ -114,7 +98,7 @@ def test_nothing_is_shown_before_the_leader_has_confirmed_it(members):
     wait_for_same_log(one, two)
     assert two.store.published == one.store.published < two.store.log.written
     # A follower that begins with it in its log shows nothing at all.
-    two.brokers.fence("a test")
+    two.fence()
     two.follow(one, 1)
     other = two.peer()
     time.sleep(0.3)  # heartbeats of the stream come each 0.25 s; none of them may open it
@@ -177,8 +161,7 @@ def test_what_a_fenced_leader_stored_alone_is_cut_off_and_kept(members):
     one, two = members
     one.lead(1)
     peer = one.peer()
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     assert peer.ask(SEND, send_fields("Orders"), b"both have it").code == 0
     wait_for_same_log(one, two)
     two.lead(2)
@@ -198,8 +181,7 @@ def test_what_a_fenced_leader_stored_alone_is_cut_off_and_kept(members):
 def test_a_cut_that_fails_on_its_way_is_finished_before_anything_is_stored(members, monkeypatch):
     one, two = members
     one.lead(1)
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     assert one.peer().ask(SEND, send_fields("Orders"), b"both have it").code == 0
     wait_for_same_log(one, two)
     two.lead(2)

@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engine import pull_fields, records, send_fields
-from tests.support.members_of_set import FILE, Member, wait_for_same_log
+from tests.support.engine import pull_fields, records
+from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
-
-SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
-
-
-@pytest.fixture
-def members(tmp_path):
-    one = Member(tmp_path / "one", 1)
-    two = Member(tmp_path / "two", 2, (one.engine.namesrv_address,))
-    yield one, two
-    two.stop()
-    one.stop()
 
 
 def joined(one, two):
     one.lead(1)
-    two.follow(one, 1)
-    one.await_only(two)
-
-
-def make(peer, topic, queues):
-    fields = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
-        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-    }  # fmt: skip
-    assert peer.ask(CREATE_TOPIC, fields).code == 0
-
-
-def send(peer, topic, queue, *bodies):
-    for body in bodies:
-        assert peer.ask(SEND, send_fields(topic, queue), body).code == 0
+    one.take_in(two)
 
 
 def shown(member, topic, queues):
@@ -75,7 +50,7 @@ def test_a_topic_made_again_with_more_queues_is_the_same_at_the_next_leader(memb
     assert shown(one, "T", 4) == wanted
     ends = [one.store.max_offset("T", queue) for queue in range(4)]
     wait_for_same_log(one, two)
-    one.brokers.fence("a test")
+    one.fence()
     two.lead(2)
     assert shown(two, "T", 4) == wanted
     assert [two.store.max_offset("T", queue) for queue in range(4)] == ends
@@ -91,7 +66,7 @@ def test_a_topic_that_was_deleted_just_before_stays_away_and_begins_behind_its_o
     send(peer, "T", 1, *numbered(5, 3))
     assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
     assert two.engine.broker.topics.get("T") is None
-    one.brokers.fence("a test")
+    one.fence()
     two.lead(2)
     assert two.engine.broker.topics.get("T") is None
     make(two.peer(), "T", 2)
@@ -99,10 +74,9 @@ def test_a_topic_that_was_deleted_just_before_stays_away_and_begins_behind_its_o
     send(two.peer(), "T", 0, b"new")
     assert shown(two, "T", 2) == [[b"new"], []]
     assert two.store.offset_range("T", 0) == (5, 6)
-    one.follow(two, 2)
-    two.await_only(one)
+    two.take_in(one)
     wait_for_same_log(one, two)
-    two.brokers.fence("a test")
+    two.fence()
     one.lead(3)
     assert shown(one, "T", 2) == [[b"new"], []]
 
@@ -118,7 +92,7 @@ def test_a_deletion_that_nobody_heard_of_is_undone_where_it_was_done(members):
     two.brokers.close_stream()
     one.brokers._position.set_awaited(frozenset())
     one.engine.broker.topic_service.delete("T", "a test")
-    one.brokers.fence("a test")
+    one.fence()
     two.lead(2)
     send(two.peer(), "T", 0, b"more")
     one.follow(two, 2)
@@ -129,7 +103,7 @@ def test_a_deletion_that_nobody_heard_of_is_undone_where_it_was_done(members):
 
     wait_for(undone, "the messages to be there again")
     two.await_only(one)
-    two.brokers.fence("a test")
+    two.fence()
     one.lead(3)
     assert shown(one, "T", 1) == [[*numbered(0, 5), b"more"]]
 
@@ -142,14 +116,12 @@ def test_queues_added_just_before_are_there_with_their_messages(members):
     make(peer, "T", 4)
     make(peer, "T", 8)
     assert two.engine.broker.topics.get("T").read_queue_nums == 8
-    for thread in (two.brokers._topics, two.brokers._tables):
-        thread.request_stop()
-        assert thread.stop(5)
+    two.stop_tables()
     one.engine.broker.topic_service.all_have = lambda changes: True  # as if it had gone before the answer
     make(peer, "T", 10)
     send(peer, "T", 9, b"in the newest")
     wait_for_same_log(one, two)
-    one.brokers.fence("a test")
+    one.fence()
     two.lead(2)
     made = two.engine.broker.topics.get("T")
     assert (made.read_queue_nums, made.write_queue_nums) == (10, 10)
@@ -159,9 +131,7 @@ def test_queues_added_just_before_are_there_with_their_messages(members):
 def test_a_change_that_a_member_in_sync_does_not_hear_of_is_not_acknowledged(members, monkeypatch):
     one, two = members
     joined(one, two)
-    for thread in (two.brokers._topics, two.brokers._tables):
-        thread.request_stop()
-        assert thread.stop(5)
+    two.stop_tables()
     monkeypatch.setattr("appliance.engine.broker.topic_service.MEMBERS_S", 0.2)
     answer = one.peer().ask(DELETE_TOPIC, {"topic": "T"})
     assert answer.code == 1
@@ -182,19 +152,17 @@ def test_a_queue_that_ran_empty_goes_on_at_a_member_that_came_later(members, tmp
     fill_first_file(one, peer)
     drop_first_file(one)
     assert one.store.offset_range("T", 0) == (10, 10)
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     assert two.store.log.min_offset > 0
     assert two.store.offset_range("T", 0) == (10, 10)
-    one.brokers.fence("a test")
+    one.fence()
     two.lead(2)
     two.brokers.await_members(frozenset())
     send(two.peer(), "T", 0, b"a", b"b")
     send(two.peer(), "T", 1, b"c")
-    one.follow(two, 2)
-    two.await_only(one)
+    two.take_in(one)
     wait_for_same_log(one, two)
-    two.brokers.fence("a test")
+    two.fence()
     one.lead(3)
     send(one.peer(), "T", 0, b"d")
     assert shown(one, "T", 2) == [[b"a", b"b", b"d"], [b"c"]]
@@ -238,9 +206,8 @@ def test_a_member_that_cannot_place_a_record_says_so_and_copies_anew(members):
     assert "cannot be placed: it is number 5 of T-0, which has [0, 7) here" in two.brokers.stream().unplaced
     wait_for(lambda: not one.brokers.members(), "its stream to have ended at the leader")
     two.brokers.set_aside(two.brokers.stream().unplaced)
-    two.follow(one, 1)
-    one.await_only(two)
+    one.take_in(two)
     wait_for_same_log(one, two)
-    one.brokers.fence("a test")
+    one.fence()
     two.lead(2)
     assert shown(two, "T", 1) == [[*numbered(0, 5), b"another"]]

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from appliance.engine.protocol.ha_stream import pack_header
+from tests.support.directories import shared_directory
 from tests.support.effort import effort
 from tests.support.engine import RunningEngine
 from tests.support.ha import VERSIONS, manifest, recorded
@@ -66,10 +67,10 @@ def slave_of(master: PlayedMaster, data_dir, **store) -> RunningEngine:
     return RunningEngine(data_dir, broker={"broker_id": 1, "slave_read_enable": True}, store=options)
 
 
-@pytest.fixture
-def log(tmp_path) -> bytes:
+@pytest.fixture(scope="module")
+def log(request) -> bytes:
     """Three files of records, as a broker of ours wrote them."""
-    running = RunningEngine(tmp_path / "writer", store=SMALL)
+    running = RunningEngine(shared_directory(request, "writer"), store=SMALL)
     try:
         for n in range(150):
             running.put("Orders", b"%d " % n * 4000, queue=n % 4)

@@ -9,11 +9,11 @@ import zstandard
 
 from appliance.engine.errors import InvalidInput
 from appliance.engine.protocol.properties import encode_properties
-from tests.support.engine import send_fields
+from tests.support.directories import shared_directory
+from tests.support.engine import RunningEngine, send_fields
 
 
-@pytest.fixture
-def orders(running):
+def put_orders(running):
     """600 messages in four queues; every third has the tag t0, every one a number in a property and in its body."""
     running.put("Orders", b'{"n": 0}', properties=encode_properties({"TAGS": "t0", "KEYS": "k0 all", "n": "0"}))
     sender = running.peers[-1]
@@ -21,6 +21,19 @@ def orders(running):
         text = encode_properties({"TAGS": f"t{n % 3}", "KEYS": f"k{n} all", "n": str(n)})
         assert sender.ask(310, send_fields("Orders", n % 4, text), b'{"n": %d}' % n).code == 0
     return running
+
+
+@pytest.fixture(scope="module")
+def orders(request):
+    """For tests that read."""
+    running = RunningEngine(shared_directory(request, "orders"))
+    yield put_orders(running)
+    running.stop()
+
+
+@pytest.fixture
+def own_orders(running):
+    return put_orders(running)
 
 
 def walk(admin, text, topic="Orders", **options):
@@ -66,10 +79,10 @@ def test_a_page_that_runs_out_of_time_says_so_and_the_next_goes_on(orders):
     assert 0.8 < pages[99].total_bytes / pages[-1].seen_bytes < 1.2
 
 
-def test_new_messages_do_not_come_into_a_walk(orders):
-    first = orders.window.messages("Orders", filter_text="tag = 't0'", limit=10)
-    orders.put("Orders", b"x", properties=encode_properties({"TAGS": "t0", "KEYS": "k999"}))
-    rest = orders.window.messages("Orders", filter_text="tag = 't0'", cursor=first.next_cursor, limit=500)
+def test_new_messages_do_not_come_into_a_walk(own_orders):
+    first = own_orders.window.messages("Orders", filter_text="tag = 't0'", limit=10)
+    own_orders.put("Orders", b"x", properties=encode_properties({"TAGS": "t0", "KEYS": "k999"}))
+    rest = own_orders.window.messages("Orders", filter_text="tag = 't0'", cursor=first.next_cursor, limit=500)
     assert len(first.rows) + len(rest.rows) == 200
     assert rest.next_cursor is None
 
@@ -127,12 +140,12 @@ def test_a_hostile_pattern_does_not_hold_a_page(running):
     assert page.scanned
 
 
-def test_records_that_are_gone_are_counted(orders):
-    store = orders.engine.broker.store
+def test_records_that_are_gone_are_counted(own_orders):
+    store = own_orders.engine.broker.store
     store._flush_queues.stop()  # what comes now stays in the tail
-    orders.put("Orders", b"100", properties=encode_properties({"TAGS": "t0"}))
+    own_orders.put("Orders", b"100", properties=encode_properties({"TAGS": "t0"}))
     queue = store.find_queue("Orders", 0)
     queue.tail[-12:-8] = (0x7FFFFFF0).to_bytes(4, "big")
-    found, pages = walk(orders.window, "tag = 't0'", limit=500)
+    found, pages = walk(own_orders.window, "tag = 't0'", limit=500)
     assert len(found) == 200
     assert sum(page.skipped for page in pages) == 1

@@ -201,8 +201,8 @@ def test_a_user_that_may_only_its_own_keys(one, request):
     with pytest.raises(StoreUnavailable, match="user name is empty"):
         opened(request, one.url).read(KEY)
     with pytest.raises(StoreUnavailable, match="invalid user ID or password"):
-        opened(request, one.url, user="box", password="wrong").read(KEY)
-    store = opened(request, one.url, user="box", password="secret", timeout_s=3.0)
+        opened(request, one.url, user="box", password="wrong", timeout_s=10.0).read(KEY)
+    store = opened(request, one.url, user="box", password="secret", timeout_s=10.0)
     revision = store.swap(KEY, b"one", None)
     assert store.read(KEY) == (b"one", revision)
     assert store.list("/rocketbox/set/") == {KEY: b"one"}
@@ -213,7 +213,7 @@ def test_a_user_that_may_only_its_own_keys(one, request):
 
 def test_a_token_that_etcd_forgot_is_fetched_anew(one, request):
     allow_only(one, "box", "secret")
-    store = opened(request, one.url, user="box", password="secret", timeout_s=3.0)
+    store = opened(request, one.url, user="box", password="secret", timeout_s=10.0)
     revision = store.swap(KEY, b"one", None)
     token = store._token
     member = one.members[0]

@@ -11,6 +11,7 @@ from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.store.queues.queue_repair import QueueRepair
 from appliance.engine.store.retention.clean_queues import QueueTrimmer
 from appliance.engine.store.time_search import Boundary, TimeSearch
+from tests.support.directories import shared_directory
 from tests.support.store import StoreUnderTest
 
 COUNT = 20
@@ -33,6 +34,12 @@ class Damaged(StoreUnderTest):
         self.stop()
         return self
 
+    def copy(self, filled):
+        """What the other one was filled with."""
+        shutil.copytree(filled.directory, self.directory, dirs_exist_ok=True)
+        self.begin_ms, self.places = filled.begin_ms, filled.places
+        self.scheduler.wall_ms = filled.scheduler.wall_ms
+
     def lose(self, *numbers):
         """Damage these messages' records, delete all queue files, start, and wait until the queues are built anew."""
         with open(self.directory / "store" / "commitlog" / f"{0:020d}", "r+b") as log:
@@ -51,10 +58,15 @@ def trimmer_of(store):
     return QueueTrimmer(store.log, store.queues, store.records, store._flush_queues, lambda seconds: True)
 
 
+@pytest.fixture(scope="module")
+def filled(request):
+    return Damaged(shared_directory(request, "filled")).fill()
+
+
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path, filled):
     store = Damaged(tmp_path)
-    store.fill()
+    store.copy(filled)
     yield store
     store.stop()
 

@@ -1,10 +1,12 @@
 """Records whose queue offset or queue id a flipped bit altered: they lose their place, nobody else does."""
 
+import shutil
 import struct
 
 import pytest
 
 from appliance.engine.protocol.record import QUEUE_OFFSET_AT
+from tests.support.directories import shared_directory
 from tests.support.offline import change
 from tests.support.store import StoreUnderTest
 from tests.support.waiting import wait_for
@@ -13,10 +15,10 @@ QUEUE_ID_AT = 12
 COUNT = 40
 
 
-@pytest.fixture
-def harmed(tmp_path):
-    """Alters records of a stopped store whose queues have to be built anew, opens it; returns each queue's bodies."""
-    store = StoreUnderTest(tmp_path, segment_bytes=128 * 1024).open()
+@pytest.fixture(scope="module")
+def filled(request):
+    """A stopped store's directory, and where its records lie by (queue, offset)."""
+    store = StoreUnderTest(shared_directory(request, "filled"), segment_bytes=128 * 1024).open()
     places = {}
     for i in range(COUNT):
         for queue_id in (0, 1):
@@ -24,6 +26,15 @@ def harmed(tmp_path):
         store.tick()
     store.wait_recovery_position()
     store.stop()
+    return store.directory, places
+
+
+@pytest.fixture
+def harmed(tmp_path, filled):
+    """Alters records of a stopped store whose queues have to be built anew, opens it; returns each queue's bodies."""
+    directory, places = filled
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    store = StoreUnderTest(tmp_path, segment_bytes=128 * 1024)
 
     def alter(*changes, cut_to=None):
         path = tmp_path / "store" / "commitlog" / f"{0:020d}"
