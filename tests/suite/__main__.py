@@ -1,4 +1,4 @@
-"""`python -m tests.suite [nightly]`: all tests of a commit, or of a night, in two lanes; script/test calls it.
+"""`python -m tests.suite [nightly]`: all tests of a commit, or of a night, in three lanes; script/test calls it.
 
 A test that failed fails the run. Afterwards the failed ones run once more, alone, as a diagnosis: "fails beside others"
 is a race or a wait that is too short, and as red as any other. Only programs of other people may die on a starved
@@ -19,7 +19,8 @@ from pathlib import Path
 from tests.suite import durations, parts
 from tests.suite.parts import ROOT, Part
 
-LANES = 2
+#: More than processors: half of the time tests wait for somebody.
+LANES = 3
 FOREIGN = Path(__file__).with_name("foreign.txt")
 KEPT = ROOT / ".pytest_cache" / "suite"
 #: More failures than this are no matter of neighbours; they are not run again.
@@ -30,7 +31,7 @@ STACKS_AFTER_S = 600
 
 
 class Run:
-    """One run of all parts: each of two lanes takes the longest part that is left, and starts pytest for it."""
+    """One run of all parts: each lane takes the longest part that is left, and starts pytest for it."""
 
     def __init__(self, nightly: bool, compiled: bool) -> None:
         self._nightly = nightly
