@@ -13,7 +13,8 @@ class MemberOut(Out):
     """slot: its brokerId while it does not lead, 0 for none yet. role: "leader", "follower", "fenced", "frozen" or
     "unknown". in_sync: it may be elected. connected, lag_bytes, lag_ms: null where only the leader knows. log_end:
     physical offset. heard_at_ms: when it announced itself last, by its own clock. log_begin: what lay before it in the
-    log has been deleted there. differs: its settings that contradict those of the member that is asked."""
+    log has been deleted there. differs: its settings that contradict those of the member that is asked. slow_ms: how
+    long it takes to acknowledge, where that is too long; null where it is in time."""
 
     uuid: Text
     slot: int
@@ -32,6 +33,7 @@ class MemberOut(Out):
     heard_at_ms: int | None
     log_begin: int | None
     differs: list[Text]
+    slow_ms: int | None
 
 
 class ElectionOut(Out):

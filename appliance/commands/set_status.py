@@ -74,6 +74,8 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
     uuids = dict.fromkeys([*in_sync, *([leader] if leader else []), *said, *([own.uuid] if own.uuid else [])])
     newest = max((one.wall_ms for one in said.values()), default=0)
     shared = shared_settings(config)
+    heard = said.get(leader)
+    slow = heard.slow if heard is not None and newest - heard.wall_ms <= _STALE_MS else {}
     found = []
     for uuid in uuids:
         one, here = said.get(uuid), uuid == own.uuid
@@ -98,6 +100,7 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
                 heard_at_ms=one.wall_ms if one is not None else None,
                 log_begin=one.log_begin if one is not None else None,
                 differs=differences(shared, one.settings) if one is not None and fresh and not here else (),
+                slow_ms=slow.get(uuid),
             )
         )
     return sorted(found, key=lambda one: (one.slot or 1 << 31, one.uuid))

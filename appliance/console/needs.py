@@ -67,6 +67,8 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "set_one_copy": ("copies", _OPEN_REPLICATION, "replication"),
     "set_too_few": ("copies", _OPEN_REPLICATION, "replication"),
     "set_contradicts": ("member", _OPEN_REPLICATION, "replication"),
+    "set_member_slow": ("member", _OPEN_REPLICATION, "replication"),
+    "set_member_slow_kept": ("member", _OPEN_REPLICATION, "replication"),
     "set_member_lost": ("member", _OPEN_REPLICATION, "replication"),
     "set_member_lost_since": ("member", _OPEN_REPLICATION, "replication"),
     "set_no_leader": ("check", _OPEN_REPLICATION, "replication"),

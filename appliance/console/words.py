@@ -322,6 +322,14 @@ SENTENCES: dict[str, str] = {
     "set_contradicts": gettext_noop(
         "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
     ),
+    "set_member_slow": gettext_noop(
+        "The member at %(address)s takes %(late_span)s to acknowledge: it is left out and may not be elected until its "
+        "disk and its network are quick again."
+    ),
+    "set_member_slow_kept": gettext_noop(
+        "Each message waits for the member at %(address)s, which takes %(late_span)s to acknowledge. It is not left "
+        "out, since too few others are in sync."
+    ),
     "set_member_lost": gettext_noop("The member at %(address)s does not follow."),
     "set_member_lost_since": gettext_noop(
         "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s."

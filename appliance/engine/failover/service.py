@@ -75,7 +75,8 @@ class SetStatus(NamedTuple):
     of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
     the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
     can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
-    themselves. won: elections of this process. at: when this status was made.
+    themselves. won: elections of this process. slow: members whose acknowledgements to this leader come late, and how
+    late (ms). at: when this status was made.
     """
 
     role: str
@@ -95,6 +96,7 @@ class SetStatus(NamedTuple):
     awaited: frozenset[str] = frozenset()
     announced: Mapping[str, Announcement] = {}
     won: int = 0
+    slow: Mapping[str, int] = {}
     at: float = 0.0
 
 
@@ -279,6 +281,9 @@ class FailoverService(ServiceThread):
             self._won += 1
         if (memory.role, memory.why) != (before.role, before.why):
             logger.info("failover: role=%s why=%s epoch=%d", memory.role, memory.why or "-", sight.seen)
+        slow = _slow_of(memory, sight, now)
+        if slow.keys() != self.status.slow.keys():
+            self._tell_of_slow(slow, sight)
         self.status = SetStatus(
             role=memory.role,
             why=memory.why,
@@ -297,8 +302,19 @@ class FailoverService(ServiceThread):
             awaited=awaited_by(memory, sight.me.uuid),
             announced=self._announced,
             won=self._won,
+            slow=slow,
             at=now,
         )
+
+    def _tell_of_slow(self, slow: dict[str, int], sight: Sight) -> None:
+        peers = {one.uuid: one.peer for one in sight.members}
+        for uuid in slow.keys() - self.status.slow.keys():
+            logger.warning(
+                "failover: member=%s peer=%s takes %d ms to acknowledge: it is left out of the set while "
+                "minInSyncReplicas are left", uuid, peers.get(uuid, "-"), slow[uuid],
+            )  # fmt: skip
+        for uuid in self.status.slow.keys() - slow.keys():
+            logger.info("failover: member=%s peer=%s is not slow any more, or gone", uuid, peers.get(uuid, "-"))
 
     # --- acts
 
@@ -519,7 +535,16 @@ class FailoverService(ServiceThread):
             wall_ms=self.clock.wall_ms(),
             log_begin=health.begin,
             settings=self._settings(),
+            slow=dict(self.status.slow),
         )
+
+
+def _slow_of(memory: Memory, sight: Sight, now: float) -> dict[str, int]:
+    """Of the members that are connected: uuid -> how late they acknowledge, in ms."""
+    if memory.reign is None:
+        return {}
+    here = {one.uuid for one in sight.members}
+    return {uuid: round(one.took * 1000) for uuid, one in memory.slow.items() if uuid in here and now < one.until}
 
 
 def _state_of(value: bytes | None) -> SetState | None:

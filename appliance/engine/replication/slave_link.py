@@ -21,6 +21,7 @@ from ..protocol.ha_stream import Reports, pack_header, taken_of
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
 from ..store.log.segments import Segment
+from .ack_pace import AckPace
 from .bound_link import Door, Pulse
 from .wake_pipe import WakePipe
 
@@ -35,13 +36,15 @@ _FRAMES_IN_A_ROW = 64
 
 class LinkSettings(NamedTuple):
     """What of the configuration a link needs. bytes_per_s: 0 for no limit. from_last_file: an empty slave gets the log
-    from the start of the last file, as from Apache's masters; else all that is there."""
+    from the start of the last file, as from Apache's masters; else all that is there. late_s: a member's
+    acknowledgement that takes longer is late; 0: none is."""
 
     heartbeat_s: float
     silence_s: float
     batch_bytes: int
     bytes_per_s: int
     from_last_file: bool
+    late_s: float = 0.0
 
 
 class LinkStatus(NamedTuple):
@@ -99,6 +102,7 @@ class SlaveLink(ServiceThread):
         self.connected_at = self.moved_at = clock.steady()
         #: So many changes of topics by administrators a member has, as it said; -1: it did not.
         self.taken = -1
+        self.pace = AckPace(settings.late_s)
         # Written by the door.
         self.member = ""
         self.observes = False
@@ -229,7 +233,8 @@ class SlaveLink(ServiceThread):
             raise _Ended(f"it says that it has the log up to {offset}, but was sent it up to {self.sent}")
         if offset > self.acknowledged:
             self.acknowledged = offset
-            self.moved_at = self.clock.steady()
+            self.moved_at = now = self.clock.steady()
+            self.pace.takes(offset, end, now)
             self._on_progress()
         elif offset < self.acknowledged and self.member:
             raise _Ended(f"it kept the log up to {self.acknowledged}, and now up to {offset}")
@@ -270,14 +275,17 @@ class SlaveLink(ServiceThread):
         self._head = self._heartbeat(now)
         if self._head:
             return True
-        size = min(self._sendable() - self.sent, self._settings.batch_bytes, self._may_send(now))
+        end = self._sendable()
+        size = min(end - self.sent, self._settings.batch_bytes, self._may_send(now))
         if size <= 0:
             return False
         segment = self._log.segment_at(self.sent)
         if segment is None or not segment.hold():
             raise _Ended(f"it is at {self.sent}, which has been deleted here: it was too slow")
+        steady = self.clock.steady()
         if self.acknowledged >= self.sent:  # nothing was missing until now
-            self.moved_at = self.clock.steady()
+            self.moved_at = steady
+        self.pace.sends(end, steady)
         self._segment = segment
         self._left = min(size, segment.end - self.sent)
         self._allowed -= self._left

@@ -69,6 +69,8 @@ _ORDER = (
     "slave_gone",
     "slave_lags_far",
     "set_contradicts",
+    "set_member_slow_kept",
+    "set_member_slow",
     "queues_unread",
     "client_id_twice",
     "dead_letters_expire",

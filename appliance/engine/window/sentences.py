@@ -72,6 +72,14 @@ TEMPLATES: dict[str, str] = {
     "set_contradicts": (
         "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
     ),
+    "set_member_slow": (
+        "The member at %(address)s takes %(late_span)s to acknowledge: it is left out and may not be elected until its "
+        "disk and its network are quick again."
+    ),
+    "set_member_slow_kept": (
+        "Each message waits for the member at %(address)s, which takes %(late_span)s to acknowledge. It is not left "
+        "out, since too few others are in sync."
+    ),
     "set_member_lost": "The member at %(address)s does not follow.",
     "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",
     "set_quarantined": (

@@ -70,6 +70,9 @@ def set_needs(view: SetView) -> Iterator[s.Need]:
         name = member.addr or member.uuid
         if member.differs:
             yield s.Need("act", "system", f"{name} settings", _contradicts(member))
+        if member.slow_ms is not None:
+            code = "set_member_slow_kept" if member.in_sync else "set_member_slow"
+            yield s.Need("act", "system", f"{name} slow", say(code, address=name, late_span=member.slow_ms))
         if not member.connected:
             silent_ms = None if member.heard_at_ms is None else now_ms - member.heard_at_ms
             if silent_ms is None or silent_ms >= LOST_MS:
@@ -93,6 +96,9 @@ def set_metrics(view: SetView) -> dict[str, float]:
     for member in view.members:
         if member.lag_bytes is not None:
             numbers[f'set_member_lag_bytes{{member="{member.uuid}"}}'] = member.lag_bytes
+    for member in view.members:
+        if member.lag_bytes is not None and not member.is_here:
+            numbers[f'set_member_slow{{member="{member.uuid}"}}'] = int(member.slow_ms is not None)
     for member in view.members:
         if member.lag_ms is not None:
             numbers[f'set_member_lag_seconds{{member="{member.uuid}"}}'] = member.lag_ms / 1000
