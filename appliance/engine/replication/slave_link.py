@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..clock import Clock
 from ..errors import FrameError
 from ..host_port import split_host_port
-from ..protocol.ha_preamble import Hello, Opening, is_preamble, pack
+from ..protocol.ha_preamble import SAYS_TAKEN, Hello, Opening, is_preamble, pack
 from ..protocol.ha_stream import Reports, pack_header, taken_of
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _RECEIVE_BYTES = 64 * 1024
 #: How long sending waits when the flow limit is used up.
 _FLOW_WAIT_S = 0.01
+#: More changes of topics than there ever are.
+_EVERYTHING = 1 << 62
 #: Frames in a row before the slave's reports are looked at.
 _FRAMES_IN_A_ROW = 64
 
@@ -100,7 +102,8 @@ class SlaveLink(ServiceThread):
         #: Why it is not served any further; "" while it is.
         self.ended = ""
         self.connected_at = self.moved_at = clock.steady()
-        #: So many changes of topics by administrators a member has, as it said; -1: it did not.
+        #: So many changes of topics by administrators a member has, as it said; -1: it did not. An older version, which
+        #: does not say it, counts as having all.
         self.taken = -1
         self.pace = AckPace(settings.late_s)
         # Written by the door.
@@ -213,6 +216,13 @@ class SlaveLink(ServiceThread):
             self._sock.send(pack(refusal))  # the first bytes of a connection find room
             raise _Ended(f"refused uuid={hello.uuid} epoch={hello.epoch}: {refusal.text}")
         self._opening = None
+        if not hello.features & SAYS_TAKEN:
+            # Nobody can wait for what it will never say; it asks for tables each second by itself.
+            self.taken = _EVERYTHING
+            logger.warning(
+                "replication: member uuid=%s peer=%s is of an older version: changes of topics do not wait for it",
+                hello.uuid, self.peer,
+            )  # fmt: skip
         self._pulse = Pulse(door.leading)
         self._head = pack(door.leading.answer(self._log.min_offset, self._sendable()))
         logger.info("replication: member bound peer=%s uuid=%s epoch=%d", self.peer, hello.uuid, hello.epoch)
