@@ -62,7 +62,8 @@ class QuarantineOut(Out):
 
 
 class SetOut(Out):
-    """The set as this member sees it. role: of this member; role_why: why it neither leads nor follows. epoch: 0 before
+    """The set as this member sees it. role: of this member; role_why: why it neither leads nor follows.
+    store_warning: what the store lacks, or will soon. epoch: 0 before
     the first. leader: uuid, "" while there is none. fullest: uuid of the member whose log goes furthest, as last
     said: the newest epoch decides, and within it the end. elections: newest first. quarantine: of this member."""
 
@@ -70,6 +71,7 @@ class SetOut(Out):
     store: Text
     store_ok: bool
     store_why: SentenceOut | None
+    store_warning: SentenceOut | None
     epoch: int
     leader: Text
     leader_addr: Text

@@ -53,6 +53,7 @@ def _answer(config: EngineConfig, look: StoreLook, own: OwnLook) -> dict[str, An
         "store": config.store.ha_store,
         "store_ok": not look.why,
         "store_why": look.why or look.odd or None,
+        "store_warning": look.shortage or None,
         "epoch": state.epoch if state is not None else 0,
         "leader": leader.uuid if leader is not None else "",
         "leader_addr": leader.addr if leader is not None else "",

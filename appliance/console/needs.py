@@ -74,6 +74,7 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "set_no_leader": ("check", _OPEN_REPLICATION, "replication"),
     "set_fenced": ("check", _OPEN_REPLICATION, "replication"),
     "set_frozen": ("check", _OPEN_REPLICATION, "replication"),
+    "set_store_short": ("check", _OPEN_REPLICATION, "replication"),
     "set_store_silent": ("check", _OPEN_REPLICATION, "replication"),
     "set_store_fails": ("check", _OPEN_REPLICATION, "replication"),
     "member_waits": ("check", _OPEN_REPLICATION, "replication"),

@@ -305,6 +305,7 @@ SENTENCES: dict[str, str] = {
     "set_store_silent": gettext_noop(
         "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile."
     ),
+    "set_store_short": gettext_noop("The store that decides who leads runs out of room: %(reason)s."),
     "set_leads": gettext_noop("This broker leads its set in epoch %(epoch)d."),
     "set_follows": gettext_noop("This broker follows the leader of its set at %(address)s in epoch %(epoch)d."),
     "set_no_leader": gettext_noop("The set %(set)s has no leader: sends are refused until one is elected."),

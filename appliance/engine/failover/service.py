@@ -49,11 +49,14 @@ from .machine import decide, pause, release_until, wants_read
 from .parts import Brokers, LogHealth, MemberFiles, MemberReport, StreamStatus
 from .set_state import Announcement, Leader, SetState, decode_announcement, decode_state, encode
 from .settings import differences
+from .stores import shortage
 
 logger = logging.getLogger(__name__)
 
 #: A member says what it is, and looks what the others say, so often.
 ANNOUNCE_S = 3.0
+#: Whether the store has room is looked at so often.
+ROOM_S = 60.0
 #: The store's history is looked after so often.
 TIDY_S = 3600.0
 #: After a turn that failed. A member without a stream looks more often than one that has one.
@@ -72,7 +75,8 @@ class SetStatus(NamedTuple):
     """What pages and metrics show; a new one each turn. Seconds are CLOCK_BOOTTIME.
 
     role: "leader", "in-sync", "follower", "candidate", "fenced", "frozen", "stranger"; why: "" when all is well. state:
-    of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
+    of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. shortage: what
+    the store lacks, or will soon. read_at: when
     the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
     can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
     themselves. won: elections of this process. slow: members whose acknowledgements to this leader come late, and how
@@ -88,6 +92,7 @@ class SetStatus(NamedTuple):
     revision: str = ""
     store_ok: bool = False
     store_why: str = ""
+    shortage: str = ""
     read_at: float = 0.0
     astray: bool = False
     health: LogHealth | None = None
@@ -145,6 +150,7 @@ class FailoverService(ServiceThread):
         self._not_understood: set[str] = set()  # keys of the last look, each told of once
         self._announced_at = -ANNOUNCE_S
         self._tidied_at = -TIDY_S
+        self._shortage, self._room_at = "", -ROOM_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
         self._write_why = ""  # it answers, and takes nothing
         self._told_why, self._told_at = "", -_TELL_S
@@ -294,6 +300,7 @@ class FailoverService(ServiceThread):
             revision=key.revision if key is not None else "",
             store_ok=self._store_ok and not self._write_why,
             store_why=self._store_why or self._write_why,
+            shortage=self._shortage,
             read_at=self._read_at,
             astray=self._is_another_store() or (memory.reign is not None and memory.reign.orphaned),
             health=sight.health,
@@ -487,9 +494,19 @@ class FailoverService(ServiceThread):
             announced[one.uuid] = one
         self._announced, self._not_understood = announced, broken
         self._tell_contradictions()
+        self._look_for_room()
         if self.clock.steady() - self._tidied_at >= TIDY_S:
             self._tidied_at = self.clock.steady()
             self._tidy(self._store)
+
+    def _look_for_room(self) -> None:
+        now = self.clock.steady()
+        if now - self._room_at < ROOM_S:
+            return
+        self._room_at, before, self._shortage = now, self._shortage, shortage(self._store)
+        if bool(before) != bool(self._shortage):
+            log = logger.warning if self._shortage else logger.info
+            log("failover: leader store: %s", self._shortage or "it has room again")
 
     def _tell_contradictions(self) -> None:
         own = self._settings()

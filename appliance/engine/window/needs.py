@@ -68,6 +68,7 @@ _ORDER = (
     "disk_full_soon",
     "slave_gone",
     "slave_lags_far",
+    "set_store_short",
     "set_contradicts",
     "set_member_slow_kept",
     "set_member_slow",

@@ -75,6 +75,7 @@ class OwnReplicaSet:
             elections=_elections(state),
             quarantine=self._quarantine(),
             settings=self._settings(),
+            store_warning=say("set_store_short", reason=status.shortage) if status.shortage else None,
         )
 
     def _members(self, status: SetStatus, state: SetState | None) -> tuple[MemberView, ...]:

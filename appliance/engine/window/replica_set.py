@@ -89,6 +89,7 @@ class SetView:
     """The set, seen from this member.
 
     set: its name. store: where it is decided who leads. store_ok: it answered last time; store_why: what is wrong else.
+    store_warning: what it lacks, or will soon.
     epoch: 0 before the first. leader: uuid, or "" while there is none. leader_addr: "host:port". role: this member's:
     "leader", "follower", "fenced" or "frozen"; role_why: why it neither leads nor follows, None when it does. uuid,
     slot: this member's. floor: an offset known to be acknowledged. confirm: published up to here. min_in_sync: sends
@@ -115,6 +116,7 @@ class SetView:
     elections: tuple[ElectionView, ...]
     quarantine: tuple[QuarantineFile, ...]
     settings: tuple[tuple[str, str], ...]
+    store_warning: Sentence | None = None
 
     @property
     def fullest(self) -> str:

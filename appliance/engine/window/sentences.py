@@ -57,6 +57,7 @@ TEMPLATES: dict[str, str] = {
     "lag_before_start": "It is longer than this broker has looked.",
     "set_store_answers": "The store that decides who leads answers: %(store)s.",
     "set_store_silent": "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile.",
+    "set_store_short": "The store that decides who leads runs out of room: %(reason)s.",
     "set_leads": "This broker leads its set in epoch %(epoch)d.",
     "set_follows": "This broker follows the leader of its set at %(address)s in epoch %(epoch)d.",
     "set_no_leader": "The set %(set)s has no leader: sends are refused until one is elected.",

@@ -22,11 +22,12 @@ _ROLES = ("fenced", "follower", "leader", "frozen")
 
 def set_checks(view: SetView) -> list[s.Check]:
     """The set's, the store's first."""
-    found = [
-        _check("leader_store", "ok", say("set_store_answers", store=view.store))
-        if view.store_ok
-        else _check("leader_store", "failed", _store_down(view))
-    ]
+    if not view.store_ok:
+        found = [_check("leader_store", "failed", _store_down(view))]
+    elif view.store_warning is not None:
+        found = [_check("leader_store", "warning", view.store_warning)]
+    else:
+        found = [_check("leader_store", "ok", say("set_store_answers", store=view.store))]
     found.append(_role_check(view))
     found += [_check("settings", "warning", _contradicts(one)) for one in view.members if one.differs]
     if view.role == "leader":
@@ -55,6 +56,8 @@ def _role_check(view: SetView) -> s.Check:
 
 def set_needs(view: SetView) -> Iterator[s.Need]:
     """What the checks that failed do not tell already."""
+    if view.store_ok and view.store_warning is not None:
+        yield s.Need("act", "system", "leader_store", view.store_warning)
     if view.quarantine:
         total = sum(one.records or 0 for one in view.quarantine)
         text = say("set_quarantined", count=len(view.quarantine), messages=total)

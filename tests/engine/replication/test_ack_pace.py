@@ -14,7 +14,7 @@ class Member:
         self.pace, self.now, self.end = AckPace(limit_s), 100.0, 0
         self.pace.takes(0, 0, self.now)
 
-    def message(self, takes: float, idle: float = 0.0) -> None:
+    def passes(self, takes: float, idle: float = 0.0) -> None:
         """One is sent, is acknowledged after so many seconds, and nothing follows for others."""
         self.end += 100
         self.pace.sends(self.end, self.now)
@@ -33,39 +33,39 @@ def member():
 
 def test_a_disk_whose_syncs_take_a_second_is_late_all_the_time(member):
     for _ in range(9):
-        member.message(1.0)
+        member.passes(1.0)
     assert member.late_s() == pytest.approx(9.0)
     assert member.pace.took_s(member.now) == pytest.approx(1.0)
 
 
 def test_pauses_between_messages_do_not_hide_it(member):
     for _ in range(30):
-        member.message(1.0, idle=0.3)
+        member.passes(1.0, idle=0.3)
     assert member.late_s() >= FULL_S - 0.5
 
 
 def test_a_disk_that_is_slow_now_and_then_is_not_slow(member):
     for _ in range(100):
-        member.message(0.9)
+        member.passes(0.9)
         for _ in range(100):
-            member.message(0.02)
+            member.passes(0.02)
     assert member.late_s() < 1
 
 
 def test_time_without_late_ones_empties_it(member):
     for _ in range(5):
-        member.message(1.0)
+        member.passes(1.0)
     assert member.late_s() == pytest.approx(5.0)
     member.now += 2
     assert member.late_s() == pytest.approx(3.0)
     for _ in range(200):
-        member.message(0.02)
+        member.passes(0.02)
     assert member.late_s() == 0.0
 
 
 def test_a_member_that_was_idle_owes_nothing(member):
     member.now += 3600
-    member.message(1.0)
+    member.passes(1.0)
     assert member.late_s() == pytest.approx(1.0)
 
 
@@ -77,13 +77,13 @@ def test_what_is_on_its_way_counts_when_it_is_late(member):
 
 
 def test_a_leader_that_stood_still_takes_nobody_for_slow(member):
-    member.message(3600.0)
+    member.passes(3600.0)
     assert member.late_s() == MOST_S
 
 
 def test_it_does_not_grow_for_ever(member):
     for _ in range(1000):
-        member.message(1.0)
+        member.passes(1.0)
     assert member.late_s() == FULL_S
 
 
@@ -112,5 +112,5 @@ def test_who_copies_the_whole_log_is_not_late():
 def test_without_a_limit_nothing_is_late():
     member = Member(limit_s=0.0)
     for _ in range(100):
-        member.message(1.0)
+        member.passes(1.0)
     assert member.late_s() == 0.0
