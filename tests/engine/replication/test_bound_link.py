@@ -325,3 +325,23 @@ def test_changes_of_topics_wait_for_members_that_say_when_they_have_them_and_not
     finally:
         older.close()
         newer.close()
+
+
+def test_a_leader_times_what_it_sends_until_it_is_acknowledged(leader):
+    end = leader.store.log.written
+    member = PlayedMember(leader.port)
+    try:
+        member.bind("m1", 3, report=end)
+        wait_for(lambda: reports(leader) == {"m1": end}, "its first report")
+        assert [one.took_s for one in leader.position.members()] == [0.0], "nothing was sent to it yet"
+        leader.running.put("Orders", b"timed")
+        end = leader.store.log.written
+        member.take_to(end)
+        assert leader.position.members()[0].took_s > 0, "it is on its way"
+        member.report(end)
+        wait_for(lambda: reports(leader) == {"m1": end}, "its report")
+        took = leader.position.members()[0].took_s
+        assert took > 0
+        assert leader.position.members()[0].took_s == took, "it is over"
+    finally:
+        member.close()
