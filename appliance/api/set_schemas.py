@@ -13,7 +13,8 @@ class MemberOut(Out):
     """slot: its brokerId while it does not lead, 0 for none yet. role: "leader", "follower", "fenced", "frozen" or
     "unknown". in_sync: it may be elected. connected, lag_bytes, lag_ms: null where only the leader knows. log_end:
     physical offset. heard_at_ms: when it announced itself last, by its own clock. log_begin: what lay before it in the
-    log has been deleted there. differs: its settings that contradict those of the member that is asked."""
+    log has been deleted there. differs: its settings that contradict those of the member that is asked. slow_ms: how
+    long it takes to acknowledge, where that is too long; null where it is in time."""
 
     uuid: Text
     slot: int
@@ -32,6 +33,7 @@ class MemberOut(Out):
     heard_at_ms: int | None
     log_begin: int | None
     differs: list[Text]
+    slow_ms: int | None
 
 
 class ElectionOut(Out):
@@ -60,7 +62,8 @@ class QuarantineOut(Out):
 
 
 class SetOut(Out):
-    """The set as this member sees it. role: of this member; role_why: why it neither leads nor follows. epoch: 0 before
+    """The set as this member sees it. role: of this member; role_why: why it neither leads nor follows.
+    store_warning: what the store lacks, or will soon. epoch: 0 before
     the first. leader: uuid, "" while there is none. fullest: uuid of the member whose log goes furthest, as last
     said: the newest epoch decides, and within it the end. elections: newest first. quarantine: of this member."""
 
@@ -68,6 +71,7 @@ class SetOut(Out):
     store: Text
     store_ok: bool
     store_why: SentenceOut | None
+    store_warning: SentenceOut | None
     epoch: int
     leader: Text
     leader_addr: Text

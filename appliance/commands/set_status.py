@@ -53,6 +53,7 @@ def _answer(config: EngineConfig, look: StoreLook, own: OwnLook) -> dict[str, An
         "store": config.store.ha_store,
         "store_ok": not look.why,
         "store_why": look.why or look.odd or None,
+        "store_warning": look.shortage or None,
         "epoch": state.epoch if state is not None else 0,
         "leader": leader.uuid if leader is not None else "",
         "leader_addr": leader.addr if leader is not None else "",
@@ -74,6 +75,8 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
     uuids = dict.fromkeys([*in_sync, *([leader] if leader else []), *said, *([own.uuid] if own.uuid else [])])
     newest = max((one.wall_ms for one in said.values()), default=0)
     shared = shared_settings(config)
+    heard = said.get(leader)
+    slow = heard.slow if heard is not None and newest - heard.wall_ms <= _STALE_MS else {}
     found = []
     for uuid in uuids:
         one, here = said.get(uuid), uuid == own.uuid
@@ -98,6 +101,7 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
                 heard_at_ms=one.wall_ms if one is not None else None,
                 log_begin=one.log_begin if one is not None else None,
                 differs=differences(shared, one.settings) if one is not None and fresh and not here else (),
+                slow_ms=slow.get(uuid),
             )
         )
     return sorted(found, key=lambda one: (one.slot or 1 << 31, one.uuid))

@@ -305,6 +305,7 @@ SENTENCES: dict[str, str] = {
     "set_store_silent": gettext_noop(
         "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile."
     ),
+    "set_store_short": gettext_noop("The store that decides who leads runs out of room: %(reason)s."),
     "set_leads": gettext_noop("This broker leads its set in epoch %(epoch)d."),
     "set_follows": gettext_noop("This broker follows the leader of its set at %(address)s in epoch %(epoch)d."),
     "set_no_leader": gettext_noop("The set %(set)s has no leader: sends are refused until one is elected."),
@@ -321,6 +322,14 @@ SENTENCES: dict[str, str] = {
     "set_copies": gettext_noop("Members that have every acknowledged message: %(count)d."),
     "set_contradicts": gettext_noop(
         "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
+    ),
+    "set_member_slow": gettext_noop(
+        "The member at %(address)s takes %(late_span)s to acknowledge: it is left out and may not be elected until its "
+        "disk and its network are quick again."
+    ),
+    "set_member_slow_kept": gettext_noop(
+        "Each message waits for the member at %(address)s, which takes %(late_span)s to acknowledge. It is not left "
+        "out, since too few others are in sync."
     ),
     "set_member_lost": gettext_noop("The member at %(address)s does not follow."),
     "set_member_lost_since": gettext_noop(

@@ -60,6 +60,8 @@ def _set(found: Diagnosis, config: EngineConfig) -> None:
     else:
         text = f"{address} answers; {state.leader.addr} leads the set {config.ha_set} in epoch {state.epoch}."
         found.ok("ha-store", text)
+    if look.shortage:
+        found.warn("ha-store", f"{look.shortage}.", "etcdctl compact REVISION, etcdctl defrag, etcdctl alarm disarm")
     shared, own = shared_settings(config), look_at_own(config).uuid
     for one in look.announced:
         differs = differences(shared, one.settings)

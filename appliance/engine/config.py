@@ -300,6 +300,9 @@ class StoreConfig:
     ha_beat_interval_ms: int = _option("haBeatInterval", 500, minimum=50, maximum=60_000, of_sets=True)
     # Upstream: 15,000. Below slaveTimeout, so that a member that stands still is left out before sends are answered 12.
     ha_max_time_slave_not_catchup_ms: int = _option("haMaxTimeSlaveNotCatchup", 2000, minimum=100, of_sets=True)
+    # A member whose acknowledgements take longer, again and again, is left out while minInSyncReplicas are left: one
+    # whose syncs take 1 s has producers wait 1 s for each message. Far from what a disk or a network needs; 0: never.
+    ha_max_ack_delay_ms: int = _option("haMaxAckDelay", 500, maximum=600_000, of_sets=True)
     # 1 goes on with one copy, 2 never acknowledges on one.
     min_in_sync_replicas: int = _option("minInSyncReplicas", 1, minimum=1, maximum=16, of_sets=True)
     # Of a set with an asynchronous master: what its next leader may lack of what is known to be acknowledged.

@@ -352,6 +352,18 @@ def test_nobody_answers(server):
     )
 
 
+@pytest.mark.parametrize("words", [("ha", "switch"), ("ha", "adopt", "U", "--confirm", "S")])
+def test_who_shall_lead_is_not_chosen_without_a_console_and_that_is_said(tmp_path, words):
+    code = "import sys; from appliance.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--data-dir", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "Start the member with the console role and an administrator" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_start_up_imports_no_django_when_there_is_a_token(server):
     code = (
         "import sys; from appliance.main import main; main(['topic', 'list', '--token', 'x', '--url', "

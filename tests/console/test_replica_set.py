@@ -152,10 +152,16 @@ def test_what_is_wrong_with_a_set_needs_somebody(made, broker):
     assert codes(broker) == {"set_too_few"}
     made.seen = leading(members=well, store_ok=False)
     assert codes(broker) == {"set_store_silent"}
+    made.seen = leading(members=well, store_warning=say("set_store_short", reason="90% of its quota"))
+    assert codes(broker) == {"set_store_short"}
     made.seen = leading(members=well, quarantine=(cut_file(),))
     assert codes(broker) == {"set_quarantined"}
     made.seen = leading(members=(well[0], replace(well[1], differs=("brokerRole=ASYNC_MASTER (here SYNC_MASTER)",))))
     assert codes(broker) == {"set_contradicts"}
+    made.seen = leading(members=(well[0], replace(well[1], slow_ms=1200)))
+    assert codes(broker) == {"set_member_slow_kept"}
+    made.seen = leading(members=(well[0], replace(well[1], slow_ms=1200, in_sync=False), well[1]))
+    assert codes(broker) == {"set_member_slow"}
     # A follower tells only what it sees itself.
     made.seen = following()
     assert codes(broker) == set()

@@ -385,9 +385,11 @@ class Life:
             if bodies:
                 found[queue.topic, queue.queue_id] = bodies
                 found.places[queue.topic, queue.queue_id] = places
-        for key, begin in self.store.queues.begins.items():
-            if key not in found:
-                found[key], found.places[key] = [GONE] * begin.offset, [-1] * begin.offset
+        for topic, begins in self.store.queues.begins.items():
+            for queue_id, begin in begins.items():
+                key = topic, queue_id
+                if key not in found:
+                    found[key], found.places[key] = [GONE] * begin.offset, [-1] * begin.offset
         found.log_begin = self.store.log.min_offset
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 from appliance.engine.clock import SYSTEM
 from appliance.engine.failover.set_state import EpochStart, Leader
 from appliance.engine.loop_calls import run_on_loop
-from appliance.engine.protocol.ha_preamble import Answer, Hello, Opening, Refusal, pack, set_hash
+from appliance.engine.protocol.ha_preamble import SAYS_TAKEN, Answer, Hello, Opening, Refusal, pack, set_hash
 from appliance.engine.replication.acknowledged import ConfirmedPosition
 from appliance.engine.replication.bound_follower import BoundFollower
 from appliance.engine.replication.bound_link import Leading
@@ -177,7 +177,7 @@ class PlayedMember(PlayedSlave):
         self.heard: bytes = b""
 
     def say(self, uuid: str = "played", epoch: int = 1, **other: Any) -> None:
-        hello = Hello(set_hash(SET), uuid, 1, epoch, epoch, 0, 0, SMALL["mapped_file_size_commit_log"], ())
+        hello = Hello(set_hash(SET), uuid, 1, epoch, epoch, 0, 0, SMALL["mapped_file_size_commit_log"], (), SAYS_TAKEN)
         self.sock.sendall(pack(hello._replace(**other)))
 
     def answer(self) -> Answer | Refusal:

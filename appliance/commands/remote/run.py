@@ -85,6 +85,10 @@ def run(noun: str, words: Sequence[str]) -> int:
     except Unreachable as error:
         print(f"rocketbox: no server answers: {plain(str(error))}", file=sys.stderr)
         return UNREACHABLE
+    except StartError as error:
+        if command.verb.name not in _SET_ACTS or not _is_local(command) or _has_console(command):
+            raise
+        raise StartError(f"{error} {_NEEDS_CONSOLE}") from None
     except Problem as error:
         _say_problem(error, as_json)
         return _STATUS.get(error.status, UNREACHABLE if error.status >= 500 else REFUSED)
@@ -365,12 +369,32 @@ def _say_problem(error: Problem, as_json: bool) -> None:
 
 # --- the set of brokers
 
+_SET_ACTS = ("ha switch", "ha adopt")
+_NEEDS_CONSOLE = (
+    "If this member has no console: to choose who leads is an administrator's act that may cost messages, and the "
+    "broker's ports do not take it. Start the member with the console role and an administrator; or stop the leader "
+    "(SIGTERM), and another member that is in sync leads."
+)
+
+
+def _local_options(command: Command) -> list[str]:
+    return [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
+
+
+def _has_console(command: Command) -> bool:
+    from ..set_status import has_console
+
+    try:
+        return has_console(_local_options(command))
+    except StartError:
+        return True
+
 
 def _set_status(command: Command) -> int:
     """By the console, which knows most; where none answers, by the leader store and what lies on this machine."""
     from ..set_status import has_console, set_status
 
-    options = [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
+    options = _local_options(command)
     why = "it has none, or none that was set up"
     if has_console(options):
         try:

@@ -167,7 +167,8 @@ VERBS = (
               "limit_minutes:int limits:int_pairs digest_channels=digest_channel:list"),
     # --- the set of brokers
     Verb("ha status", "GET /replication/set", "The set of brokers: who leads, who is in sync, how far behind.",
-         columns="addr is_here slot role in_sync lag_bytes lag_ms last_epoch log_begin log_end heard_at_ms differs "
+         columns="addr is_here slot role in_sync lag_bytes lag_ms slow_ms last_epoch log_begin log_end "
+                 "heard_at_ms differs "
                  "uuid"),
     Verb("ha switch", "POST /replication/set/switch",
          "Have another member lead, on the leader: --to UUID or SLOT, or the nearest.", body="to", dry_run=True,

@@ -65,6 +65,7 @@ def link_settings(config: StoreConfig) -> LinkSettings:
         batch_bytes=config.ha_transfer_batch_size,
         bytes_per_s=config.max_ha_transfer_bytes_per_s if config.ha_flow_control_enable else 0,
         from_last_file=config.sync_from_last_file,
+        late_s=config.ha_max_ack_delay_ms / 1000,
     )
 
 

@@ -168,8 +168,9 @@ class SlaveSync(ServiceThread):
             return
         told = decode_places(bytes(answer.body))
         deleted = store.files.deleted_topics
-        below, ends = deleted.load(), deleted.load_ends()
-        if self._seen < 0:
+        first = self._seen < 0
+        below, ends = deleted.load_all() if first or told.deletions else ({}, {})
+        if first:
             self.not_deleted = not_deleted(told, below, ends, store.log.min_offset)
             if self.not_deleted:
                 self.on_not_deleted(self.not_deleted)

@@ -20,6 +20,8 @@ class Rules(NamedTuple):
 
     elect_after: for so long must a leader be silent. slave_silence: a member that missed bytes so long is removed.
     max_lag: bytes that a candidate of an asynchronous set may lack, and a joiner. retry: between attempts of one swap.
+    slow_after: a member whose acknowledgements came late for so long is left out while min_in_sync members, the leader
+    counted, are left. slow_wait: it comes back when they were in time for so long; twice as long each time.
     """
 
     set: str
@@ -33,6 +35,9 @@ class Rules(NamedTuple):
     drain: float = 2.0
     relay: float = 60.0
     retry: float = 0.1
+    min_in_sync: int = 1
+    slow_after: float = 10.0
+    slow_wait: float = 30.0
 
 
 class Read(NamedTuple):
@@ -136,12 +141,22 @@ class Reign(NamedTuple):
     orphaned: bool = False
 
 
+class Slow(NamedTuple):
+    """A member whose acknowledgements come late. until: it is left out before. wait: so long they have to be in time.
+    took: the longest that one took, in seconds."""
+
+    until: float
+    wait: float
+    took: float
+
+
 class Memory(NamedTuple):
     """What a member remembers from turn to turn; a new process begins with none of it.
 
     key: the last one read; None before the first. since, reads: first sight of its revision, and good reads without a
     failed one between. run_at: when to be a candidate. joining: awaited, and not proposed yet. relay: to the next
-    leader. down_since: since when the disk or the I/O thread stand still. role, why: for people.
+    leader. down_since: since when the disk or the I/O thread stand still. slow: by uuid, of this reign, those that are
+    or were left out. role, why: for people.
     """
 
     key: Read | None = None
@@ -153,6 +168,7 @@ class Memory(NamedTuple):
     joining: frozenset[str] = frozenset()
     relay: bool = False
     down_since: float | None = None
+    slow: Mapping[str, Slow] = {}
     cluster: str = ""
     role: str = "fenced"
     why: str = "the key was not read yet"

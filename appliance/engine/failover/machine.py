@@ -38,6 +38,7 @@ from .decision import (
     See,
     SetAside,
     Sight,
+    Slow,
     Swap,
     Swapped,
 )
@@ -55,6 +56,8 @@ _HEARD_S = 1.0
 _RANK_S, _RANDOM_S = 0.1, 0.05
 #: Reads of one revision before it counts as unchanged.
 _READS = 3
+#: A slow member waits at most so long until it is tried again, and how often it was slow is known for so long.
+_SLOW_WAIT_S = 600.0
 _POLL_S = 0.25
 
 _Turn = tuple[Memory, tuple[Act, ...]]
@@ -146,7 +149,7 @@ def _settle(m: Memory, pending: Pending, swapped: Swapped, now: float, r: Rules)
     # Of several attempts, the first may be the one that was done.
     sent_at = pending.first if own and pending.first else swapped.sent_at
     if swap.purpose == "elect":
-        return m._replace(reign=Reign(swap.state, swapped.revision, sent_at), joining=frozenset())
+        return m._replace(reign=Reign(swap.state, swapped.revision, sent_at), joining=frozenset(), slow={})
     if swap.purpose == "resign":
         return m._replace(reign=None, joining=frozenset(), relay=bool(swap.state.successor), why="it resigned")
     if reign is not None:
@@ -202,7 +205,9 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
     live = _live(s, now, r)
     if r.synchronous:
         # Awaited first, proposed when it came up with all that was published without it.
-        m = m._replace(joining=frozenset(_reaching(live, s, _NEAR).difference(state.isr)))
+        m = m._replace(slow=_slow(m, now, s, r))
+        near = _reaching(live, s, _NEAR).union(live.keys() & set(state.isr))
+        m = m._replace(joining=frozenset(_swift(m, now, near, live, state, r).difference(state.isr)))
         told = awaited_by(m, r.uuid)
     if (note := _note(m, reign, s, r, live)) is not None:
         return m, (note,)
@@ -229,12 +234,40 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
         return m._replace(why="its disk or its I/O stands still"), ()
     known = {uuid: report for uuid, report in live.items() if report.taken >= s.health.changes}
     joined = _reaching(known, s, 0 if r.synchronous else r.max_lag)
-    in_sync = (r.uuid, *sorted(joined.union(live.keys() & set(state.isr)) - {r.uuid}))
+    stay = _swift(m, now, joined.union(live.keys() & set(state.isr)), live, state, r)
+    in_sync = (r.uuid, *sorted(stay - {r.uuid}))
     if in_sync == state.isr and now < reign.sent_at + r.beat_interval:
         return m, ()
     floor = max(state.floor, s.health.published)
     after = replace(state, isr=in_sync, floor=floor, beat=state.beat + 1, nonce=s.nonce)
     return _send(m, Swap("keep", after, reign.revision))
+
+
+def _slow(m: Memory, now: float, s: Sight, r: Rules) -> dict[str, Slow]:
+    """The members whose acknowledgements come late, or did. The wait begins anew with each that does."""
+    slow = {uuid: one for uuid, one in m.slow.items() if now < one.until + _SLOW_WAIT_S}
+    for report in s.members:
+        before = slow.get(report.uuid)
+        out = before is not None and now < before.until
+        if report.late_s >= r.slow_after and not out:
+            wait = r.slow_wait if before is None else min(_SLOW_WAIT_S, 2 * before.wait)
+            slow[report.uuid] = Slow(now + wait, wait, report.took_s)
+        elif report.late_s > 0 and before is not None and out:
+            slow[report.uuid] = before._replace(until=now + before.wait, took=max(before.took, report.took_s))
+    return slow
+
+
+def _swift(
+    m: Memory, now: float, found: set[str], live: dict[str, MemberReport], state: SetState, r: Rules
+) -> set[str]:
+    """Return `found` without the slow ones, as far as enough are left. Of them, those stay that are in sync, and the
+    least late."""
+    slow = {uuid for uuid in found if uuid in m.slow and now < m.slow[uuid].until}
+    fit = found - slow
+    missing = r.min_in_sync - len(fit | {r.uuid})
+    if missing > 0:
+        fit |= set(sorted(slow, key=lambda uuid: (uuid not in state.isr, live[uuid].took_s, uuid))[:missing])
+    return fit
 
 
 def _note(m: Memory, reign: Reign, s: Sight, r: Rules, live: dict[str, MemberReport]) -> Note | None:

@@ -131,6 +131,7 @@ class Membership:
             elect_after=settings.elect_after_s,
             beat_interval=settings.beat_s,
             slave_silence=settings.behind_s,
+            min_in_sync=settings.min_in_sync,
             max_lag=settings.max_lag_bytes,
             bootstrap=settings.bootstrap,
             relay=settings.relay_s,

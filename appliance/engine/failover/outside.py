@@ -19,7 +19,7 @@ from .leader_store import StoreUnavailable
 from .member_files import DIRECTORY, MARK, decode_epochs
 from .set_state import Announcement, EpochStart, SetState, decode_announcement, decode_state
 from .settings import access_of, store_settings
-from .stores import open_store
+from .stores import open_store, shortage
 
 #: A person waits longer than a beat may take.
 ASK_S = 3.0
@@ -27,12 +27,13 @@ ASK_S = 3.0
 
 class StoreLook(NamedTuple):
     """why: "" when the store answered; else what is wrong, and nothing else is known. state: None without a key, and
-    for one that is not understood, which `odd` says then."""
+    for one that is not understood, which `odd` says then. shortage: as `stores.shortage`."""
 
     why: str = ""
     state: SetState | None = None
     odd: str = ""
     announced: tuple[Announcement, ...] = ()
+    shortage: str = ""
 
 
 class OwnLook(NamedTuple):
@@ -53,6 +54,7 @@ def ask_store(config: EngineConfig) -> StoreLook:
     try:
         value, _ = store.read(f"{settings.root}/state")
         found = store.list(f"{settings.root}/member/")
+        lacks = shortage(store)
     except StoreUnavailable as error:
         return StoreLook(why=str(error))
     finally:
@@ -66,7 +68,7 @@ def ask_store(config: EngineConfig) -> StoreLook:
     for data in found.values():
         with contextlib.suppress(CorruptFile):
             announced.append(decode_announcement(data))
-    return StoreLook("", state, odd, tuple(announced))
+    return StoreLook("", state, odd, tuple(announced), lacks)
 
 
 def look_at_own(config: EngineConfig) -> OwnLook:

@@ -53,7 +53,8 @@ class MemberReport(NamedTuple):
     """A leader's view of one follower that is bound to this epoch.
 
     durable, sent: offsets. moved_at: when durable last grew, or nothing was missing. connected_at: seconds. taken: so
-    many changes of topics it has.
+    many changes of topics it has. took_s: how long it took to acknowledge the last time. late_s: for how long that has
+    been too long.
     """
 
     uuid: str
@@ -63,6 +64,8 @@ class MemberReport(NamedTuple):
     moved_at: float
     connected_at: float
     taken: int = 0
+    took_s: float = 0.0
+    late_s: float = 0.0
 
 
 class StreamStatus(NamedTuple):

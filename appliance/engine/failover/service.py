@@ -49,11 +49,14 @@ from .machine import decide, pause, release_until, wants_read
 from .parts import Brokers, LogHealth, MemberFiles, MemberReport, StreamStatus
 from .set_state import Announcement, Leader, SetState, decode_announcement, decode_state, encode
 from .settings import differences
+from .stores import shortage
 
 logger = logging.getLogger(__name__)
 
 #: A member says what it is, and looks what the others say, so often.
 ANNOUNCE_S = 3.0
+#: Whether the store has room is looked at so often.
+ROOM_S = 60.0
 #: The store's history is looked after so often.
 TIDY_S = 3600.0
 #: After a turn that failed. A member without a stream looks more often than one that has one.
@@ -72,10 +75,12 @@ class SetStatus(NamedTuple):
     """What pages and metrics show; a new one each turn. Seconds are CLOCK_BOOTTIME.
 
     role: "leader", "in-sync", "follower", "candidate", "fenced", "frozen", "stranger"; why: "" when all is well. state:
-    of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
+    of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. shortage: what
+    the store lacks, or will soon. read_at: when
     the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
     can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
-    themselves. won: elections of this process. at: when this status was made.
+    themselves. won: elections of this process. slow: members whose acknowledgements to this leader come late, and how
+    late (ms). at: when this status was made.
     """
 
     role: str
@@ -87,6 +92,7 @@ class SetStatus(NamedTuple):
     revision: str = ""
     store_ok: bool = False
     store_why: str = ""
+    shortage: str = ""
     read_at: float = 0.0
     astray: bool = False
     health: LogHealth | None = None
@@ -95,6 +101,7 @@ class SetStatus(NamedTuple):
     awaited: frozenset[str] = frozenset()
     announced: Mapping[str, Announcement] = {}
     won: int = 0
+    slow: Mapping[str, int] = {}
     at: float = 0.0
 
 
@@ -143,6 +150,7 @@ class FailoverService(ServiceThread):
         self._not_understood: set[str] = set()  # keys of the last look, each told of once
         self._announced_at = -ANNOUNCE_S
         self._tidied_at = -TIDY_S
+        self._shortage, self._room_at = "", -ROOM_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
         self._write_why = ""  # it answers, and takes nothing
         self._told_why, self._told_at = "", -_TELL_S
@@ -279,6 +287,9 @@ class FailoverService(ServiceThread):
             self._won += 1
         if (memory.role, memory.why) != (before.role, before.why):
             logger.info("failover: role=%s why=%s epoch=%d", memory.role, memory.why or "-", sight.seen)
+        slow = _slow_of(memory, sight, now)
+        if slow.keys() != self.status.slow.keys():
+            self._tell_of_slow(slow, sight)
         self.status = SetStatus(
             role=memory.role,
             why=memory.why,
@@ -289,6 +300,7 @@ class FailoverService(ServiceThread):
             revision=key.revision if key is not None else "",
             store_ok=self._store_ok and not self._write_why,
             store_why=self._store_why or self._write_why,
+            shortage=self._shortage,
             read_at=self._read_at,
             astray=self._is_another_store() or (memory.reign is not None and memory.reign.orphaned),
             health=sight.health,
@@ -297,8 +309,19 @@ class FailoverService(ServiceThread):
             awaited=awaited_by(memory, sight.me.uuid),
             announced=self._announced,
             won=self._won,
+            slow=slow,
             at=now,
         )
+
+    def _tell_of_slow(self, slow: dict[str, int], sight: Sight) -> None:
+        peers = {one.uuid: one.peer for one in sight.members}
+        for uuid in slow.keys() - self.status.slow.keys():
+            logger.warning(
+                "failover: member=%s peer=%s takes %d ms to acknowledge: it is left out of the set while "
+                "minInSyncReplicas are left", uuid, peers.get(uuid, "-"), slow[uuid],
+            )  # fmt: skip
+        for uuid in self.status.slow.keys() - slow.keys():
+            logger.info("failover: member=%s peer=%s is not slow any more, or gone", uuid, peers.get(uuid, "-"))
 
     # --- acts
 
@@ -471,9 +494,19 @@ class FailoverService(ServiceThread):
             announced[one.uuid] = one
         self._announced, self._not_understood = announced, broken
         self._tell_contradictions()
+        self._look_for_room()
         if self.clock.steady() - self._tidied_at >= TIDY_S:
             self._tidied_at = self.clock.steady()
             self._tidy(self._store)
+
+    def _look_for_room(self) -> None:
+        now = self.clock.steady()
+        if now - self._room_at < ROOM_S:
+            return
+        self._room_at, before, self._shortage = now, self._shortage, shortage(self._store)
+        if bool(before) != bool(self._shortage):
+            log = logger.warning if self._shortage else logger.info
+            log("failover: leader store: %s", self._shortage or "it has room again")
 
     def _tell_contradictions(self) -> None:
         own = self._settings()
@@ -519,7 +552,16 @@ class FailoverService(ServiceThread):
             wall_ms=self.clock.wall_ms(),
             log_begin=health.begin,
             settings=self._settings(),
+            slow=dict(self.status.slow),
         )
+
+
+def _slow_of(memory: Memory, sight: Sight, now: float) -> dict[str, int]:
+    """Of the members that are connected: uuid -> how late they acknowledge, in ms."""
+    if memory.reign is None:
+        return {}
+    here = {one.uuid for one in sight.members}
+    return {uuid: round(one.took * 1000) for uuid, one in memory.slow.items() if uuid in here and now < one.until}
 
 
 def _state_of(value: bytes | None) -> SetState | None:

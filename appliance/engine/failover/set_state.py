@@ -67,7 +67,8 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a member says of itself, every few seconds. settings: those that all members have alike."""
+    """What a member says of itself, every few seconds. settings: those that all members have alike. slow: of a leader:
+    by uuid, members whose acknowledgements come late, and how late (ms)."""
 
     v: int = FORMAT
     uuid: str
@@ -82,6 +83,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     wall_ms: int = 0
     log_begin: int = 0
     settings: dict[str, str] = {}
+    slow: dict[str, int] = {}
 
 
 def encode(value: SetState | Announcement) -> bytes:

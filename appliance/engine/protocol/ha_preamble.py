@@ -13,8 +13,8 @@ nothing about it but send no data.
 Payload, big-endian; a text is its size 1 and so many bytes of UTF-8; epochs are their count 2 and (epoch 8, physical
 offset of its start 8) for each, growing:
 
-    Hello      kind 1, hash of the set's name 8, uuid text, slot 4, epoch wanted 8, highest epoch seen 8, log end 8,
-               log start 8, size of the log's files 8, epochs
+    Hello      kind 1, hash of the set's name 8, uuid text, features 2, slot 2, epoch wanted 8, highest epoch seen 8,
+               log end 8, log start 8, size of the log's files 8, epochs
     Answer     kind 2, leader's uuid text, epoch 8, log start 8, log end 8, epochs
     Refusal    kind 3, reason 1, leader's epoch 8, text
 """
@@ -35,7 +35,7 @@ _MAGIC = bytes((0x80 | ord("R"),)) + b"BoxHA"
 VERSION = 1
 _HEAD = struct.Struct(">6sHII")
 _MARK = 0x80
-_HELLO = struct.Struct(">iqqqqq")
+_HELLO = struct.Struct(">hHqqqqq")
 _ANSWER = struct.Struct(">qqq")
 _REFUSAL = struct.Struct(">Bq")
 _EPOCH = struct.Struct(">qq")
@@ -65,8 +65,13 @@ class Reason(IntEnum):
     OTHER_FILE_SIZE = 8
 
 
+#: A feature: the member says how many changes of topics it has (`ha_stream`). Versions before called the two bytes the
+#: upper half of the slot, say 0 there, and do not look at them.
+SAYS_TAKEN = 1
+
+
 class Hello(NamedTuple):
-    """end, start: of the member's log. file_bytes: the size of its files."""
+    """end, start: of the member's log. file_bytes: the size of its files. features: a sum of those that it has."""
 
     set_hash: bytes
     uuid: str
@@ -77,6 +82,7 @@ class Hello(NamedTuple):
     start: int
     file_bytes: int
     epochs: Epochs
+    features: int = 0
 
 
 class Answer(NamedTuple):
@@ -114,7 +120,7 @@ def pack(said: Preamble) -> bytes:
     """The words of one."""
     if isinstance(said, Hello):
         payload = b"\x01" + said.set_hash + _text(said.uuid, MAX_UUID_BYTES)
-        payload += _HELLO.pack(said.slot, said.epoch, said.seen, said.end, said.start, said.file_bytes)
+        payload += _HELLO.pack(said.features, said.slot, said.epoch, said.seen, said.end, said.start, said.file_bytes)
         payload += _pack_epochs(said.epochs)
     elif isinstance(said, Answer):
         payload = b"\x02" + _text(said.uuid, MAX_UUID_BYTES)
@@ -178,7 +184,7 @@ def _unpack(payload: bytes) -> Preamble:
         return said
     if not said.uuid or said.epoch < 1 or not 0 <= said.start <= said.end:
         raise FrameError(f"a preamble that contradicts itself: {said}")
-    if isinstance(said, Hello) and (said.slot < 0 or said.seen < 0 or said.file_bytes < 1):
+    if isinstance(said, Hello) and (said.features < 0 or said.seen < 0 or said.file_bytes < 1):
         raise FrameError(f"a preamble that contradicts itself: {said}")
     for before, after in zip(said.epochs, said.epochs[1:], strict=False):
         if after[0] <= before[0] or after[1] < before[1]:
@@ -193,9 +199,9 @@ def _parse(payload: bytes) -> Preamble:
     if kind == 1:
         name, at = payload[1:9], 9
         uuid, at = _parse_text(payload, at, MAX_UUID_BYTES)
-        slot, epoch, seen, end, start, file_bytes = _HELLO.unpack_from(payload, at)
+        features, slot, epoch, seen, end, start, file_bytes = _HELLO.unpack_from(payload, at)
         epochs = _parse_epochs(payload, at + _HELLO.size)
-        return Hello(name, uuid, slot, epoch, seen, end, start, file_bytes, epochs)
+        return Hello(name, uuid, slot, epoch, seen, end, start, file_bytes, epochs, features)
     if kind == 2:
         uuid, at = _parse_text(payload, 1, MAX_UUID_BYTES)
         epoch, start, end = _ANSWER.unpack_from(payload, at)

@@ -18,7 +18,7 @@ from ..errors import CorruptFile, FrameError, StoreBroken
 from ..failover.parts import MemberFiles, StreamStatus
 from ..failover.set_state import EpochStart, Leader
 from ..loop_calls import run_on_loop
-from ..protocol.ha_preamble import Answer, Hello, Opening, Refusal, pack, set_hash
+from ..protocol.ha_preamble import SAYS_TAKEN, Answer, Hello, Opening, Refusal, pack, set_hash
 from ..protocol.ha_stream import Frames
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
@@ -229,6 +229,7 @@ class BoundFollower(ServiceThread):
         hello = Hello(
             set_hash(self._set_name), files.uuid, files.slot, self._epoch, files.seen, store.log.written,
             store.log.min_offset, store.log.segment_bytes, tuple((one.epoch, one.start) for one in files.epochs),
+            SAYS_TAKEN,
         )  # fmt: skip
         words = pack(hello)
         if sock.send(words) != len(words):

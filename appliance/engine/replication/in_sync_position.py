@@ -12,11 +12,13 @@ from typing import Protocol
 
 from ..clock import Clock
 from ..failover.parts import MemberReport
+from .ack_pace import AckPace
 
 
 class BoundStream(Protocol):
     """A member's connection. acknowledged: so far it keeps the log, -1 before it said so. moved_at, connected_at: by
-    the steady clock; moved_at: when it last grew, or nothing was missing. taken: so many changes of topics it has."""
+    the steady clock; moved_at: when it last grew, or nothing was missing. taken: so many changes of topics it has.
+    pace: how late it acknowledges, by that clock."""
 
     peer: str
     acknowledged: int
@@ -24,6 +26,7 @@ class BoundStream(Protocol):
     moved_at: float
     connected_at: float
     taken: int
+    pace: AckPace
 
 
 class InSyncPosition:
@@ -144,6 +147,8 @@ class InSyncPosition:
                 now if one.acknowledged >= kept else one.moved_at,
                 one.connected_at,
                 one.taken,
+                one.pace.took_s(now),
+                one.pace.late_s(now),
             )
             for uuid, one in streams
         ]

@@ -16,11 +16,12 @@ from typing import NamedTuple
 from ..clock import Clock
 from ..errors import FrameError
 from ..host_port import split_host_port
-from ..protocol.ha_preamble import Hello, Opening, is_preamble, pack
+from ..protocol.ha_preamble import SAYS_TAKEN, Hello, Opening, is_preamble, pack
 from ..protocol.ha_stream import Reports, pack_header, taken_of
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
 from ..store.log.segments import Segment
+from .ack_pace import AckPace
 from .bound_link import Door, Pulse
 from .wake_pipe import WakePipe
 
@@ -29,19 +30,23 @@ logger = logging.getLogger(__name__)
 _RECEIVE_BYTES = 64 * 1024
 #: How long sending waits when the flow limit is used up.
 _FLOW_WAIT_S = 0.01
+#: More changes of topics than there ever are.
+_EVERYTHING = 1 << 62
 #: Frames in a row before the slave's reports are looked at.
 _FRAMES_IN_A_ROW = 64
 
 
 class LinkSettings(NamedTuple):
     """What of the configuration a link needs. bytes_per_s: 0 for no limit. from_last_file: an empty slave gets the log
-    from the start of the last file, as from Apache's masters; else all that is there."""
+    from the start of the last file, as from Apache's masters; else all that is there. late_s: a member's
+    acknowledgement that takes longer is late; 0: none is."""
 
     heartbeat_s: float
     silence_s: float
     batch_bytes: int
     bytes_per_s: int
     from_last_file: bool
+    late_s: float = 0.0
 
 
 class LinkStatus(NamedTuple):
@@ -97,8 +102,10 @@ class SlaveLink(ServiceThread):
         #: Why it is not served any further; "" while it is.
         self.ended = ""
         self.connected_at = self.moved_at = clock.steady()
-        #: So many changes of topics by administrators a member has, as it said; -1: it did not.
+        #: So many changes of topics by administrators a member has, as it said; -1: it did not. An older version, which
+        #: does not say it, counts as having all.
         self.taken = -1
+        self.pace = AckPace(settings.late_s)
         # Written by the door.
         self.member = ""
         self.observes = False
@@ -209,6 +216,13 @@ class SlaveLink(ServiceThread):
             self._sock.send(pack(refusal))  # the first bytes of a connection find room
             raise _Ended(f"refused uuid={hello.uuid} epoch={hello.epoch}: {refusal.text}")
         self._opening = None
+        if not hello.features & SAYS_TAKEN:
+            # Nobody can wait for what it will never say; it asks for tables each second by itself.
+            self.taken = _EVERYTHING
+            logger.warning(
+                "replication: member uuid=%s peer=%s is of an older version: changes of topics do not wait for it",
+                hello.uuid, self.peer,
+            )  # fmt: skip
         self._pulse = Pulse(door.leading)
         self._head = pack(door.leading.answer(self._log.min_offset, self._sendable()))
         logger.info("replication: member bound peer=%s uuid=%s epoch=%d", self.peer, hello.uuid, hello.epoch)
@@ -229,7 +243,8 @@ class SlaveLink(ServiceThread):
             raise _Ended(f"it says that it has the log up to {offset}, but was sent it up to {self.sent}")
         if offset > self.acknowledged:
             self.acknowledged = offset
-            self.moved_at = self.clock.steady()
+            self.moved_at = now = self.clock.steady()
+            self.pace.takes(offset, end, now)
             self._on_progress()
         elif offset < self.acknowledged and self.member:
             raise _Ended(f"it kept the log up to {self.acknowledged}, and now up to {offset}")
@@ -270,14 +285,17 @@ class SlaveLink(ServiceThread):
         self._head = self._heartbeat(now)
         if self._head:
             return True
-        size = min(self._sendable() - self.sent, self._settings.batch_bytes, self._may_send(now))
+        end = self._sendable()
+        size = min(end - self.sent, self._settings.batch_bytes, self._may_send(now))
         if size <= 0:
             return False
         segment = self._log.segment_at(self.sent)
         if segment is None or not segment.hold():
             raise _Ended(f"it is at {self.sent}, which has been deleted here: it was too slow")
+        steady = self.clock.steady()
         if self.acknowledged >= self.sent:  # nothing was missing until now
-            self.moved_at = self.clock.steady()
+            self.moved_at = steady
+        self.pace.sends(end, steady)
         self._segment = segment
         self._left = min(size, segment.end - self.sent)
         self._allowed -= self._left

@@ -60,7 +60,7 @@ class Dispatch:
         self,
         delay_levels_ms: list[int],
         deleted: Mapping[str, int],
-        begins: Mapping[tuple[str, int], Begin] | None = None,
+        begins: Mapping[str, Mapping[int, Begin]] | None = None,
     ) -> None:
         """deleted: topic -> physical offset below which its records are a deleted topic's. begins: the same of queues,
         by the numbers of their records (`ConsumeQueueTable.begins`)."""
@@ -71,7 +71,8 @@ class Dispatch:
     def has_entry(self, record: Record) -> bool:
         if not has_queue_entry(record.sys_flag) or record.physical_offset < self._deleted.get(record.topic, 0):
             return False
-        begin = self._begins.get((record.topic, record.queue_id)) if self._begins else None
+        begins = self._begins.get(record.topic) if self._begins else None
+        begin = begins.get(record.queue_id) if begins else None
         return begin is None or record.queue_offset >= begin.offset or record.physical_offset >= begin.place
 
     def entry(self, record: Record) -> bytes:

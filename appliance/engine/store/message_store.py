@@ -438,7 +438,7 @@ class MessageStore(Appender):
         ones are gone, and goes on with the offsets behind theirs."""
         deletion.offset = self.log.written + self.log.staged
         deletion.queues = self.queues.of_topic(deletion.topic)
-        deletion.ends = self.queues.begins_of(deletion.topic)
+        deletion.ends = dict(self.queues.begins_of(deletion.topic))
         for queue in deletion.queues:
             if queue.next_offset:
                 deletion.ends[queue.queue_id] = Begin(queue.next_offset, deletion.offset)
@@ -450,7 +450,7 @@ class MessageStore(Appender):
         deletion = TopicDeletion(topic)
         for queue in self.queues.of_topic(topic):
             (deletion.queues if queue.queue_id == queue_id else deletion.stay).append(queue)
-        if (topic, queue_id) in self.queues.begins:
+        if self.queues.begin_of(topic, queue_id):
             deletion.ends[queue_id] = Begin(0, 0)
         self._forget_queues(deletion)
 
@@ -499,10 +499,8 @@ class MessageStore(Appender):
     def begin_queues(self, topics: Iterable[str]) -> None:
         """On remoting-io, or before it runs: topics that are there now have queues where those of topics of their
         names had ended, so that whoever asks sees where they begin."""
-        begins = self.queues.begins
-        if begins:
-            wanted = set(topics)
-            for topic, queue_id in [key for key in begins if key[0] in wanted]:
+        for topic in topics:
+            for queue_id in self.queues.begins_of(topic):
                 self.queues.get_or_create(topic, queue_id)
 
     def _forget_queues(self, deletion: TopicDeletion) -> None:

@@ -255,7 +255,8 @@ class _Recovery:
     def _begin_queues(self, end: int) -> None:
         """What lies below a queue's beginning is a deleted topic's, unless the log says that somebody began anew."""
         queues = self._queues
-        for (topic, queue_id), begin in list(queues.begins.items()):
+        known = [(topic, queue_id, one) for topic, ends in queues.begins.items() for queue_id, one in ends.items()]
+        for topic, queue_id, begin in known:
             queue = queues.find(topic, queue_id)
             if queue is None or queue.min_offset >= begin.offset:
                 continue
@@ -337,7 +338,7 @@ class _Recovery:
             return
         queue = self._queues.find(record.topic, record.queue_id)
         offset = record.queue_offset
-        begin = self._queues.begins.get((record.topic, record.queue_id))
+        begin = self._queues.begins_of(record.topic).get(record.queue_id)
         if begin is not None and offset < begin.offset:
             self._take_back(record.topic, record.queue_id, begin)
         elif begin is not None and queue is None and offset == begin.offset:

@@ -201,11 +201,11 @@ class ReplicaAppender:
         store = self._store
         find = store.queues.find
         found = [find(topic, queue_id) for topic, queue_id, _, _, _ in part.runs]
-        begins = store.queues.begins
+        begin_of = store.queues.begin_of
         for queue, (topic, queue_id, first, _, _) in zip(found, part.runs, strict=True):
             if (queue.next_offset if queue is not None else 0) != first:
                 return False
-            if queue is None and begins and (topic, queue_id) in begins:
+            if queue is None and begin_of(topic, queue_id):
                 return False
         touched = store.tick.touched
         for queue, (topic, queue_id, _, count, entries) in zip(found, part.runs, strict=True):
@@ -239,7 +239,7 @@ class ReplicaAppender:
         """Give a record its entry that is not the next one of its queue; what is before it is staged. Raises
         CannotPlace."""
         store, offset = self._store, record.queue_offset
-        begin = store.queues.begins.get((record.topic, record.queue_id))
+        begin = store.queues.begins_of(record.topic).get(record.queue_id)
         if (queue is not None and not offset) or (begin is not None and offset < begin.offset):
             # An Apache broker deleted the topic, and made it again: what is here was the old one's.
             logger.warning(

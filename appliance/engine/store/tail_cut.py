@@ -59,11 +59,11 @@ def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, a
     undone = store.files.deleted_topics.behind(point)
     if undone:
         # Their set may not know of it, and if it does, the leader says so. Until then they have all their messages.
-        logger.warning("cut: topics that were deleted behind it are there again: %s", undone[:20])
+        logger.warning("cut: topics that were deleted behind it, or queues of them, are there again: %s", undone[:20])
         saved = store.files.recovery_position
         if saved.durable >= 0:
             saved.withdraw(min(saved.durable, point))
-        store.files.deleted_topics.undo(undone)
+        store.files.deleted_topics.cut(point)
 
 
 def _cut_log(store: ClosedStore, point: int) -> None:

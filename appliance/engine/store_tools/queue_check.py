@@ -56,8 +56,7 @@ class QueueCheck:
         entries of the last records may be missing."""
         self._store = store
         self._problems = problems
-        begins = {(topic, queue_id): begin for topic, queues in ends.items() for queue_id, begin in queues.items()}
-        self._dispatch = Dispatch([], deleted, begins)
+        self._dispatch = Dispatch([], deleted, ends)
         self._is_damaged = is_damaged
         self._unfinished = unfinished
         self._extension = QueueExtension(store.paths, store.disk)

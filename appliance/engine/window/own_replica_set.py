@@ -4,6 +4,7 @@ its last turn is told."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from ..config import broker_properties, options_of
 from ..errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -74,6 +75,7 @@ class OwnReplicaSet:
             elections=_elections(state),
             quarantine=self._quarantine(),
             settings=self._settings(),
+            store_warning=say("set_store_short", reason=status.shortage) if status.shortage else None,
         )
 
     def _members(self, status: SetStatus, state: SetState | None) -> tuple[MemberView, ...]:
@@ -121,6 +123,7 @@ class OwnReplicaSet:
             heard_at_ms=said.wall_ms if said is not None else None,
             log_begin=begin if here else said.log_begin if said is not None else None,
             differs=() if here or said is None or _is_stale(status, said) else self._differs(said),
+            slow_ms=_slow_members(status).get(uuid),
         )
 
     def _differs(self, said: Announcement) -> tuple[str, ...]:
@@ -223,6 +226,15 @@ def _change(view: SetView, target: MemberView, applied: bool, warnings: tuple[Se
 def _is_stale(status: SetStatus, said: Announcement) -> bool:
     """Against the newest of all: nobody's clock is asked for."""
     return max(one.wall_ms for one in status.announced.values()) - said.wall_ms > STALE_MS
+
+
+def _slow_members(status: SetStatus) -> Mapping[str, int]:
+    """Known to a leader, and to others by what it announces."""
+    state = status.state
+    if status.role == "leader" or state is None or state.leader is None:
+        return status.slow
+    said = status.announced.get(state.leader.uuid)
+    return {} if said is None or _is_stale(status, said) else said.slow
 
 
 def _role(role: str) -> str:

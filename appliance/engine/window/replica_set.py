@@ -22,7 +22,8 @@ class MemberView:
     heard. lag_bytes, lag_ms: how far it is behind the leader; None where only the leader knows. heard_at_ms: when it
     announced itself last. last_epoch: the newest in its list, 0 for none. log_begin: what lay before it in the log has
     been deleted there; where that is more than at the leader, its disk is fuller. differs: its settings that contradict
-    this member's."""
+    this member's. slow_ms: so long it takes to acknowledge, as its leader says, where that is too long: it is left out
+    of those in sync if enough others are; None where it is in time."""
 
     uuid: str
     slot: int
@@ -41,6 +42,7 @@ class MemberView:
     heard_at_ms: int | None
     log_begin: int | None = None
     differs: tuple[str, ...] = ()
+    slow_ms: int | None = None
 
 
 def fullest_of(members: Iterable[MemberView]) -> str:
@@ -87,6 +89,7 @@ class SetView:
     """The set, seen from this member.
 
     set: its name. store: where it is decided who leads. store_ok: it answered last time; store_why: what is wrong else.
+    store_warning: what it lacks, or will soon.
     epoch: 0 before the first. leader: uuid, or "" while there is none. leader_addr: "host:port". role: this member's:
     "leader", "follower", "fenced" or "frozen"; role_why: why it neither leads nor follows, None when it does. uuid,
     slot: this member's. floor: an offset known to be acknowledged. confirm: published up to here. min_in_sync: sends
@@ -113,6 +116,7 @@ class SetView:
     elections: tuple[ElectionView, ...]
     quarantine: tuple[QuarantineFile, ...]
     settings: tuple[tuple[str, str], ...]
+    store_warning: Sentence | None = None
 
     @property
     def fullest(self) -> str:

@@ -57,6 +57,7 @@ TEMPLATES: dict[str, str] = {
     "lag_before_start": "It is longer than this broker has looked.",
     "set_store_answers": "The store that decides who leads answers: %(store)s.",
     "set_store_silent": "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile.",
+    "set_store_short": "The store that decides who leads runs out of room: %(reason)s.",
     "set_leads": "This broker leads its set in epoch %(epoch)d.",
     "set_follows": "This broker follows the leader of its set at %(address)s in epoch %(epoch)d.",
     "set_no_leader": "The set %(set)s has no leader: sends are refused until one is elected.",
@@ -71,6 +72,14 @@ TEMPLATES: dict[str, str] = {
     "set_copies": "Members that have every acknowledged message: %(count)d.",
     "set_contradicts": (
         "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
+    ),
+    "set_member_slow": (
+        "The member at %(address)s takes %(late_span)s to acknowledge: it is left out and may not be elected until its "
+        "disk and its network are quick again."
+    ),
+    "set_member_slow_kept": (
+        "Each message waits for the member at %(address)s, which takes %(late_span)s to acknowledge. It is not left "
+        "out, since too few others are in sync."
     ),
     "set_member_lost": "The member at %(address)s does not follow.",
     "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",

@@ -22,11 +22,12 @@ _ROLES = ("fenced", "follower", "leader", "frozen")
 
 def set_checks(view: SetView) -> list[s.Check]:
     """The set's, the store's first."""
-    found = [
-        _check("leader_store", "ok", say("set_store_answers", store=view.store))
-        if view.store_ok
-        else _check("leader_store", "failed", _store_down(view))
-    ]
+    if not view.store_ok:
+        found = [_check("leader_store", "failed", _store_down(view))]
+    elif view.store_warning is not None:
+        found = [_check("leader_store", "warning", view.store_warning)]
+    else:
+        found = [_check("leader_store", "ok", say("set_store_answers", store=view.store))]
     found.append(_role_check(view))
     found += [_check("settings", "warning", _contradicts(one)) for one in view.members if one.differs]
     if view.role == "leader":
@@ -55,6 +56,8 @@ def _role_check(view: SetView) -> s.Check:
 
 def set_needs(view: SetView) -> Iterator[s.Need]:
     """What the checks that failed do not tell already."""
+    if view.store_ok and view.store_warning is not None:
+        yield s.Need("act", "system", "leader_store", view.store_warning)
     if view.quarantine:
         total = sum(one.records or 0 for one in view.quarantine)
         text = say("set_quarantined", count=len(view.quarantine), messages=total)
@@ -70,6 +73,9 @@ def set_needs(view: SetView) -> Iterator[s.Need]:
         name = member.addr or member.uuid
         if member.differs:
             yield s.Need("act", "system", f"{name} settings", _contradicts(member))
+        if member.slow_ms is not None:
+            code = "set_member_slow_kept" if member.in_sync else "set_member_slow"
+            yield s.Need("act", "system", f"{name} slow", say(code, address=name, late_span=member.slow_ms))
         if not member.connected:
             silent_ms = None if member.heard_at_ms is None else now_ms - member.heard_at_ms
             if silent_ms is None or silent_ms >= LOST_MS:
@@ -93,6 +99,9 @@ def set_metrics(view: SetView) -> dict[str, float]:
     for member in view.members:
         if member.lag_bytes is not None:
             numbers[f'set_member_lag_bytes{{member="{member.uuid}"}}'] = member.lag_bytes
+    for member in view.members:
+        if member.lag_bytes is not None and not member.is_here:
+            numbers[f'set_member_slow{{member="{member.uuid}"}}'] = int(member.slow_ms is not None)
     for member in view.members:
         if member.lag_ms is not None:
             numbers[f'set_member_lag_seconds{{member="{member.uuid}"}}'] = member.lag_ms / 1000

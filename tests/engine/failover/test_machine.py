@@ -71,8 +71,8 @@ def leading(**rest) -> Sight:
     return sight(**{**values, **rest})
 
 
-def report(uuid: str = "other", durable: int = 100, moved_at: float = NOW) -> MemberReport:
-    return MemberReport(uuid, uuid, durable, 100, moved_at, NOW - 100)
+def report(uuid: str = "other", durable: int = 100, moved_at: float = NOW, late_s: float = 0.0) -> MemberReport:
+    return MemberReport(uuid, uuid, durable, 100, moved_at, NOW - 100, took_s=1.0 if late_s else 0.0, late_s=late_s)
 
 
 def acts_of(memory: Memory, seen: Sight, rules: Rules = RULES):
@@ -548,3 +548,102 @@ def test_who_has_deleted_less_goes_first():
     assert runs_at(me=Other(3, 100, 40), other=Other(3, 90, 0)) > NOW
     assert runs_at(me=Other(3, 90, 0), other=Other(3, 100, 40)) == NOW
     assert runs_at(other=Other(3, 100, 40)) > NOW
+
+
+# --- members that are slow
+
+
+class Leading:
+    """A leader, turn after turn: what it asks of the store is done, who it awaits is awaited."""
+
+    def __init__(self, *isr: str, **rules) -> None:
+        self.rules = RULES._replace(**rules)
+        self.memory, self.now = reigning(isr=("me", *isr)), NOW
+        self.awaited = frozenset(isr)
+        self.swapped: Swapped | None = None
+        #: Who was awaited when the set was to be this one.
+        self.proposed: list[tuple[tuple[str, ...], frozenset[str]]] = []
+
+    def turns(self, *members: MemberReport, seconds: float = 1.0) -> tuple[str, ...]:
+        """Reports as they are for so long; who is in sync then."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.1
+            seen = leading(members=[one._replace(moved_at=self.now) for one in members], awaited=self.awaited)
+            self.memory, acts = decide(self.memory, self.now, seen._replace(swapped=self.swapped), self.rules)
+            self.swapped = None
+            for act in acts:
+                if type(act) is Swap:
+                    self.proposed.append((act.state.isr, self.awaited))
+                    self.swapped = Swapped("done", self.now, Revision(str(self.now)))
+                elif type(act) is Await:
+                    self.awaited = act.awaited
+        return self.memory.reign.state.isr
+
+    @property
+    def slow(self) -> set[str]:
+        return {uuid for uuid, one in self.memory.slow.items() if self.now < one.until}
+
+
+def test_a_slow_member_is_left_out_and_awaited_until_that_is_written():
+    leader = Leading("other")
+    assert leader.turns(report(late_s=9.9)) == ("me", "other")
+    assert leader.turns(report(late_s=10.0)) == ("me",)
+    assert leader.awaited == frozenset()
+    assert next(awaited for isr, awaited in leader.proposed if isr == ("me",)) == {"other"}
+
+
+def test_it_comes_back_when_it_was_quick_for_long_and_is_awaited_first():
+    leader = Leading("other")
+    leader.turns(report(late_s=10.0))
+    # It has all that is published, and its last ones were late.
+    assert leader.turns(report(late_s=0.1), seconds=60) == ("me",)
+    assert leader.turns(report(), seconds=29) == ("me",)
+    assert leader.awaited == frozenset()
+    leader.proposed.clear()
+    assert leader.turns(report(), seconds=3) == ("me", "other")
+    assert next(awaited for isr, awaited in leader.proposed if "other" in isr) == {"other"}
+
+
+def test_it_waits_twice_as_long_each_time_and_forgets():
+    leader, waits = Leading("other"), []
+    for _ in range(7):
+        leader.turns(report(late_s=10.0))
+        begin = leader.now
+        while leader.turns(report()) == ("me",):
+            pass
+        waits.append(round(leader.now - begin, -1))
+    assert waits == [30, 60, 120, 240, 480, 600, 600]
+    leader.turns(report(), seconds=700)
+    assert leader.memory.slow == {}
+
+
+def test_no_slow_member_is_left_out_where_too_few_would_be_left():
+    leader = Leading("other", min_in_sync=2)
+    assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")
+    assert leader.slow == {"other"}, "people are told"
+    assert leader.turns(report(late_s=20.0), report("third"), seconds=5) == ("me", "third")
+    # The one that was quick goes: the slow one is awaited again, and comes back.
+    assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")
+
+
+def test_of_two_slow_ones_the_same_stays():
+    leader = Leading("other", "third", min_in_sync=2)
+    both = [report(late_s=20.0), report("third", late_s=20.0)._replace(took_s=0.6)]
+    assert leader.turns(*both) == ("me", "third")
+    both[1] = both[1]._replace(took_s=1.4)
+    assert leader.turns(*both, seconds=5) == ("me", "third")
+
+
+def test_what_is_slow_is_of_one_reign():
+    leader = Leading("other")
+    leader.turns(report(late_s=10.0))
+    memory = leader.memory._replace(reign=None, pending=Pending(Swap("elect", leader.memory.key.state, None)))
+    after = sight(read=None, swapped=Swapped("done", NOW, Revision("r10")), closed_at=100)
+    assert decide(memory, NOW, after, RULES)[0].slow == {}
+
+
+def test_an_asynchronous_set_leaves_nobody_out_for_it():
+    leader = Leading("other", synchronous=False)
+    leader.awaited = frozenset()
+    assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")

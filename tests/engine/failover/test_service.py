@@ -119,6 +119,40 @@ def two(members) -> tuple[Member, Member]:
     return first, second
 
 
+def test_a_slow_member_is_left_out_named_and_announced(store, members, monkeypatch, caplog):
+    first, second = two(members)
+    quick = first.brokers.members
+    late = [True]
+
+    def reports():
+        return [one._replace(took_s=1.2, late_s=20.0) if late[0] else one for one in quick()]
+
+    monkeypatch.setattr(first.brokers, "members", reports)
+    wait_for(lambda: first.leads(1), "it is left out")
+    assert first.status.slow == {"uuid1": 1200}
+    assert "member=uuid1 peer=" in caplog.text
+    assert "takes 1200 ms to acknowledge" in caplog.text
+    assert first.brokers.awaited == frozenset()
+    wait_for(lambda: second.status.announced["uuid0"].slow == {"uuid1": 1200}, "the others know")
+    assert second.status.stream.leader == "uuid0", "it goes on copying"
+
+
+def test_a_store_that_runs_out_of_room_is_told_of_once(store, members, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    store.shortage = lambda: "the database has 85% of its quota"
+    member = members()
+    wait_for(lambda: member.status.shortage, "it is known")
+    assert member.status.store_ok
+    for said, times in (("leader store: the database has 85% of its quota", 1), ("it has room again", 0)):
+        member.service._room_at -= 3600
+        member.service._look_for_room()
+        assert caplog.text.count(said) == times
+    store.shortage = lambda: ""
+    member.service._room_at -= 3600
+    member.service._look_for_room()
+    assert "it has room again" in caplog.text
+
+
 def test_a_set_begins_and_grows(store, members):
     first, second = two(members)
     assert first.brokers.awaited == {"uuid1"} == first.status.awaited

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.command_line import load
+from appliance.engine.broker.replication import link_settings
 from appliance.engine.config import (
     EngineConfig,
     StoreConfig,
@@ -73,6 +74,7 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
         haElectAfter="900",
         haBeatInterval="250",
         haMaxTimeSlaveNotCatchup="1500",
+        haMaxAckDelay="700",
         minInSyncReplicas="2",
         haMaxLagOnFailover="7",
         haDiskStall="4000",
@@ -87,6 +89,7 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
     assert member_settings(config) == (
         *("broker-a", True, 0.9, 0.25, 0.2, 1.5, 2, 7, 4.0, ("/bin/echo", "a b", "c"), 0.0, False),
     )  # fmt: skip
+    assert link_settings(config.store).late_s == 0.7
 
 
 @pytest.mark.parametrize(

@@ -173,3 +173,27 @@ def test_a_set_with_one_in_sync_waits_for_it():
     assert leader_of(world) is world.members[1]
     assert world.store.state is not None
     assert world.store.state.elections[-1].lost_bound > 0
+
+
+def test_a_slow_disk_holds_a_set_up_for_a_while_only():
+    world = set_with_a_leader()
+    slow = world.members[2]
+    slow.sync_s = 1.0
+    world.advance(8.0)
+    assert leader_of(world).in_sync() == ("m1", "m2")
+    assert slow.link is not None, "it goes on copying"
+    world.advance(30.0)
+    assert leader_of(world).in_sync() == ("m1", "m2"), "and is not tried while it is slow"
+    slow.sync_s = 0.0
+    world.advance(16.0)
+    assert leader_of(world).in_sync() == ("m1", "m2", "m3")
+
+
+def test_a_set_that_needs_its_slow_disk_waits_for_it():
+    world = set_with_a_leader()
+    for uuid, rules in world.rules.items():
+        world.rules[uuid] = rules._replace(min_in_sync=3)
+    world.members[2].sync_s = 1.0
+    world.advance(30.0)
+    assert leader_of(world).in_sync() == ("m1", "m2", "m3")
+    assert len(world.oracle.shown) > 20

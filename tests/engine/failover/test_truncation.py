@@ -15,6 +15,7 @@ from appliance.engine.failover.quarantine import kept_tails, read_page, read_rec
 from appliance.engine.failover.set_state import EpochStart
 from appliance.engine.failover.truncation import CannotCut, LeaderLog, StoreCut
 from appliance.engine.store.disk import Disk
+from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from tests.support.store import FailingDisk, StoreUnderTest
 
 HERE = Place("machine", "/rocketbox", 1, "boot")
@@ -105,6 +106,38 @@ def test_the_tail_is_cut_kept_and_replaced(member, killed):
     member.start()
     assert numbers(member.bodies()) == [*range(70), *range(200, 210)]
     assert member.box.store.find_queue("T", 0).max_offset == 80
+
+
+def test_where_a_queue_goes_on_is_taken_back_with_what_was_noted_behind_the_cut(member):
+    """Of a deletion that came when the topic had been made again, only ends are noted."""
+    places = [member.put(number) for number in range(10)] + [member.put(20, "Other")]
+    end, notes = member.box.store.log.written, member.box.store.files.deleted_topics
+    member.box.store.log.sync()
+    notes.remember(
+        [Deletion("T", 0, {0: Begin(6, end), 7: Begin(3, places[4])}), Deletion("U", 0, {0: Begin(2, 90)})], 0
+    )
+    member.box.stop()
+    member.cut(places[8])
+    member.start()
+    queue = member.box.store.find_queue("T", 0)
+    assert (queue.min_offset, queue.max_offset) == (0, 8)
+    assert numbers(member.bodies()) == list(range(8))
+    member.put(30)
+    assert numbers(member.bodies())[-1] == 30
+    # What was noted before it stays.
+    table = member.box.store.queues
+    assert [table.begin_of("T", 7), table.begin_of("U", 0)] == [3, 2]
+    assert member.box.store.files.deleted_topics.load_ends() == {"T": {7: Begin(3, places[4])}, "U": {0: Begin(2, 90)}}
+
+
+def test_a_second_deletion_behind_the_cut_leaves_the_queues_of_the_first_alone(member):
+    places = [member.put(number) for number in range(10)]
+    notes = member.box.store.files.deleted_topics
+    member.box.store.log.sync()
+    notes.remember([Deletion("T", places[9], {1: Begin(4, places[2]), 0: Begin(9, places[9])})], 0)
+    member.box.stop()
+    member.cut(places[5])
+    assert (notes.load(), notes.load_ends()) == ({}, {"T": {1: Begin(4, places[2])}})
 
 
 def test_a_start_behind_a_cut_does_not_read_the_whole_log(member):

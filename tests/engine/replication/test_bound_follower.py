@@ -9,7 +9,7 @@ import time
 import pytest
 
 from appliance.engine.failover.set_state import Leader
-from appliance.engine.protocol.ha_preamble import Answer, Hello, Opening, Reason, Refusal, pack, set_hash
+from appliance.engine.protocol.ha_preamble import SAYS_TAKEN, Answer, Hello, Opening, Reason, Refusal, pack, set_hash
 from appliance.engine.protocol.ha_stream import CONFIRM, pack_header
 from appliance.engine.replication import bound_follower
 from tests.engine.replication.test_bad_masters import PlayedMaster
@@ -260,7 +260,9 @@ def test_what_it_says_of_itself(boxes, played):
     follower.files.epochs = epochs_of((1, 0))
     follower.follow(played.address)
     sock = played.accept()
-    assert played.hello(sock) == Hello(set_hash("broker-a"), "follower", 1, 1, 1, 0, 0, FILE, ((1, 0),))
+    assert played.hello(sock) == Hello(
+        set_hash("broker-a"), "follower", 1, 1, 1, 0, 0, FILE, ((1, 0),), SAYS_TAKEN
+    )  # fmt: skip
     sock.close()
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from appliance.engine.protocol.ha_preamble import Answer, Hello, Reason, Refusal, pack, set_hash
+from appliance.engine.protocol.ha_stream import pack_taken
 from appliance.engine.replication.bound_link import MAX_MEMBERS, MAX_OBSERVERS, MAX_SILENT
 from tests.support.bound import LeaderBox, PlayedMember
 from tests.support.engine import RunningEngine, send_fields
@@ -305,3 +306,42 @@ def test_an_old_leader_without_a_set_hangs_up(tmp_path):
         assert member.is_closed()
     finally:
         running.stop()
+
+
+def test_changes_of_topics_wait_for_members_that_say_when_they_have_them_and_not_for_older_ones(leader):
+    end = leader.store.log.written
+    older, newer = PlayedMember(leader.port), PlayedMember(leader.port)
+    try:
+        older.bind("older", 3, report=end, features=0)
+        newer.bind("newer", 3, report=end)
+        leader.await_members("older")
+        wait_for(lambda: reports(leader) == {"older": end, "newer": end}, "their reports")
+        assert leader.position.all_have(1)
+        leader.await_members("older", "newer")
+        assert not leader.position.all_have(1)
+        newer.sock.sendall(pack_taken(1))
+        wait_for(lambda: leader.position.all_have(1), "it to say so")
+        assert not leader.position.all_have(2)
+    finally:
+        older.close()
+        newer.close()
+
+
+def test_a_leader_times_what_it_sends_until_it_is_acknowledged(leader):
+    end = leader.store.log.written
+    member = PlayedMember(leader.port)
+    try:
+        member.bind("m1", 3, report=end)
+        wait_for(lambda: reports(leader) == {"m1": end}, "its first report")
+        assert [one.took_s for one in leader.position.members()] == [0.0], "nothing was sent to it yet"
+        leader.running.put("Orders", b"timed")
+        end = leader.store.log.written
+        member.take_to(end)
+        assert leader.position.members()[0].took_s > 0, "it is on its way"
+        member.report(end)
+        wait_for(lambda: reports(leader) == {"m1": end}, "its report")
+        took = leader.position.members()[0].took_s
+        assert took > 0
+        assert leader.position.members()[0].took_s == took, "it is over"
+    finally:
+        member.close()

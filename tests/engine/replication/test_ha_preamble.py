@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from appliance.engine.errors import FrameError
 from appliance.engine.protocol.ha_preamble import (
     MAX_EPOCHS,
+    SAYS_TAKEN,
     Answer,
     Hello,
     Opening,
@@ -37,11 +38,11 @@ def epoch_lists(draw):
 
 
 hellos = st.builds(
-    lambda name, uuid, slot, epoch, seen, span, size, epochs: Hello(
-        name, uuid, slot, epoch, seen, span[1], span[0], size, epochs
+    lambda name, uuid, slot, epoch, seen, span, size, epochs, features: Hello(
+        name, uuid, slot, epoch, seen, span[1], span[0], size, epochs, features
     ),
-    st.binary(min_size=8, max_size=8), uuids, st.integers(0, 2**31 - 1), st.integers(1, 2**63 - 1), longs, ends,
-    st.integers(1, 2**63 - 1), epoch_lists(),
+    st.binary(min_size=8, max_size=8), uuids, st.integers(0, 2**16 - 1), st.integers(1, 2**63 - 1), longs, ends,
+    st.integers(1, 2**63 - 1), epoch_lists(), st.integers(0, 2**15 - 1),
 )  # fmt: skip
 answers = st.builds(
     lambda uuid, epoch, span, epochs: Answer(uuid, epoch, *span, epochs),
@@ -139,7 +140,7 @@ def test_the_helper_above_packs_as_the_engine_does(said):
         raw(b"\x01" + bytes(8) + b"\x41" + b"u" * 65 + inside(HELLO)[42:]),  # uuid too long
         raw(b"\x03" + bytes(9) + b"\x01\xff"),  # no UTF-8
         pack(HELLO._replace(uuid="")),
-        pack(HELLO._replace(slot=-1)),
+        pack(HELLO._replace(features=-1)),
         pack(HELLO._replace(epoch=0)),
         pack(HELLO._replace(seen=-1)),
         pack(HELLO._replace(start=-1)),
@@ -172,3 +173,13 @@ def test_the_newest_epochs_are_said_when_there_are_many():
 def test_a_long_reason_is_cut_at_a_character():
     found = Opening().feed(pack(REFUSAL._replace(text="ä" * 200)))
     assert found.text == "ä" * 127
+
+
+def test_features_stand_where_older_versions_read_a_part_of_the_slot():
+    """They take any slot that is not negative, and do not look at it."""
+    older, newer = pack(HELLO), pack(HELLO._replace(features=SAYS_TAKEN))
+    assert len(older) == len(newer)
+    payload = b"".join(newer[at + 1 : at + 8] for at in range(16, len(newer), 8))
+    slot_at = 1 + 8 + 1 + len(HELLO.uuid)
+    assert struct.unpack_from(">i", payload, slot_at)[0] == SAYS_TAKEN << 16 | HELLO.slot
+    assert Opening().feed(older).features == 0

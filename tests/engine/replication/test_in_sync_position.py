@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from appliance.engine.clock import FakeClock
+from appliance.engine.replication.ack_pace import AckPace
 from appliance.engine.replication.in_sync_position import InSyncPosition
 
 
@@ -22,8 +23,9 @@ class Rig:
 
     def stream(self, uuid: str, acknowledged: int = -1) -> SimpleNamespace:
         made = SimpleNamespace(
-            peer=f"{uuid}:1", acknowledged=acknowledged, sent=0, moved_at=0.0, connected_at=0.0, taken=-1
-        )
+            peer=f"{uuid}:1", acknowledged=acknowledged, sent=0, moved_at=0.0, connected_at=0.0, taken=-1,
+            pace=AckPace(0.5),
+        )  # fmt: skip
         self.position.bind(uuid, made)
         return made
 

@@ -55,6 +55,13 @@ def parse_url(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
     return scheme, tuple(dict.fromkeys(endpoints))
 
 
+def shortage(store: LeaderStore) -> str:
+    """What a store will soon lack, or lacks, so that a person has to see to it; "" for nothing. Bounded by twice its
+    time-out; raises nothing."""
+    method = getattr(store, "shortage", None)
+    return "" if method is None else method()
+
+
 def tidy(store: LeaderStore, compact: bool) -> None:
     """Each hour: what a store needs besides. Bounded by its time-out; raises nothing.
 

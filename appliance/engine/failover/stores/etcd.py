@@ -8,12 +8,15 @@ store, which grows with each write.
     POST /v3/kv/txn              compare MOD (revision of the key's last write) or CREATE = 0 (there is none), then put
     POST /v3/kv/put
     POST /v3/kv/compaction       forgets values that were replaced before a revision
+    POST /v3/maintenance/alarm   whether its quota is used up
+    POST /metrics                of one endpoint, without a token: the size of its database, and its quota
     POST /v3/auth/authenticate   name and password -> a token, sent as `Authorization`; etcd forgets it after minutes
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import ssl
 import threading
@@ -37,6 +40,9 @@ MAX_KEYS = 1000
 LONG_HISTORY = 345_600
 #: What etcd says when `--quota-backend-bytes` is used up.
 _FULL = "database space exceeded"
+#: Of its quota, from where on a person has to see to it: at the beats of one set, days before it is used up.
+_NEAR_FULL = 0.8
+_SIZE, _QUOTA = b"etcd_mvcc_db_total_size_in_bytes", b"etcd_server_quota_backend_bytes"
 _NO_KEY = Revision("0")
 _Answer = TypeVar("_Answer", "_RangeAnswer", "_TxnAnswer", "_PutAnswer")
 
@@ -78,6 +84,16 @@ class _PutAnswer(msgspec.Struct):
     header: _Header
 
 
+class _Alarm(msgspec.Struct):
+    alarm: str = ""
+
+
+class _AlarmAnswer(msgspec.Struct):
+    """It comes without a header."""
+
+    alarms: list[_Alarm] = []
+
+
 class _Token(msgspec.Struct):
     token: str
 
@@ -91,6 +107,7 @@ class _Error(msgspec.Struct):
 _RANGE = msgspec.json.Decoder(_RangeAnswer, strict=False)
 _TXN = msgspec.json.Decoder(_TxnAnswer, strict=False)
 _PUT = msgspec.json.Decoder(_PutAnswer, strict=False)
+_ALARMS = msgspec.json.Decoder(_AlarmAnswer, strict=False)
 _TOKEN = msgspec.json.Decoder(_Token)
 _ERROR = msgspec.json.Decoder(_Error)
 
@@ -258,6 +275,28 @@ class EtcdStore:
         key = f"{self._access.prefix}/"
         return self._call("kv/range", {"key": _b64(key), "keys_only": True}, _RANGE, key).header.revision
 
+    # --- room
+
+    def shortage(self) -> str:
+        """See `stores.shortage`. An etcd that keeps its alarms or its size to itself is short of nothing."""
+        endpoint, alarms = self._endpoints[0], list[_Alarm]()
+        with contextlib.suppress(CallFailed):
+            deadline = time.monotonic() + self._access.timeout_s
+            alarms = self._post(endpoint, "maintenance/alarm", b'{"action":"GET"}', _ALARMS, deadline).alarms
+        if any(one.alarm == "NOSPACE" for one in alarms):
+            return "etcd alarms NOSPACE: its quota is used up, it takes no writes, and nobody can be elected"
+        try:
+            _, text = endpoint.post("/metrics", b"", {}, time.monotonic() + self._access.timeout_s)
+            size, quota = _number(text, _SIZE), _number(text, _QUOTA)
+        except (CallFailed, ValueError):
+            return ""
+        if not 0 < quota * _NEAR_FULL <= size:
+            return ""
+        return (
+            f"the database of etcd at {endpoint.address} has {size / quota:.0%} of its quota ({size:.0f} of "
+            f"{quota:.0f} bytes); full, it takes no writes, and nobody can be elected: compact and defragment it"
+        )
+
     # --- calls
 
     def _call(
@@ -359,8 +398,8 @@ class EtcdStore:
             self._cluster = header.cluster_id
 
     def _post(
-        self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Answer], deadline: float
-    ) -> _Answer:
+        self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Decoded], deadline: float
+    ) -> _Decoded:
         """With the token, which is fetched when there is none or etcd does not know it any more."""
         if not self._access.user:
             return _decoded(endpoint, *endpoint.post(f"/v3/{path}", body, {}, deadline), decoder)
@@ -376,8 +415,8 @@ class EtcdStore:
         return self._with_token(endpoint, path, body, decoder, deadline)
 
     def _with_token(
-        self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Answer], deadline: float
-    ) -> _Answer:
+        self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Decoded], deadline: float
+    ) -> _Decoded:
         headers = {"Authorization": self._token}
         return _decoded(endpoint, *endpoint.post(f"/v3/{path}", body, headers, deadline), decoder)
 
@@ -409,6 +448,12 @@ def _decoded(endpoint: Endpoint, status: int, body: bytes, decoder: msgspec.json
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         endpoint.close()
         raise CallFailed(f"{endpoint.address} does not answer as etcd: {error}") from None
+
+
+def _number(metrics: bytes, name: bytes) -> float:
+    """0 where there is none. Raises ValueError."""
+    at = metrics.find(b"\n" + name + b" ")
+    return float(metrics[at + len(name) + 2 :].partition(b"\n")[0]) if at >= 0 else 0.0
 
 
 def _error_of(body: bytes) -> str:

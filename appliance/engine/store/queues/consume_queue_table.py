@@ -6,15 +6,18 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ...errors import QueueBroken
 from ..disk import Disk, DiskUsage
 from ..paths import StorePaths, queue_id_of
-from ..retention.deleted_topics import Begin
+from ..retention.deleted_topics import Begin, Ends
 from .consume_queue import HOLE, ConsumeQueue, has_zeros
 from .queue_files import QueueFiles
 
 logger = logging.getLogger(__name__)
+
+_NO_BEGINS: Mapping[int, Begin] = MappingProxyType({})
 
 #: Open descriptors of queue files on the reading and on the writing side; fewer below a low limit of open files.
 DESCRIPTORS = 1024
@@ -36,9 +39,9 @@ class ConsumeQueueTable:
         self._descriptors = descriptors
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, list[ConsumeQueue]] = {}
-        #: (topic, queue id) -> where it goes on, though it may be empty: the offsets below were given away, by a topic
+        #: topic -> queue id -> where it goes on, though it may be empty: the offsets below were given away, by a topic
         #: of this name that was deleted, or to messages that had gone before this log began.
-        self.begins: dict[tuple[str, int], Begin] = {}
+        self.begins: Ends = {}
         #: Counts deletions of files; written by flush-consumequeue, read by every QueueFiles and whoever keeps entries.
         self.deletions = [0]
         # Owned by remoting-io.
@@ -71,20 +74,23 @@ class ConsumeQueueTable:
     def take_begins(self, ends: Mapping[str, Mapping[int, Begin]]) -> None:
         """Offsets below these were given away."""
         for topic, queues in ends.items():
-            for queue_id, begin in queues.items():
-                if begin.offset:
-                    self.begins[topic, queue_id] = begin
-                else:
-                    self.begins.pop((topic, queue_id), None)
+            together = {
+                queue_id: begin for queue_id, begin in {**self.begins_of(topic), **queues}.items() if begin.offset
+            }
+            if together:
+                self.begins[topic] = together
+            else:
+                self.begins.pop(topic, None)
 
     def begin_of(self, topic: str, queue_id: int) -> int:
         """The offset of a queue's first message, if it had none that were not deleted with their topic."""
-        begin = self.begins.get((topic, queue_id))
+        begins = self.begins.get(topic)
+        begin = None if begins is None else begins.get(queue_id)
         return 0 if begin is None else begin.offset
 
-    def begins_of(self, topic: str) -> dict[int, Begin]:
-        """Queue id -> where it begins, of the queues that do not begin at 0."""
-        return {queue_id: begin for (name, queue_id), begin in list(self.begins.items()) if name == topic}
+    def begins_of(self, topic: str) -> Mapping[int, Begin]:
+        """Queue id -> where it begins, of the queues that do not begin at 0; nobody changes it."""
+        return self.begins.get(topic, _NO_BEGINS)
 
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())

@@ -67,8 +67,11 @@ class DeletedTopics:
         return {} if found is None else found[0]
 
     def load_ends(self) -> Ends:
-        found = self._read()
-        return {} if found is None else found[1]
+        return self.load_all()[1]
+
+    def load_all(self) -> tuple[dict[str, int], Ends]:
+        """What `load` and `load_ends` return, of one moment."""
+        return self._read() or ({}, {})
 
     def _read(self) -> tuple[dict[str, int], Ends] | None:
         disk = self._disk
@@ -99,13 +102,18 @@ class DeletedTopics:
         self.changed += [deletion.topic for deletion in deletions]
 
     def limit(self, end: int) -> None:
-        """What recovery found of the log ends at `end`: records written behind it are no deleted topic's.
+        """What recovery found of the log ends at `end`: records written behind it are no deleted topic's, and their
+        numbers were not given away before.
 
         A deletion is durable before what was written until then is, so a power cut may leave the log shorter.
         """
         topics, ends = self._read() or ({}, {})
-        if any(below > end for below in topics.values()):
-            self._save({topic: min(below, end) for topic, below in topics.items()}, ends)
+        if self._behind(end, topics, ends):
+            short = {
+                topic: {queue_id: begin._replace(place=min(begin.place, end)) for queue_id, begin in queues.items()}
+                for topic, queues in ends.items()
+            }
+            self._save({topic: min(below, end) for topic, below in topics.items()}, short)
 
     def undo(self, topics: Sequence[str]) -> None:
         """These were not deleted after all: their set went on without that."""
@@ -116,8 +124,24 @@ class DeletedTopics:
         self._save(known, ends)
 
     def behind(self, point: int) -> list[str]:
-        """Topics that were deleted behind a physical offset."""
-        return [topic for topic, below in self.load().items() if below > point]
+        """Topics of which something was noted behind a physical offset: their deletion, or where a queue goes on."""
+        return self._behind(point, *(self._read() or ({}, {})))
+
+    @staticmethod
+    def _behind(point: int, topics: Mapping[str, int], ends: Ends) -> list[str]:
+        found = [topic for topic, below in topics.items() if below > point]
+        found += [topic for topic, queues in ends.items() if any(one.place > point for one in queues.values())]
+        return list(dict.fromkeys(found))
+
+    def cut(self, point: int) -> None:
+        """The log was cut there: what was noted behind it did not happen. What was noted before stays."""
+        topics, ends = self._read() or ({}, {})
+        left = {
+            topic: {queue_id: begin for queue_id, begin in queues.items() if begin.place <= point}
+            for topic, queues in ends.items()
+        }
+        topics = {topic: below for topic, below in topics.items() if below <= point}
+        self._save(topics, {topic: queues for topic, queues in left.items() if queues})
 
     def _save(self, topics: dict[str, int], ends: Ends) -> None:
         left = sum(map(len, ends.values())) - MOST_ENDS

@@ -14,6 +14,7 @@ class Faults:
             *(self.kill, self.power_cut, self.power_cut_of_all, self.pause, self.stall, self.disk_error),
             *(self.partition, self.partition, self.lonely_leader, self.lonely_leader, self.isolate, self.store_down),
             *(self.switch, self.clean_stop, self.wall_jump, self.kill_leader, self.kill_leader, self.slow_follower),
+            self.slow_disk,
         ]
         # What is rare is found sooner where it is looked for.
         if world.sabotage == "stream stays open":
@@ -98,6 +99,12 @@ class Faults:
         member = self._any()
         member.stalled_until = self.world.now + self.world.rng.uniform(0.1, 1.5)
         self.world.later(self.world.rng.uniform(0.05, 0.6), self.power_cut_of_all)
+
+    def slow_disk(self) -> None:
+        """Each sync takes long: it is left out, and comes back."""
+        member = self._any()
+        member.sync_s = self.world.rng.uniform(0.3, 1.8)
+        self.world.later(self.world.rng.uniform(2.0, 10.0), lambda: setattr(member, "sync_s", 0.0))
 
     def store_down(self) -> None:
         self.world.store.up = False

@@ -10,6 +10,7 @@ from appliance.engine.failover import decision as d
 from appliance.engine.failover.machine import decide, pause, release_until, wants_read
 from appliance.engine.failover.parts import Known, LogHealth, MemberReport, StreamStatus
 from appliance.engine.failover.set_state import EpochStart, Leader
+from appliance.engine.replication.ack_pace import AckPace
 
 from .oracle import Violation
 
@@ -20,6 +21,8 @@ Steps = Generator[float, None, None]
 
 #: A connection without a sign of life is given up after this time, a disk without one after the other.
 SILENCE_S, DISK_STALL_S = 2.5, 5.0
+#: A report that takes longer is late.
+LATE_S = 0.5
 HEARTBEAT_S = 0.25
 
 
@@ -32,6 +35,7 @@ class Link:
         self.sent = self.follower_end = len(follower.log)
         self.durable = -1
         self.moved_at = self.connected_at = leader.clock()
+        self.pace = AckPace(LATE_S)
         self.heard_at, self.spoken_at = now, now
         self.sent_at = -1.0
         self.frames: deque[Callable[[], object]] = deque()
@@ -66,6 +70,7 @@ class SimulatedMember:
         self.running = False
         self.paused_until = 0.0
         self.stalled_until = 0.0
+        self.sync_s = 0.0
         self.start()
 
     def __repr__(self) -> str:
@@ -161,7 +166,8 @@ class SimulatedMember:
                 durable = out.durable
                 if world.sabotage == "joiner not waited for" and uuid not in self.in_sync():
                     durable = end
-                reports.append(MemberReport(uuid, uuid, durable, out.sent, out.moved_at, out.connected_at))
+                pace = out.pace.took_s(now), out.pace.late_s(now)
+                reports.append(MemberReport(uuid, uuid, durable, out.sent, out.moved_at, out.connected_at, 0, *pace))
         following = link is not None and link.follower_open
         return d.Sight(
             me=self.me,
@@ -383,6 +389,7 @@ class SimulatedMember:
             return
         if durable > link.durable:
             link.durable, link.moved_at = durable, self.clock()
+            link.pace.takes(durable, len(self.log), self.clock())
 
     # --- the I/O thread
 
@@ -407,7 +414,7 @@ class SimulatedMember:
         if self.broken:
             return
         if self.syncing is not None:
-            if now < self.stalled_until:
+            if now < self.stalled_until or now < self.syncing[0] + self.sync_s:
                 return
             self.durable = max(self.durable, min(self.syncing[1], len(self.log)))
             self.syncing = None
@@ -424,6 +431,8 @@ class SimulatedMember:
             if link.durable >= link.sent == end:
                 link.moved_at = self.clock()
             if self.alive() and (link.sent < end or world.now - link.sent_at > HEARTBEAT_S):
+                if link.sent < end:
+                    link.pace.sends(end, self.clock())
                 start, records, confirm = link.sent, self.log[link.sent : end], self.published
                 link.sent, link.sent_at = end, world.now
                 world.deliver(link, True, lambda a=link, b=start, c=records, e=confirm: a.follower.frame(a, b, c, e))

@@ -57,6 +57,8 @@ class World:
                 synchronous,
                 elect_after=2.0 if synchronous else 5.0,
                 bootstrap=n == 1,
+                slow_after=2.0,
+                slow_wait=1.5,
             )
             for n in range(1, count + 1)
         }

@@ -20,9 +20,9 @@ from cryptography.x509.oid import NameOID
 from appliance.engine.errors import StartError
 from appliance.engine.failover.leader_store import StoreReplaced, StoreUnavailable, SwapConflict
 from appliance.engine.failover.stores import etcd as etcd_module
-from appliance.engine.failover.stores import open_store, tidy
+from appliance.engine.failover.stores import open_store, shortage, tidy
 from appliance.engine.failover.stores.access import Access
-from tests.support.etcd import Etcd, Tls
+from tests.support.etcd import QUOTA_BYTES, Etcd, Tls
 from tests.support.tcp_relay import TcpRelay
 from tests.support.waiting import ends, wait_for
 
@@ -372,3 +372,23 @@ def test_addresses_that_are_none_are_refused_at_the_start(url):
 def test_ports_that_are_not_said():
     store = open_store("etcd://one,two:77,[::1],[::2]:78")
     assert [endpoint.address for endpoint in store._endpoints] == ["one:2379", "two:77", "[::1]:2379", "[::2]:78"]
+
+
+def test_a_database_near_its_quota_and_a_full_one_are_said_before_and_after(request, one):
+    store = opened(request, one.url, timeout_s=10.0)
+    assert shortage(store) == ""
+    megabyte = b"x" * (1 << 20)
+    said: list[str] = []
+    # etcd writes its database in batches, and counts what is written.
+    with suppress(StoreUnavailable):
+        for number in range(2 * QUOTA_BYTES >> 20):
+            store.put(f"/elsewhere/{number}", megabyte)
+            said.append(shortage(store))
+    assert any(f"of {QUOTA_BYTES} bytes" in one for one in said)
+    wait_for(lambda: "NOSPACE" in shortage(store), "the alarm")
+
+
+def test_an_etcd_that_says_no_size_is_short_of_nothing():
+    for metrics in (b"", b"404 page not found\n", b"\n" + etcd_module._SIZE + b" 5e+07\n"):
+        assert etcd_module._number(metrics, etcd_module._QUOTA) == 0
+    assert etcd_module._number(b"# HELP\n" + etcd_module._QUOTA + b" 6.7108864e+07\n", etcd_module._QUOTA) == 1 << 26

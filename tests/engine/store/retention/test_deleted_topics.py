@@ -1,0 +1,56 @@
+"""Notes of deletions: what a shorter log leaves of them, and how they are found by topic."""
+
+from __future__ import annotations
+
+from appliance.engine.store.disk import Disk
+from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queues.consume_queue_table import ConsumeQueueTable
+from appliance.engine.store.retention.deleted_topics import Begin, DeletedTopics, Deletion
+
+
+def paths_in(directory) -> StorePaths:
+    paths = StorePaths(directory / "store", directory / "rocketbox")
+    paths.own.mkdir(parents=True)
+    return paths
+
+
+def test_a_log_that_ends_before_what_was_noted_limits_deletions_and_ends(tmp_path):
+    """Records behind its end are not the deleted topic's, and neither are their numbers."""
+    notes = DeletedTopics(paths_in(tmp_path), Disk())
+    notes.remember([Deletion("T", 500, {0: Begin(10, 500), 1: Begin(3, 100)}), Deletion("U", 0, {0: Begin(7, 450)})], 0)
+    notes.limit(400)
+    assert notes.load() == {"T": 400}
+    assert notes.load_ends() == {"T": {0: Begin(10, 400), 1: Begin(3, 100)}, "U": {0: Begin(7, 400)}}
+
+
+def test_ends_alone_are_limited_too(tmp_path):
+    notes = DeletedTopics(paths_in(tmp_path), Disk())
+    notes.remember([Deletion("U", 0, {0: Begin(7, 450)})], 0)
+    notes.limit(400)
+    assert notes.load_ends() == {"U": {0: Begin(7, 400)}}
+
+
+def test_one_topics_begins_are_found_without_looking_at_those_of_others(tmp_path):
+    class Counted(dict):
+        looks = 0
+
+        def __iter__(self):
+            Counted.looks += 1
+            return super().__iter__()
+
+        def items(self):
+            Counted.looks += 1
+            return super().items()
+
+        keys = values = items
+
+    table = ConsumeQueueTable(paths_in(tmp_path), Disk(), 6_000_000)
+    table.begins = Counted()
+    table.take_begins({f"T{number}": {0: Begin(10, 100)} for number in range(1000)})
+    assert table.begins_of("T7") == {0: Begin(10, 100)}
+    table.take_begins({"T7": {0: Begin(0, 0), 1: Begin(4, 100)}})
+    assert table.begins_of("T7") == {1: Begin(4, 100)}
+    table.take_begins({"T7": {1: Begin(0, 0)}})
+    assert "T7" not in table.begins
+    assert (table.begin_of("T7", 1), table.begin_of("T8", 0), table.begin_of("T8", 1)) == (0, 10, 0)
+    assert Counted.looks == 0
