@@ -1,9 +1,14 @@
-"""Run something on the I/O thread and wait until it has run."""
+"""Run something on the I/O thread and wait until it has run, or in pieces."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: How often the waiting thread asks whether to give up.
 LOOK_S = 0.2
@@ -48,3 +53,14 @@ def raise_from_loop(
     if failed:
         raise failed.pop()  # taken out: what it came through holds the list
     return ran
+
+
+def in_steps(
+    call_soon: Callable[[Callable[[], object]], object], items: Iterator[T], step: int, act: Callable[[T], object]
+) -> None:
+    """On the loop: `act` on `step` of the items now, and on as many in each tick from now on, until none is left."""
+    some = list(islice(items, step))
+    for one in some:
+        act(one)
+    if some:
+        call_soon(partial(in_steps, call_soon, items, step, act))

@@ -12,6 +12,7 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.remoting.client import RemotingClient
 from tests.support.engine import RunningEngine, send_fields
+from tests.support.waiting import wait_for
 
 ROUTE, SEND = 105, 310
 
@@ -41,7 +42,9 @@ def told_and_held(running: RunningEngine, here: str = "127.0.0.1") -> tuple[str,
             RemotingCommand(SEND, ext_fields={k: str(v) for k, v in send_fields("Orders", 0).items()}, body=b"x"), 5000
         )
         assert answer.code == 0, answer
-        route = json.loads(namesrv.invoke_sync(RemotingCommand(ROUTE, ext_fields={"topic": "Orders"}), 5000).body)
+        asked = RemotingCommand(ROUTE, ext_fields={"topic": "Orders"})
+        # The topic was just made, and is told to the name server behind the answer.
+        route = json.loads(wait_for(lambda: namesrv.invoke_sync(asked, 5000).body, "a route"))
     finally:
         broker.close()
         namesrv.close()

@@ -6,6 +6,7 @@ machine: the process collects the youngest only (`engine_process`).
 
 from __future__ import annotations
 
+import ast
 import gc
 import types
 from collections import Counter
@@ -18,6 +19,7 @@ from appliance.engine.remoting.connection import Connection
 from tests.fuzz.hostile_frames import STATUS_REPLIES, Frames
 from tests.fuzz.test_hostile_frames import Stranger, served_codes, wait_for_pools
 from tests.support.engine import start_engine
+from tests.support.server import ROOT
 
 _OURS = "/appliance/engine/"
 
@@ -79,3 +81,20 @@ def test_requests_of_any_code_leave_nothing_to_the_collector(engine):
         ask(1500)
     for stranger in strangers:
         stranger.close()
+
+
+def test_no_function_within_another_names_itself():
+    """Each call would leave a cycle: its cell holds the function, and the function its cell."""
+    found = []
+    for path in sorted((ROOT / "appliance").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        methods = {id(one) for kind in ast.walk(tree) if isinstance(kind, ast.ClassDef) for one in kind.body}
+        for outer in ast.walk(tree):
+            if not isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for inner in ast.walk(outer):
+                if inner is outer or id(inner) in methods or not isinstance(inner, type(outer)):
+                    continue
+                if any(isinstance(one, ast.Name) and one.id == inner.name for one in ast.walk(inner)):
+                    found.append(f"{path.relative_to(ROOT)}:{inner.lineno} {inner.name}")
+    assert found == []

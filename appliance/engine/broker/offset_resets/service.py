@@ -15,14 +15,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 
 from ...clock import Clock
 from ...errors import RefusedRequest
-from ...loop_calls import run_on_loop
+from ...loop_calls import in_steps, run_on_loop
 from ...protocol.codes import ResponseCode
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ConsumeQueue
 from ...store.time_search import Boundary, TimeSearch
 from ..clients import ClientManager
 from ..groups import SubscriptionGroupManager, is_system_group
@@ -251,19 +251,14 @@ class OffsetResets:
             queue = self._store.find_queue(move.topic, move.queue_id)
             if queue is not None:
                 queues.append(queue)
-        left = iter(queues)
 
-        def tell() -> None:
-            some = list(islice(left, _STEP))
-            for queue in some:
-                self._offsets.pulled.forget(group, queue)
-                self._long_polling.release(queue, group)
-            if some:
-                self._loop.call_soon(tell)
+        def tell(queue: ConsumeQueue) -> None:
+            self._offsets.pulled.forget(group, queue)
+            self._long_polling.release(queue, group)
 
         def do_it() -> None:
             self._offsets.reset_all(ready)
-            tell()
+            in_steps(self._loop.call_soon, iter(queues), _STEP, tell)
 
         self.on_loop(do_it)
 

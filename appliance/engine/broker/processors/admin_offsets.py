@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from itertools import islice
+from functools import partial
 
 import msgspec
 
 from ...errors import RefusedRequest
+from ...loop_calls import in_steps
 from ...protocol.askers import KNOWS_RESETS, wants_offsets_listed
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
@@ -23,7 +24,7 @@ from ...protocol.names import is_legal_group
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
-from ..clients import ClientManager
+from ..clients import ClientChannel, ClientManager
 from ..groups import SubscriptionGroupManager
 from ..offset_resets.service import OffsetResets
 from ..offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Target, text_of
@@ -145,16 +146,12 @@ class AdminOffsetsProcessor:
 
         # One frame for all that speak the same, so that many members share its bytes.
         for_cpp, for_others = self._asking(fields, listed), self._asking(fields, table)
-        left = iter(members)
 
-        def ask() -> None:
-            some = list(islice(left, MEMBERS_A_TICK))
-            for member in some:
-                member.conn.send(for_cpp if wants_offsets_listed(member.language) else for_others)
-            if some:
-                self._loop.call_soon(ask)
+        def ask(member: ClientChannel) -> None:
+            member.conn.send(for_cpp if wants_offsets_listed(member.language) else for_others)
 
-        self._loop.call_soon(ask)
+        soon = self._loop.call_soon
+        soon(partial(in_steps, soon, iter(members), MEMBERS_A_TICK, ask))
         logger.info("admin: %d members of %s are asked to move in %s to %s", len(members), group, topic, text_of(to))
         return RemotingCommand.response(ResponseCode.SUCCESS, body=table)
 
