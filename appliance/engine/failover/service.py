@@ -75,7 +75,8 @@ class SetStatus(NamedTuple):
     of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. read_at: when
     the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
     can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
-    themselves. won: elections of this process. at: when this status was made.
+    themselves; heard_at: when each last said anything else. won: elections of this process. at: when this status was
+    made.
     """
 
     role: str
@@ -94,6 +95,7 @@ class SetStatus(NamedTuple):
     members: tuple[MemberReport, ...] = ()
     awaited: frozenset[str] = frozenset()
     announced: Mapping[str, Announcement] = {}
+    heard_at: Mapping[str, float] = {}
     won: int = 0
     at: float = 0.0
 
@@ -139,6 +141,7 @@ class FailoverService(ServiceThread):
         self._drained: bool | None = None
         self._cluster = ""
         self._announced: dict[str, Announcement] = {}
+        self._heard_at: dict[str, float] = {}
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by uuid, each told of once
         self._not_understood: set[str] = set()  # keys of the last look, each told of once
         self._announced_at = -ANNOUNCE_S
@@ -296,6 +299,7 @@ class FailoverService(ServiceThread):
             members=tuple(sight.members),
             awaited=awaited_by(memory, sight.me.uuid),
             announced=self._announced,
+            heard_at=self._heard_at,
             won=self._won,
             at=now,
         )
@@ -469,6 +473,10 @@ class FailoverService(ServiceThread):
                 broken.add(key)
                 continue
             announced[one.uuid] = one
+        # Each says when by its own clock, which is nobody else's: what counts is that it says something else.
+        now = self.clock.steady()
+        same = {uuid for uuid, one in announced.items() if one == self._announced.get(uuid)}
+        self._heard_at = {uuid: self._heard_at[uuid] if uuid in same else now for uuid in announced}
         self._announced, self._not_understood = announced, broken
         self._tell_contradictions()
         if self.clock.steady() - self._tidied_at >= TIDY_S:
