@@ -64,7 +64,8 @@ class TransactionLife(OwnAppendsLife, BrokerLife):
         self.decisions = Decisions(store, self.appends, self.halves, self.tables.topics, places, clock.wall_ms)
         self.checks = CheckTransactions(
             store, self.halves, self.decisions, ClientManager.__new__(ClientManager), self.tables.offsets,
-            EventLoop.__new__(EventLoop), "broker-a", lambda: CheckSettings(1, 1, 3, 1 << 40), clock,
+            EventLoop.__new__(EventLoop), "broker-a", lambda: CheckSettings(1, 1, 3, 1 << 40),
+            lambda physical, due_ms, delay_ms: due_ms - clock.wall_ms(), clock,
         )  # fmt: skip
         end_tick = store.end_tick
         store.end_tick = lambda: (self.decisions.end_tick(), end_tick())[1]  # type: ignore[method-assign]

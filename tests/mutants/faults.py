@@ -346,10 +346,8 @@ FAULTS: list[Fault] = [
         "retention",
         "a file whose last record is younger than the limit goes",
         ENGINE + "store/retention/clean_service.py",
-        "for segment, following in pairwise(segments[: limit + 1]):\n"
-        "            if now_ms - self._last_written_ms(segment, following, now_ms) < reserved_ms:",
-        "for segment, following in pairwise(segments[: limit + 1]):\n"
-        "            if now_ms - self._log.modified_ms(segment) < reserved_ms:",
+        "if now_ms - self._last_written_ms(segments, at, now_ms) < reserved_ms:",
+        "if now_ms - self._log.modified_ms(segments[at]) < reserved_ms:",
         (T + "store/retention/test_clean_service.py",),
     ),
     Fault(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.engine.broker.role import Kind, Role
-from appliance.engine.clock import SYSTEM
+from appliance.engine.clock import SYSTEM, Clock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.failover.brokers import BrokersSettings, OwnBrokers
@@ -38,6 +38,7 @@ class Member:
         min_in_sync: int = 1,
         synchronous: bool = True,
         broker: dict[str, Any] | None = None,
+        clock: Clock = SYSTEM,
         **store: Any,
     ) -> None:
         #: That it led last.
@@ -59,7 +60,8 @@ class Member:
         self.files = MemberFiles(paths, disk, "set-a", place_of(data_dir))
         if not self.files.slot:
             self.files.take_slot(slot)
-        self.engine = Engine(config, role=Role(Kind.FENCED, slot, why="it was not decided yet what it is"))
+        why = "it was not decided yet what it is"
+        self.engine = Engine(config, role=Role(Kind.FENCED, slot, why=why), clock=clock)
         self.engine.start()
         self.running = RunningEngine.of(self.engine)
         assert self.engine.ha_socket is not None
@@ -70,10 +72,10 @@ class Member:
             self.engine.server,
             self.engine.ha_socket,
             self.files,
-            StoreCut(paths, disk, settings, self.files, SYSTEM.wall_ms),
+            StoreCut(paths, disk, settings, self.files, clock.wall_ms),
             BrokersSettings("set-a", synchronous, 5.0, min_in_sync, on_promote),
             lambda: self.engine.config,
-            SYSTEM,
+            clock,
         )
 
     @property

@@ -29,7 +29,13 @@ RESERVED_MS = 72 * 3_600_000
 class Timers:
     """Over a StoreUnderTest that is open. topics: what there is; changed by tests."""
 
-    def __init__(self, under_test: StoreUnderTest, clock: FakeClock, max_delay_s: int = 10**8) -> None:
+    def __init__(
+        self,
+        under_test: StoreUnderTest,
+        clock: FakeClock,
+        max_delay_s: int = 10**8,
+        levels_ms: tuple[int, ...] = (1000,),
+    ) -> None:
         self.under_test = under_test
         self.store = store = under_test.store
         self.clock = clock
@@ -39,7 +45,7 @@ class Timers:
         self.calls: list[Callable[[], None]] = []
         #: Whether the batches handed over wait for `run_calls`.
         self.hold = False
-        levels = DelayLevels((1000,))
+        levels = DelayLevels(levels_ms)
         self.places = WaitingPlaces(levels, TimerRules(True, max_delay_s), clock.wall_ms)
         self.appends = OwnAppends(store, self.topics.get, levels, self._call_soon, lambda: True, clock.wall_ms)
         self.durable: Callable[[], int] = lambda: store.log.durable

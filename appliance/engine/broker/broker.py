@@ -616,6 +616,7 @@ class Broker:
             self._loop,
             self._config.broker.broker_name,
             self.check_settings,
+            self.deliver_delayed.left_until_ms,
             self._clock,
         )
         self.send_path.on_half = self.check_transactions.stored
@@ -807,6 +808,7 @@ class Broker:
                     lambda: self._config.store.timer_max_delay_sec * 1000,
                     clock.wall_ms,
                     self.deliver_timers.waits,
+                    lambda: self.timers.most_late_ms,
                 ),
                 config.broker.region_id,
             ),
@@ -819,6 +821,7 @@ class Broker:
                 self.delay_progress.durable_text,
                 lambda: checkpoint_answer(*self.save_timers.checkpoint(), self._clock.wall_ms()),
                 self.save_timers.done,
+                self._clock.wall_ms,
             ),
             ResumeHalfProcessor(self.resume_discarded),
             progress,

@@ -8,8 +8,9 @@ from ..clock import Clock
 from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode
 from ..remoting.event_loop import EventLoop
+from ..replication.leader_clock import LeaderClock
 from .broker import Broker
-from .processors.slave_tables import TIMERS_DONE
+from .processors.slave_tables import CLOCK_MS, TIMERS_DONE
 from .slave_sync import LOOK_S, RIPE_S, TIMER_BYTES, SlaveSync
 from .timers.apache_files import Done, checkpoint_path, leaders_checkpoint
 
@@ -76,14 +77,23 @@ class LeadersTopics(_FromLeader):
 
 
 class LeadersTables(_FromLeader):
-    """The thread `sync-from-master`, of a follower: all but topics."""
+    """The thread `sync-from-master`, of a follower: all but topics, and what the leader's clock shows."""
 
     def __init__(
-        self, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock, synchronous: bool
+        self,
+        broker: Broker,
+        leader: Callable[[], str],
+        loop: EventLoop,
+        clock: Clock,
+        synchronous: bool,
+        epoch_start: Callable[[], int],
     ) -> None:
-        """synchronous: as the set is."""
+        """synchronous: as the set is. epoch_start: from there on the leader stamps what is in the log."""
         super().__init__("sync-from-master", broker, leader, loop, clock)
         self._synchronous = synchronous
+        self._epoch_start = epoch_start
+        log = self._log
+        self._leader_clock = LeaderClock(clock, broker.store.clock_steps, lambda: log.written, lambda: log.min_offset)
 
     def steps(self) -> tuple[Callable[[str], None], ...]:
         return tuple(step for step in super().steps() if step != self._take_topics)
@@ -104,7 +114,11 @@ class LeadersTables(_FromLeader):
     def _take_timers(self, address: str) -> None:
         """Nothing while the leader has not read all of the topic: it delivers nothing before that, and what is here
         stays true."""
+        asked = self._leader_clock.moment()
         answer = self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)
+        leader_ms = (answer.ext_fields or {}).get(CLOCK_MS, "")
+        if leader_ms.isdigit():  # an older version does not say
+            self._leader_clock.said(asked, int(leader_ms), self._epoch_start())
         out_ms, _, offset = (answer.ext_fields or {}).get(TIMERS_DONE, "").partition(":")
         if not offset or len(answer.body) != TIMER_BYTES:
             return

@@ -56,6 +56,7 @@ class BrokerStats:
         self._pools = pools
         self._clock = clock
         self._boot_ms = clock.wall_ms()
+        self._booted = clock.steady()
         # Owned by remoting-io.
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS[-1] + 1)
         self._day = time.localtime(self._boot_ms / 1000).tm_yday
@@ -93,7 +94,7 @@ class BrokerStats:
     def runtime_info(self) -> dict[str, str]:
         """The store's and the traffic's part of request 28; every value is text."""
         store = self._store
-        seconds = (self._clock.wall_ms() - self._boot_ms) // 1000
+        seconds = int(self._clock.steady() - self._booted)
         minutes, s = divmod(seconds, 60)
         hours, m = divmod(minutes, 60)
         days, h = divmod(hours, 24)

@@ -274,7 +274,7 @@ class OwnBrokers:
             followed.log_kept()
 
         topics = LeadersTopics(broker, address, self._loop, self._clock, taken, self._not_deleted.extend)
-        tables = LeadersTables(broker, address, self._loop, self._clock, self._settings.synchronous)
+        tables = LeadersTables(broker, address, self._loop, self._clock, self._settings.synchronous, self._epoch_start)
         followed.on_changes = lambda changes: topics.wakeup()
 
         # A member that has just come may soon be the one that leads: it does not wait for its tables.
@@ -289,6 +289,12 @@ class OwnBrokers:
         topics.start()
         followed.start()
         tables.start()
+
+    def _epoch_start(self) -> int:
+        """From where on the log is of the leader that is followed. What lies before the first epoch is of its leader:
+        the set was made of its store."""
+        epochs = self._files.epochs
+        return epochs[-1].start if len(epochs) > 1 else 0
 
     def close_stream(self) -> int:
         broker = self._seat.broker
@@ -366,6 +372,8 @@ class OwnBrokers:
             broker.replication = server = self._new_server(broker, position)
             broker.topic_service.on_change = server.log_grew
             broker.topic_service.all_have = position.all_have
+            # What this member stores from now on it stamps itself.
+            store.clock_steps.stamped(store.log.written, 0, store.log.min_offset)
             settle_side_state(store, broker.topics, broker.offsets, tables_end)
 
         role = Role(Kind.LEADER, 0, epoch, position=limit if self._settings.synchronous else in_time)

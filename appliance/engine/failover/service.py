@@ -79,8 +79,8 @@ class SetStatus(NamedTuple):
     the store lacks, or will soon. read_at: when
     the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
     can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
-    themselves. won: elections of this process. slow: members whose acknowledgements to this leader come late, and how
-    late (ms). at: when this status was made.
+    themselves; heard_at: when each last said anything else. won: elections of this process. slow: members whose
+    acknowledgements to this leader come late, and how late (ms). at: when this status was made.
     """
 
     role: str
@@ -100,6 +100,7 @@ class SetStatus(NamedTuple):
     members: tuple[MemberReport, ...] = ()
     awaited: frozenset[str] = frozenset()
     announced: Mapping[str, Announcement] = {}
+    heard_at: Mapping[str, float] = {}
     won: int = 0
     slow: Mapping[str, int] = {}
     at: float = 0.0
@@ -146,6 +147,7 @@ class FailoverService(ServiceThread):
         self._drained: bool | None = None
         self._cluster = ""
         self._announced: dict[str, Announcement] = {}
+        self._heard_at: dict[str, float] = {}
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by uuid, each told of once
         self._not_understood: set[str] = set()  # keys of the last look, each told of once
         self._announced_at = -ANNOUNCE_S
@@ -308,6 +310,7 @@ class FailoverService(ServiceThread):
             members=tuple(sight.members),
             awaited=awaited_by(memory, sight.me.uuid),
             announced=self._announced,
+            heard_at=self._heard_at,
             won=self._won,
             slow=slow,
             at=now,
@@ -492,6 +495,10 @@ class FailoverService(ServiceThread):
                 broken.add(key)
                 continue
             announced[one.uuid] = one
+        # Each says when by its own clock, which is nobody else's: what counts is that it says something else.
+        now = self.clock.steady()
+        same = {uuid for uuid, one in announced.items() if one == self._announced.get(uuid)}
+        self._heard_at = {uuid: self._heard_at[uuid] if uuid in same else now for uuid in announced}
         self._announced, self._not_understood = announced, broken
         self._tell_contradictions()
         self._look_for_room()

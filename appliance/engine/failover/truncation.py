@@ -20,6 +20,7 @@ from ..broker.timers.schedule import DIRECTORY as TIMERS
 from ..crc_lines import line_of, text_of
 from ..errors import RocketBoxError, StartError
 from ..store.checkpoint import RecoveryPosition
+from ..store.clock_steps import NAME as CLOCK_STEPS
 from ..store.closed_store import ClosedStore
 from ..store.disk import Disk
 from ..store.index.index_recovery import NAME as INDEX_POSITION
@@ -39,7 +40,7 @@ INTENT = "truncation"
 #: Left free beside what goes to quarantine.
 RESERVE_BYTES = 64 * 1024 * 1024
 #: Of ours, what speaks of the store's bytes and is made again without it.
-_DERIVED = ("recovery-position", INDEX_POSITION, DELETED_TOPICS, "settled-delays")
+_DERIVED = ("recovery-position", INDEX_POSITION, DELETED_TOPICS, "settled-delays", CLOCK_STEPS)
 _DERIVED_DIRECTORIES = ("blocks", TIMERS, "transactions/resolved")
 
 

@@ -22,6 +22,8 @@ from ..clock import SYSTEM, Clock
 from ..errors import QueueBroken, StartError, StoreBroken
 from ..loop_calls import run_on_loop
 from .appender import Appender, Tick
+from .clock_steps import NAME as CLOCK_STEPS
+from .clock_steps import ClockSteps
 from .cold_reader import ColdReader
 from .disk import Disk
 from .index.index_recovery import IndexSettings
@@ -90,6 +92,8 @@ class MessageStore(Appender):
         if replicated is not None:
             watermarks["replicated"] = replicated
         self.publication = publication = Publication(watermarks)
+        #: What is known of the clocks that stamped the log.
+        self.clock_steps = ClockSteps(paths.own / CLOCK_STEPS, disk)
         self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
         self.queues = queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
         self.ledger = QueueLedger(paths, disk, queues.files.file_bytes)
@@ -107,7 +111,9 @@ class MessageStore(Appender):
         )
         queues.on_broken = writer.repair.ask
         self.blocks = BlockChecksumService(log, publication, paths, disk, files, clock)
-        self.cleaner = CleanService(log, publication, queues, self.records, writer, files, scheduler, clock)
+        self.cleaner = CleanService(
+            log, publication, queues, self.records, writer, files, self.clock_steps, scheduler, clock
+        )
         self.index = IndexService(
             log,
             publication,
@@ -203,6 +209,7 @@ class MessageStore(Appender):
             write_format(self.paths, self.disk)
             self.files.mark_running()
             self.index.open(found.end)
+            self.clock_steps.load(self.log.min_offset, found.end)
         except BaseException as error:
             self._close_as_it_is()
             if isinstance(error, OSError):

@@ -1,8 +1,12 @@
-"""Offsets by time: a binary search over a queue's entries, reading store times from the log.
+"""Offsets by time: a search over a queue's entries, reading store times from the log.
 
-Store times never go back along the log, hence not along a queue either. An entry without a message (a hole that damage
-left, a record that nobody can read) has the time of the next message behind it: it says neither that what lies before
-it is old, nor that what lies behind it is young.
+Our store times never go back along the log, hence not along a queue either; those of Apache's do when its clock was
+set back. So a search looks at several places of a queue at a time, closer where times go back, and takes the outermost
+that fits: the first message not older, and the last one not newer, whatever lies between. Only what was stored by a
+wrong clock within the distance of two looks may be missed.
+
+An entry without a message (a hole that damage left, a record that nobody can read) has the time of the next message
+behind it: it says neither that what lies before it is old, nor that what lies behind it is young.
 
 While the clock is ahead, messages get times that are yet to come; once it is set right, so do all that follow, until
 the clock is there. When those were stored nobody can tell any more, but it was before now (`as_of`). A clock that was
@@ -26,6 +30,10 @@ NEAR_MS = 60_000
 _AHEAD_MS = 1000
 #: Entries read at once behind one without a message.
 _MORE_ENTRIES = 1000
+#: Places looked at before a search goes on between two of them.
+_PARTS = 16
+#: So many where they turn out to go back; what is behind that is as good as unseen.
+_MOST_LOOKS = 2000
 
 
 def is_near(asked_ms: int, now_ms: int) -> bool:
@@ -53,15 +61,87 @@ class Boundary(enum.Enum):
     UPPER = "UPPER"
 
 
+#: (where the message lies that an offset stands for, its time); None without one from there on.
+Look = Callable[[int], tuple[int, int] | None]
+
+
+class _Search:
+    """For one time. looks: so many are left for places where times go back."""
+
+    def __init__(self, look: Look, asked_ms: int) -> None:
+        self._look = look
+        self._asked_ms = asked_ms
+        self._looks = _MOST_LOOKS
+
+    def first(self, low: int, high: int, last: tuple[int, int] | None = None) -> int:
+        """The first in [low, high) that is not older; high without one. last: the one before, with its time."""
+        while low < high:
+            for place in _places(low, high):
+                if place < low:
+                    continue
+                found = self._look(place)
+                if found is None or found[1] >= self._asked_ms:
+                    high = place
+                    break
+                if last is not None and found[1] < last[1] and self._may_look(last[0], place):
+                    inner = self.first(last[0] + 1, place, last)
+                    if inner < place:
+                        return inner
+                low, last = found[0] + 1, found
+        return low
+
+    def behind_last(self, low: int, high: int, following: tuple[int, int] | None = None) -> int:
+        """The one behind the last in [low, high) that is older; low without one. following: the one behind."""
+        while low < high:
+            for place in reversed(_places(low, high)):
+                found = self._look(place)
+                if found is not None and found[1] < self._asked_ms:
+                    low = found[0] + 1
+                    break
+                if found is not None:
+                    if following is not None and found[1] > following[1] and self._may_look(found[0], following[0]):
+                        inner = self.behind_last(found[0] + 1, following[0], following)
+                        if inner > found[0] + 1:
+                            return inner
+                    following = found
+                high = place
+        return low
+
+    def _may_look(self, one: int, other: int) -> bool:
+        self._looks -= _PARTS
+        return self._looks > 0 and other - one > 1
+
+
+def first_not_before(low: int, high: int, look: Look, asked_ms: int) -> int:
+    """The first offset in [low, high) whose time is not before the one asked for; high without one."""
+    return _Search(look, asked_ms).first(low, high)
+
+
+def behind_last_before(low: int, high: int, look: Look, asked_ms: int) -> int:
+    """The offset behind the last one in [low, high) whose time is before the one asked for; low without one."""
+    return _Search(look, asked_ms).behind_last(low, high)
+
+
+def _places(low: int, high: int) -> list[int]:
+    return sorted({low + (high - low) * part // _PARTS for part in range(_PARTS)})
+
+
 class TimeSearch:
     """Belongs to one thread, which may wait for the disk. What depends on entries that a queue's files lack raises
     QueueBroken: a guess would have a client skip messages or get them again."""
 
     def __init__(
-        self, queues: ConsumeQueueTable, records: RecordReader, wall_ms: Callable[[], int] = SYSTEM.wall_ms
+        self,
+        queues: ConsumeQueueTable,
+        records: RecordReader,
+        wall_ms: Callable[[], int] = SYSTEM.wall_ms,
+        ahead_ms: Callable[[int], int] = lambda physical: 0,
     ) -> None:
+        """ahead_ms: of a physical offset, what store times there lack to be of the clock as it is now (`ClockSteps`);
+        without it they count as they are, as people see them."""
         self._queues = queues
         self._wall_ms = wall_ms
+        self._ahead_ms = ahead_ms
         self._records = records
         self._files = queues.new_files(64)
 
@@ -82,7 +162,8 @@ class TimeSearch:
 
     def _time_at(self, physical: int, size: int) -> int:
         """Store time of the record an entry names, -1 when there is none."""
-        return self._records.store_time(physical) if 0 < size < HOLE_SIZE else -1
+        stored = self._records.store_time(physical) if 0 < size < HOLE_SIZE else -1
+        return stored if stored < 0 else max(0, stored + self._ahead_ms(physical))
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
         """Store time of the queue's first message; -1 when it has none."""
@@ -119,22 +200,15 @@ class TimeSearch:
         if queue is None:
             return 0
         low, high = queue.min_offset, queue.max_offset
-        first, end, now_ms = low, high, self._wall_ms()
-        while low < high:
-            middle = (low + high) // 2
-            found = self._first_message(queue, middle, high)
-            if found is None:
-                high = middle
-                continue
-            at, stored = found[0], as_of(found[1], time_ms, now_ms)
-            before = stored < time_ms if boundary is Boundary.LOWER else stored <= time_ms
-            if before:
-                low = at + 1
-            else:
-                high = middle
+        now_ms = self._wall_ms()
+
+        def look(offset: int) -> tuple[int, int] | None:
+            found = self._first_message(queue, offset, high)
+            return None if found is None else (found[0], as_of(found[1], time_ms, now_ms))
+
         if boundary is Boundary.LOWER:
-            return low
-        return max(first, min(low, end) - 1)
+            return first_not_before(low, high, look, time_ms)
+        return max(low, min(behind_last_before(low, high, look, time_ms + 1), high) - 1)
 
     def close(self) -> None:
         self._files.close()

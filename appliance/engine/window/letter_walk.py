@@ -80,7 +80,7 @@ class LetterWalk:
         begins, ends = [], []
         for queue_id, queue in self._queues.items():
             low = queue.min_offset if from_ms is None else self._reader.offset_at(queue, from_ms)
-            end = queue.max_offset if to_ms is None else self._reader.offset_at(queue, to_ms + 1)
+            end = queue.max_offset if to_ms is None else self._reader.end_at(queue, to_ms)
             if low < end:
                 begins.append((queue_id, low))
                 ends.append((queue_id, end))

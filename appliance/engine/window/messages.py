@@ -190,7 +190,7 @@ class MessageViews:
             raise NotFound("queue", f"{topic}/{queue_id}")
         low, high, total = _MAX_I64, 0, 0
         for queue in queues:
-            end = queue.max_offset if to_ms is None else reader.offset_at(queue, to_ms + 1)
+            end = queue.max_offset if to_ms is None else reader.end_at(queue, to_ms)
             first = queue.min_offset if from_ms is None else reader.offset_at(queue, from_ms)
             if since:
                 first = max(first, _first_at(queue, since, reader))

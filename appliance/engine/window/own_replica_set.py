@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 ACT_S = 15.0
 #: Named one by one; the rest is in the file.
 MOST_TOPICS = 50
-#: A member that has not announced itself for so long, by the clock of its announcements, is not said to be anything.
-STALE_MS = 15_000
+#: A member that has announced nothing new for so long, while others did, is not said to be anything.
+STALE_S = 15.0
 _LED = ("leader", "candidate")
 
 
@@ -224,8 +224,9 @@ def _change(view: SetView, target: MemberView, applied: bool, warnings: tuple[Se
 
 
 def _is_stale(status: SetStatus, said: Announcement) -> bool:
-    """Against the newest of all: nobody's clock is asked for."""
-    return max(one.wall_ms for one in status.announced.values()) - said.wall_ms > STALE_MS
+    """Against the newest of all, since the store may not answer; by our clock, as members' own are hours apart."""
+    newest = max(status.heard_at.values(), default=0.0)
+    return newest - status.heard_at.get(said.uuid, newest) > STALE_S
 
 
 def _slow_members(status: SetStatus) -> Mapping[str, int]:

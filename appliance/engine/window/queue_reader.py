@@ -21,7 +21,7 @@ from ..protocol.record import (
 )
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
-from ..store.time_search import as_of
+from ..store.time_search import Look, as_of, behind_last_before, first_not_before
 
 logger = logging.getLogger(__name__)
 
@@ -155,12 +155,18 @@ class QueueReader:
 
         One that cannot be read counts as older.
         """
-        low, high, now_ms = queue.min_offset, queue.max_offset, SYSTEM.wall_ms()
-        while low < high:
-            middle = (low + high) // 2
-            stored = self.stored_at_ms(queue, middle)
-            if stored is None or as_of(stored, time_ms, now_ms) < time_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_not_before(queue.min_offset, queue.max_offset, self._look(queue, time_ms), time_ms)
+
+    def end_at(self, queue: ConsumeQueue, time_ms: int) -> int:
+        """The offset behind the last message that is not newer than the time, within [min, max]: the end of what
+        `offset_at` begins. One that cannot be read counts as older."""
+        return behind_last_before(queue.min_offset, queue.max_offset, self._look(queue, time_ms), time_ms + 1)
+
+    def _look(self, queue: ConsumeQueue, asked_ms: int) -> Look:
+        now_ms = SYSTEM.wall_ms()
+
+        def look(offset: int) -> tuple[int, int]:
+            stored = self.stored_at_ms(queue, offset)
+            return offset, -1 if stored is None else as_of(stored, asked_ms, now_ms)
+
+        return look

@@ -339,7 +339,7 @@ class ReplayCommands:
                 if queue is None:
                     continue
                 begin = queue.min_offset if from_ms is None else reader.offset_at(queue, from_ms)
-                end = queue.max_offset if to_ms is None else reader.offset_at(queue, to_ms + 1)
+                end = queue.max_offset if to_ms is None else reader.end_at(queue, to_ms)
                 if begin < end:
                     spans.append(Span(queue_id, begin, end))
         return tuple(spans)

@@ -159,7 +159,9 @@ class DeliverDelayed(ServiceThread):
             self._settled.trim(number, progress.of(number))
         progress.on_saved = self._settled.trim
         # Owned by the thread; numbers may be read by anyone.
-        self._time = WaitingTime(clock, lambda: store.log.written, lambda: store.store_ms)
+        self._time = WaitingTime(
+            clock, lambda: store.log.written, lambda: store.store_ms, store.clock_steps, self._clock_was_set
+        )
         self._files = store.queues.new_files(_DESCRIPTORS)
         self._levels: dict[int, _Level] = {}
         self._submitted = False
@@ -347,6 +349,18 @@ class DeliverDelayed(ServiceThread):
         if end > begin:
             level.position, level.next_ms = end, None
             self._passed(level, end, -1)
+
+    def _clock_was_set(self, ms: int, looked: int, written: int) -> None:
+        """The next life, and the cleaner, are to know."""
+        self._store.clock_steps.set_while_appending(ms, looked, written, self._store.log.min_offset)
+
+    def left_until_ms(self, physical: int, due_ms: int, delay_ms: int) -> float:
+        """How long until `due_ms` by the clock that stamped the record there, which waits for so long. Any thread."""
+        try:
+            due = self._time.due_ms(physical, due_ms, delay_ms)
+        except IndexError:  # the thread looks at the clocks this moment
+            due = None
+        return due_ms - self.clock.wall_ms() if due is None else due - self._time.now_ms()
 
     def left_ms(self, number: int, physical: int, code: int) -> float:
         """How long until the message of a level is due whose record lies there, by its entry. Any thread."""

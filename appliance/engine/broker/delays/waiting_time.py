@@ -12,6 +12,7 @@ its record was stored, which its physical offset tells:
       not after           exact             stored at T or       exact                nobody can tell
       start + delay                         before: T + delay
 
+Of an earlier life, and of another leader of the set, `ClockSteps` says what its clock was: how far ours is ahead of it.
 `look` compares the wall clock with a steady one, often enough that what was stored around a jump is late by less than a
 second, and never early.
 """
@@ -24,12 +25,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from ...clock import Clock
+from ...store.clock_steps import ClockSteps, ahead_of, is_step
 
 logger = logging.getLogger(__name__)
 
-#: A difference of the two clocks that is more than slewing and rounding: so much, and so much of the time that passed.
-STEP_MS = 20.0
-SLEW = 0.001
 #: Looks closer together say nothing new.
 MIN_LOOK_S = 0.05
 #: So long after a jump a record stamped before it may still be on its way to the log.
@@ -46,11 +45,22 @@ _Span = tuple[int, int | None, float]
 class WaitingTime:
     """Belongs to one thread. All times in ms on the wall clock less its jumps."""
 
-    def __init__(self, clock: Clock, written: Callable[[], int], stamped_ms: Callable[[], int]) -> None:
-        """written: up to where records have been put into the log. stamped_ms: the newest store time."""
+    def __init__(
+        self,
+        clock: Clock,
+        written: Callable[[], int],
+        stamped_ms: Callable[[], int],
+        steps: ClockSteps,
+        on_step: Callable[[int, int, int], None] = lambda ms, looked, written: None,
+    ) -> None:
+        """written: up to where records have been put into the log. stamped_ms: the newest store time. steps: of the
+        store. on_step: told by what the clock was set, and between which two looks at the log's end."""
         self._clock = clock
         self._written = written
         self._stamped_ms = stamped_ms
+        self._on_step = on_step
+        # As they are at the start: what follows is in the spans below.
+        self._earlier = steps.spans
         start = written()
         self._wall, self._steady = self._read()
         self._start_ms = float(self._wall)
@@ -96,8 +106,9 @@ class WaitingTime:
         wall, steady = self._read()
         passed = (steady - self._steady) * 1000
         jump = wall - self._wall - passed
-        if abs(jump) > STEP_MS + passed * SLEW:
+        if is_step(jump, passed):
             self._jumps += round(jump)
+            self._on_step(round(jump), self._checked, written)
             self._unsure_until = steady + SETTLE_S
             logger.warning(
                 "delays: the clock was set %s by %.3f s", "back" if jump < 0 else "forward", abs(jump) / 1000
@@ -123,6 +134,14 @@ class WaitingTime:
             self._spans = _joined(self._spans)
         self._begins = [begin for begin, _, _ in self._spans]
 
+    def jumps_at(self, physical: int) -> int:
+        """What the wall clock had jumped by when the record at a physical offset was stored; of those around a jump,
+        by now. Of an earlier life and another leader's: as if this clock had been set to that one."""
+        if physical < self._start:
+            return -ahead_of(self._earlier, physical)
+        jumps = self._spans[bisect_right(self._begins, physical) - 1][1]
+        return self._jumps if jumps is None or physical >= self._checked else jumps
+
     def due_ms(self, physical: int, due_ms: int, delay_ms: int | None) -> float | None:
         """When the message at a physical offset is due whose entry says `due_ms`; None while nobody can tell.
 
@@ -131,9 +150,10 @@ class WaitingTime:
         if physical >= self._checked:
             return None
         if physical < self._start:
-            # Stored in an earlier life. The clock that stamped it may have been ahead of ours: it waits once more, and
-            # not until that time comes.
-            return due_ms if delay_ms is None else min(float(due_ms), self._start_ms + delay_ms)
+            # Stored in an earlier life. The clock that stamped it may have been ahead of ours, and nobody knows: it
+            # waits once more, and not until that time comes.
+            due = float(due_ms - self.jumps_at(physical))
+            return due if delay_ms is None else min(due, self._start_ms + delay_ms)
         _, jumps, stored_ms = self._spans[bisect_right(self._begins, physical) - 1]
         if jumps is None:
             return stored_ms + (delay_ms or 0)

@@ -12,6 +12,8 @@ from ...remoting.dispatcher import Dispatcher
 POOL = "admin"
 #: A field of the answer to 60, which Apache's slaves pass over: `out_ms:queue_offset` (`TimerIndex.settled`).
 TIMERS_DONE = "rocketboxTimersDone"
+#: Another: what this broker's wall clock shows, in ms since 1970, for members of a set (`replication/leader_clock.py`).
+CLOCK_MS = "rocketboxClockMs"
 
 
 class SlaveTablesProcessor:
@@ -22,12 +24,14 @@ class SlaveTablesProcessor:
         delay_offsets: Callable[[], bytes],
         timer_checkpoint: Callable[[], bytes],
         timers_done: Callable[[], str],
+        wall_ms: Callable[[], int],
     ) -> None:
         """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint. timers_done: for
         members of a set, what it does not say; "" while that is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
         self._timers_done = timers_done
+        self._wall_ms = wall_ms
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.GET_ALL_DELAY_OFFSET, self.handle_delays, POOL)
@@ -42,6 +46,6 @@ class SlaveTablesProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
     def handle_timers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        done = self._timers_done()
-        fields = {TIMERS_DONE: done} if done else None
-        return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=self._timer_checkpoint())
+        done, body = self._timers_done(), self._timer_checkpoint()
+        fields = {CLOCK_MS: str(self._wall_ms())} | ({TIMERS_DONE: done} if done else {})
+        return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=body)

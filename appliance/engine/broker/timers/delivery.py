@@ -151,9 +151,8 @@ class DeliverTimers(ServiceThread):
         self._claims = claims or Claims()
         queue = store.find_queue(TIMER_TOPIC, 0)
         self._end_at_start = 0 if queue is None else queue.max_offset
-        self._log_at_start = store.log.written
         # Owned by the thread; numbers may be read by anyone.
-        self._time = WaitingTime(clock, lambda: store.log.written, lambda: store.store_ms)
+        self._time = WaitingTime(clock, lambda: store.log.written, lambda: store.store_ms, store.clock_steps)
         self._files = store.queues.new_files(_DESCRIPTORS)
         self._spans = SpanReader(store.log)
         self._loaded = False
@@ -260,6 +259,7 @@ class DeliverTimers(ServiceThread):
     def round(self) -> float:
         """Take in what is new and deliver what is due; returns the seconds until there may be more to do."""
         self._time.look()
+        self.index.jumps_ms = self._time.jumps_ms
         self._submitted = False
         if self._store.log.broken is not None:  # until a restart; the store says so itself
             return BROKEN_S
@@ -425,12 +425,13 @@ class DeliverTimers(ServiceThread):
         if len(entries) < ENTRY_BYTES:
             raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
         found: list[TimerEntry] = []
-        copies: dict[int, list[TimerEntry]] = {}
+        others: dict[int, list[TimerEntry]] = {}
         precision_ms, skip = self._precision_ms(), self.index.skip
         self.index.rounded_ms = max(self.index.rounded_ms, precision_ms)
         offset, last = begin, self.index.indexed
         places = [(at, size) for at, size, _ in unpack_entries(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES])]
         self._spans.expect(places)
+        usual_ms = self._time.jumps_at(places[-1][0])
         for physical, size in places:
             if size <= 0:
                 self._store.queues.on_broken(queue)
@@ -440,14 +441,15 @@ class DeliverTimers(ServiceThread):
             if timed is not None:
                 if not skip.holds(timed.out_ms, offset):
                     shift_ms = None if timed.first is None else self.index.shifts.get(timed.first.queue_offset)
-                    into = found if shift_ms is None else copies.setdefault(shift_ms, [])
+                    if shift_ms is None:
+                        shift_ms = self._time.jumps_at(physical)
+                    into = found if shift_ms == usual_ms else others.setdefault(shift_ms, [])
                     into += entries_of(timed, offset, physical, size)
             elif physical >= self._store.log.min_offset:
                 self._given_up.add(f"queue_offset={offset}", physical, "damaged", "its record says no time")
             offset += 1
             last = Indexed(offset, physical, size)
-        old = last.physical_offset < self._log_at_start
-        self.index.add(found, last, 0 if old else self._time.jumps_ms, copies)
+        self.index.add(found, last, usual_ms, others)
         return offset
 
     # --- delivery

@@ -95,9 +95,10 @@ class RecallPath:
         max_delay_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         waits: Callable[[str, int], bool] = lambda key, out_ms: True,
+        most_late_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """options, max_delay_ms (`timerMaxDelaySec`): as they are now. waits: whether there is a message with this key
-        and TIMER_OUT_MS."""
+        and TIMER_OUT_MS. most_late_ms: so long behind their time messages may wait."""
         # Constant after construction.
         self._appends = appends
         self._claims = claims
@@ -106,6 +107,7 @@ class RecallPath:
         self._max_delay_ms = max_delay_ms
         self._wall_ms = wall_ms
         self._waits = waits
+        self._most_late_ms = most_late_ms
 
     def recall(self, asked: Asked, reply_to: ReplyTo) -> None:
         """Stage the mark; `reply_to` is told when it is durable. Raises RefusedRequest: 16, 14, 17, 604."""
@@ -148,7 +150,7 @@ class RecallPath:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != self._options().broker_name:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, _NOT_AVAILABLE)
-        if not 0 < handle.at_ms - now_ms < self._max_delay_ms():
+        if not -self._most_late_ms() < handle.at_ms - now_ms < self._max_delay_ms():
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 

@@ -31,7 +31,6 @@ from ...store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, unpack_entr
 from ...store.record_reader import Missing
 from ...store.time_search import Boundary, TimeSearch
 from ..delays.levels import Place
-from ..delays.waiting_time import STEP_MS
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
 from .delivery import rolled_properties
@@ -92,7 +91,7 @@ class RollTimers:
         self._reserved_ms = reserved_ms
         self._clock = clock
         self._now_ms = now_ms or clock.wall_ms
-        self._times = TimeSearch(store.queues, store.records)
+        self._times = TimeSearch(store.queues, store.records, clock.wall_ms, store.clock_steps.ahead_ms)
         self._steps = self._run()
         # Written by the cleaner, worked off by the thread that delivers.
         self._wanted = 0
@@ -339,7 +338,7 @@ class RollTimers:
 
     def _shifts(self, copies: list[_Copy]) -> dict[int, int]:
         """A copy is due when its message was to be, whatever the clock was set to since."""
-        if abs(self._clock.wall_ms() - self._now_ms()) < STEP_MS and not self._index.is_shifted:
+        if not self._index.jumps_ms and not self._index.is_shifted:
             return {}
         found = {}
         for copy in copies:

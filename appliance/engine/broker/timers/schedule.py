@@ -116,8 +116,11 @@ class TimerIndex:
         self._lock = threading.Lock()
         self._fresh: list[bytes] = []
         self._shift_ms = 0
-        #: The largest jump of the wall clock so far.
+        #: What was taken -> its shift, where that is not 0.
+        self._taken_shifts: dict[bytes, int] = {}
+        #: The largest shift so far.
         self.most_shift_ms = 0
+        self._jumps_ms = 0
         self._runs: list[Run] = []
         #: Taken -> the copy's physical offset, -1 while there is none.
         self._taken: dict[bytes, int] = {}
@@ -185,21 +188,36 @@ class TimerIndex:
         line, _, inline = text[len(_TITLE) :].partition(b"\n")
         state = json.loads(line)
         runs = []
+        shifts = {int(number): int(shift) for number, shift in state.get("shifts", {}).items()}
         for number, count, begin, low_physical, low_offset in state["runs"]:
-            runs.append(Run(self._disk, self._path(number), number, count, begin, low_physical, low_offset))
+            shift = shifts.get(number, 0)
+            runs.append(Run(self._disk, self._path(number), number, count, begin, low_physical, low_offset, shift))
         self._runs = runs
+        self.most_shift_ms = max([0, *shifts.values()])
         for run in runs:
             run.open()
-        self._fresh = split_entries(inline)
-        heapq.heapify(self._fresh)
+        entries = split_entries(inline)
         self.indexed = Indexed(*state["indexed"])
         if self.indexed.queue_offset > end:
             raise CorruptFile("timers: the index is ahead of the log")
         self.skip = Skip(*state["skip"])
         self.rolled_to = int(state["rolledTo"])
         self.rounded_ms = int(state.get("roundedMs", _MOST_ROUNDED_MS))
-        self.bytes = int(state["bytes"]) if "bytes" in state else self._sum()
         self._next_number = max((run.number for run in runs), default=0) + 1
+        self._take_inline(entries, state.get("pieces", []))
+        self.bytes = int(state["bytes"]) if "bytes" in state else self._sum()
+
+    def _take_inline(self, entries: list[bytes], pieces: list[tuple[int, int]]) -> None:
+        """pieces: as `_inline` has them."""
+        for shift, count in pieces:
+            some, entries = entries[:count], entries[count:]
+            if shift and some:
+                self.most_shift_ms = max(self.most_shift_ms, shift)
+                self._add_run(some, shift)
+            else:
+                self._fresh += some
+        self._fresh += entries
+        heapq.heapify(self._fresh)
 
     def _sum(self) -> int:
         """Of a state that does not say."""
@@ -214,7 +232,8 @@ class TimerIndex:
             self.damaged = None
             for run in self._runs:
                 run.close()
-            self._runs, self._fresh, self._taken = [], [], {}
+            self._runs, self._fresh, self._taken, self._taken_shifts = [], [], {}, {}
+            self._shift_ms = self.most_shift_ms = 0
             self.bytes = 0
             self.indexed, self.skip, self.rolled_to = Indexed(), Skip(), 0
             self._version += 1
@@ -239,6 +258,20 @@ class TimerIndex:
         return self._directory / f"run-{number:016d}"
 
     # --- questions, from any thread
+
+    @property
+    def jumps_ms(self) -> int:
+        """What the wall clock has jumped by: what is saved is told by the clock as it is now. Written by the thread
+        that delivers."""
+        return self._jumps_ms
+
+    @jumps_ms.setter
+    def jumps_ms(self, jumps_ms: int) -> None:
+        if jumps_ms != self._jumps_ms:
+            with self._lock:
+                self._jumps_ms = jumps_ms
+                self._version += 1
+            self.on_unsaved()
 
     @property
     def pending(self) -> int:
@@ -318,6 +351,12 @@ class TimerIndex:
                             return Standing(False, due_of_bytes(one) - run.shift_ms)
         return None
 
+    @property
+    def most_late_ms(self) -> int:
+        """So long behind their time by the wall clock messages may still wait, as that was set since. Any thread."""
+        shifts = [self._shift_ms, *(run.shift_ms for run in self._runs)]
+        return max(0, self._jumps_ms - min(shifts))
+
     def first_of_all_ms(self) -> int:
         """Nothing that waits, or is in delivery's hands without a copy, is due before that, by the wall clock of when
         it was stored. Marks that were taken do not count. Raises OSError, CorruptFile."""
@@ -364,10 +403,10 @@ class TimerIndex:
         entries: Sequence[TimerEntry],
         indexed: Indexed,
         shift_ms: int = 0,
-        copies: Mapping[int, Sequence[TimerEntry]] = {},
+        others: Mapping[int, Sequence[TimerEntry]] = {},
     ) -> None:
-        """Take in what the records up to `indexed` stand for. shift_ms: what the wall clock had jumped by. copies: of
-        records that were stored once more, by what it had jumped by when the message was stored."""
+        """Take in what the records up to `indexed` stand for. shift_ms: what the wall clock had jumped by. others: of
+        records for which it is something else, by that: they were stored once more, or by another leader."""
         packed = [pack_entry(entry) for entry in entries]
         with self._lock:
             if shift_ms != self._shift_ms:
@@ -376,7 +415,8 @@ class TimerIndex:
                 self.most_shift_ms = max(self.most_shift_ms, shift_ms)
             for one in packed:
                 heapq.heappush(self._fresh, one)
-            for shift, some in copies.items():
+            for shift, some in others.items():
+                self.most_shift_ms = max(self.most_shift_ms, shift)
                 self._add_run(sorted(map(pack_entry, some)), shift)
                 packed += map(pack_entry, some)
             self.bytes += sum(map(_waiting_bytes, packed))
@@ -430,6 +470,8 @@ class TimerIndex:
                 else:
                     run.pop()
                 self._taken[one] = -1
+                if shift_ms := self._shift_ms if run is None else run.shift_ms:
+                    self._taken_shifts[one] = shift_ms
                 found.append((due, one))
             if found:
                 self._version += 1
@@ -441,6 +483,7 @@ class TimerIndex:
             self._waits_no_more(one)
             if copy < 0:
                 del self._taken[one]
+                self._taken_shifts.pop(one, None)
             else:
                 self._taken[one] = copy
                 self._done += 1
@@ -452,14 +495,16 @@ class TimerIndex:
         if not ones:
             return
         with self._lock:
+            shifted: dict[int, list[bytes]] = {}
             for one in ones:
                 del self._taken[one]
-            if self.most_shift_ms or self._shift_ms:
-                # Due by the time they were stored in, whatever the clock says since.
-                self._add_run(sorted(ones), self.most_shift_ms)
-            else:
-                for one in ones:
+                shift_ms = self._taken_shifts.pop(one, 0)
+                if shift_ms == self._shift_ms:
                     heapq.heappush(self._fresh, one)
+                else:
+                    shifted.setdefault(shift_ms, []).append(one)
+            for shift_ms, some in shifted.items():
+                self._add_run(sorted(some), shift_ms)
             self._version += 1
 
     def _waits_no_more(self, one: bytes) -> None:
@@ -506,8 +551,9 @@ class TimerIndex:
                 durable = self._durable()
                 for one in [one for one, copy in self._taken.items() if 0 <= copy < durable]:
                     del self._taken[one]
+                    self._taken_shifts.pop(one, None)
                     self._done -= 1
-                inline = sorted([*self._fresh, *self._taken])
+                inline, pieces = self._inline()
                 runs = [(run, run.begin) for run in self._runs]
                 version, waits = self._version, bool(self._done)
                 state: dict[str, Any] = {
@@ -522,6 +568,10 @@ class TimerIndex:
                         if begin < run.count
                     ],
                 }
+                shifts = {run.number: shift for run, _ in runs if (shift := run.shift_ms - self._jumps_ms)}
+                if shifts or pieces:
+                    # Before the clock was ever set there are none, and older versions would not know them.
+                    state |= {"shifts": shifts, "pieces": pieces}
             # What is saved is never ahead of the log, which a power cut may shorten.
             if state["indexed"][1] >= durable and not self._until_durable(state["indexed"][1]):
                 return False
@@ -542,6 +592,16 @@ class TimerIndex:
             self._obsolete = []
             self._forget(gone)
         return not waits
+
+    def _inline(self) -> tuple[list[bytes], list[tuple[int, int]]]:
+        """Entries that are in no run, and of those with one shift, by the clock as it is now: (shift, how many); none
+        when all of them have none."""
+        by_shift: dict[int, list[bytes]] = {self._shift_ms: list(self._fresh)} if self._fresh else {}
+        for one in self._taken:
+            by_shift.setdefault(self._taken_shifts.get(one, 0), []).append(one)
+        pieces = [(shift - self._jumps_ms, len(by_shift[shift])) for shift in sorted(by_shift)]
+        inline = [one for shift in sorted(by_shift) for one in sorted(by_shift[shift])]
+        return inline, pieces if any(shift for shift, _ in pieces) else []
 
     def _wait_durable(self, physical: int) -> bool:
         for _ in range(_DURABLE_TRIES):
@@ -579,8 +639,8 @@ class TimerIndex:
     def merge(self, log_begin: int, now_ms: int, pause: Callable[[], bool], everything: bool = False) -> bool:
         """Make one run of several of about one size; True when something was merged. Raises OSError, CorruptFile.
 
-        log_begin: records before it are gone, and entries of them that are not due soon are left out. pause: called
-        now and then, False to give up.
+        log_begin: records before it are gone, and entries of them that are not due soon are left out. now_ms: of the
+        wall clock. pause: called now and then, False to give up.
         """
         with self._saving, self._noting_damage():
             with self._lock:
@@ -590,6 +650,8 @@ class TimerIndex:
                     return False
                 number = self._next_number
                 self._next_number += 1
+                # As the clock was when these were stored.
+                now_ms += sources[0][0].shift_ms - self._jumps_ms
             path = self._path(number)
 
             def pieces() -> Iterator[list[bytes]]:

@@ -119,8 +119,10 @@ class CheckTransactions(ServiceThread):
         loop: EventLoop,
         broker_name: str,
         settings: Callable[[], CheckSettings],
+        left_ms: Callable[[int, int, int], float],
         clock: Clock,
     ) -> None:
+        """left_ms: as `DeliverDelayed.left_until_ms`."""
         super().__init__("check-transactions", clock)
         # Constant after construction.
         self._store = store
@@ -131,6 +133,7 @@ class CheckTransactions(ServiceThread):
         self._loop = loop
         self._broker_name = broker_name
         self._settings = settings
+        self._left_ms = left_ms
         self._files = store.queues.new_files(capacity=4)
         half = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         op = store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE)
@@ -358,7 +361,7 @@ class CheckTransactions(ServiceThread):
             if half is None:
                 continue
             size += len(half.data)
-            young = half.record.store_time_ms >= kept_since_ms and half.record.physical_offset >= end
+            young = self._stored_ms(half) >= kept_since_ms and half.record.physical_offset >= end
             if size > AT_ONCE_BYTES or (young and offset not in held_up):
                 break
         went_on: list[bool] = []
@@ -387,7 +390,7 @@ class CheckTransactions(ServiceThread):
                 done += 1
                 continue
             checks = max(checks, checks_of(half.record.properties))
-            if half.record.store_time_ms < kept_since_ms:
+            if self._stored_ms(half) < kept_since_ms:
                 if not self._set_aside(half, checks):
                     self._stays = f"the half message {offset} cannot be set aside"
                     return False
@@ -444,7 +447,7 @@ class CheckTransactions(ServiceThread):
     def _act_on(self, half: Half, checks: int, producers: list[Connection]) -> None:
         settings, record = self._settings(), half.record
         offset, now_ms = record.queue_offset, self.now_ms()
-        if checks >= min(settings.most, MOST_CHECKS) or self._ages.now_ms() - record.store_time_ms > settings.kept_ms:
+        if checks >= min(settings.most, MOST_CHECKS) or self._ages.now_ms() - self._stored_ms(half) > settings.kept_ms:
             if not self._set_aside(half, checks):
                 self._halves.wait(offset, now_ms + AGAIN_MS)
             return
@@ -460,19 +463,21 @@ class CheckTransactions(ServiceThread):
         self._halves.wait(offset, now_ms + settings.interval_ms)
 
     def _immune_for(self, half: Half, settings: CheckSettings) -> float:
-        """How long it is still left alone, in ms. Since this start a steady clock counts, whatever the wall clock says;
-        a long time is waited for in pieces that grow."""
-        immunity, offset = immunity_ms(half.record.properties, settings.timeout_ms), half.record.queue_offset
-        put_back = find_property(half.record.properties, PREPARED_QUEUE_OFFSET) is not None
-        since_ms = half.record.born_time_ms if put_back else half.record.store_time_ms
-        age_ms = float(self.clock.wall_ms() - since_ms)
-        here_ms = self.now_ms() - self._began_ms
-        if offset < self._half_end:
-            age_ms = max(age_ms, here_ms)
-        elif immunity <= LONG_WAIT_MS:
+        """How long it is still left alone, in ms, whatever the wall clock is set to; a long time is waited for in
+        pieces that grow."""
+        record = half.record
+        immunity = immunity_ms(record.properties, settings.timeout_ms)
+        if record.queue_offset >= self._half_end and immunity <= LONG_WAIT_MS:
             return 0
-        left = min(immunity - age_ms, immunity)
-        return min(left, max(LONG_WAIT_MS, age_ms))
+        put_back = find_property(record.properties, PREPARED_QUEUE_OFFSET) is not None
+        since_ms = record.born_time_ms if put_back else record.store_time_ms
+        left = min(self._left_ms(record.physical_offset, since_ms + immunity, immunity), immunity)
+        return min(left, max(LONG_WAIT_MS, immunity - left))
+
+    def _stored_ms(self, half: Half) -> int:
+        """When it was stored, by the clock as it is now."""
+        record = half.record
+        return record.store_time_ms + self._store.clock_steps.ahead_ms(record.physical_offset)
 
     def _set_aside(self, half: Half, checks: int) -> bool:
         """False when that is not possible now."""

@@ -23,6 +23,9 @@ CATCH_UP_S = 1.0
 FIND_S = 2.0
 #: Entries looked at before the lock is let go.
 STEPS = 64
+#: In an index of Apache's times may go back: so many entries are looked at behind one that is too old, or in a file
+#: that begins too late, and so many files that begin too early.
+_STEPS_BEHIND, _FILES_BEHIND = 1024, 2
 
 
 class KeyRecords(NamedTuple):
@@ -86,20 +89,27 @@ class IndexQuery:
         code = key_hash(topic, key)
         files = self._index.files
         last = files[-1].header if files else None
+        older = 0
         for file in reversed(files):
-            if file.begin_ms > latest_ms or limit <= 0:
-                continue
+            if limit <= 0:
+                break
+            is_late = file.begin_ms > latest_ms
             number: int | None = None
-            while number != 0:
+            behind = 0
+            while number != 0 and behind <= _STEPS_BEHIND:
                 with self._index.lock:
                     if file.closed:
                         break
                     candidates, number = file.chain(code, number, STEPS)
                 for physical, entry_ms in candidates:
-                    if entry_ms + 1000 <= begin_ms:  # seconds were cut off; older ones follow
-                        number = 0
-                        break
-                    if physical in found or physical in others or physical >= below or entry_ms > latest_ms:
+                    behind += is_late
+                    # Seconds were cut off. Times before the file's first are written as that one.
+                    if entry_ms + 1000 <= begin_ms:
+                        behind += 1
+                        continue
+                    if physical in found or physical in others or physical >= below:
+                        continue
+                    if entry_ms > latest_ms and entry_ms > file.begin_ms:
                         continue
                     if len(others) % STEPS == STEPS - 1 and self._clock.monotonic() > deadline:
                         return _answer(found, last, False)
@@ -122,7 +132,8 @@ class IndexQuery:
                         return _answer(found, last, complete)
                 if self._clock.monotonic() > deadline:
                     return _answer(found, last, False)
-            if file.begin_ms < begin_ms:
+            older += file.begin_ms < begin_ms
+            if older > _FILES_BEHIND:
                 break
         return _answer(found, last, complete)
 

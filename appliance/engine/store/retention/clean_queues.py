@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...errors import QueueBroken
+from ..clock_steps import ClockSteps
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from ..queues.consume_queue_table import ConsumeQueueTable
@@ -61,6 +62,7 @@ class QueueTrimmer:
         queues: ConsumeQueueTable,
         records: RecordReader,
         writer: FlushConsumeQueueService,
+        steps: ClockSteps,
         pause: Callable[[float], bool],
     ) -> None:
         # Constant after construction.
@@ -70,7 +72,7 @@ class QueueTrimmer:
         self._pause = pause
         # Owned by the cleaner's thread.
         self._files = queues.new_files(64)
-        self._times = TimeSearch(queues, records)
+        self._times = TimeSearch(queues, records, ahead_ms=steps.ahead_ms)
         #: Where the record of a queue's first entry lies, as far as it was looked up.
         self._first_physical: dict[ConsumeQueue, int] = {}
         #: Below this number a queue has no files any more, or has to keep its last.

@@ -12,8 +12,7 @@ Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueue
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...clock import Clock
@@ -21,6 +20,7 @@ from ...config import StoreConfig
 from ...errors import RocketBoxError
 from ...loop_calls import run_on_loop
 from ...service_thread import ServiceThread
+from ..clock_steps import ClockSteps
 from ..disk import DiskUsage
 from ..log.commit_log import CommitLog, Segment
 from ..publication import Publication
@@ -40,6 +40,8 @@ FIRST_AFTER_S = 60.0
 REQUESTED_ROUNDS = 20
 #: What waits in files that are to go has so long to be stored once more; then the next round asks again.
 KEPT_S = 5.0
+#: Of a file whose times are yet to come, so many behind it are asked for theirs.
+_FILES_BEHIND = 64
 #: How often topics with a time of their own are looked at.
 TOPICS_EVERY_S = 60.0
 
@@ -74,10 +76,12 @@ class CleanService(ServiceThread):
         records: RecordReader,
         writer: FlushConsumeQueueService,
         files: StoreFiles,
+        steps: ClockSteps,
         scheduler: Scheduler,
         clock: Clock,
     ) -> None:
-        """writer: of queue files, which is asked to note minimum offsets before files go."""
+        """writer: of queue files, which is asked to note minimum offsets before files go. steps: of the clocks that
+        stamped the log."""
         super().__init__("clean-store", clock)
         # Constant after construction.
         self._log = log
@@ -86,6 +90,7 @@ class CleanService(ServiceThread):
         self._records = records
         self._writer = writer
         self._files = files
+        self._steps = steps
         self._scheduler = scheduler
         # Set by the owner before start(); values are read at each use.
         self.options = StoreConfig()
@@ -125,7 +130,7 @@ class CleanService(ServiceThread):
 
     def _prepare(self) -> None:
         self._ages = AgeClock(self.clock)
-        self._trimmer = QueueTrimmer(self._log, self._queues, self._records, self._writer, self._pause)
+        self._trimmer = QueueTrimmer(self._log, self._queues, self._records, self._writer, self._steps, self._pause)
         self._log_begin = self._told_begin = self._log.min_offset
         self._started = self.clock.monotonic()
         self._topics_at = self._started - TOPICS_EVERY_S
@@ -269,23 +274,36 @@ class CleanService(ServiceThread):
         first_seen = self._first_seen_ms
         self._first_seen_ms = {s.start: first_seen.get(s.start, now_ms) for s in segments[:-1]}
         count = 0
-        for segment, following in pairwise(segments[: limit + 1]):
-            if now_ms - self._last_written_ms(segment, following, now_ms) < reserved_ms:
+        for at in range(min(limit, len(segments) - 1)):
+            if now_ms - self._last_written_ms(segments, at, now_ms) < reserved_ms:
                 break
             count += 1
         return count
 
-    def _last_written_ms(self, segment: Segment, following: Segment, now_ms: int) -> int:
+    def _last_written_ms(self, segments: Sequence[Segment], at: int, now_ms: int) -> int:
         """When a file's last record was stored, rather too late than too early.
 
-        The later one of its modification and of the next file's first record; a time still to come says nothing, and
-        without any other it counts from when this process first saw the file.
+        The later one of its modification and of the next file's first record, by the clock as it is now, whatever it
+        was set to since. A time still to come says nothing: the file was written before those behind it. Without any
+        time it counts from when this process first saw the file.
         """
-        times = [self._log.modified_ms(segment)]
-        stored_ms = self._records.store_time(following.start)
-        if stored_ms >= 0:
-            times.append(stored_ms)
-        return max((at for at in times if at <= now_ms), default=self._first_seen_ms[segment.start])
+        for index in range(at, min(at + _FILES_BEHIND, len(segments))):
+            times = self._times_of(segments, index)
+            found = [one for one in times if one <= now_ms]
+            if found:
+                return max(found)
+        return self._first_seen_ms[segments[at].start]
+
+    def _times_of(self, segments: Sequence[Segment], at: int) -> list[int]:
+        segment = segments[at]
+        # A slave's files have its own clock's times and its leader's records: the later one of both counts.
+        times = [self._log.modified_ms(segment) + self._steps.ahead_ms(segment.end - 1)]
+        if at + 1 < len(segments):
+            following = segments[at + 1].start
+            stored_ms = self._records.store_time(following)
+            if stored_ms >= 0:
+                times.append(stored_ms + self._steps.ahead_ms(following))
+        return times
 
     def _count_forced(self, usage: DiskUsage, stages: Watermarks) -> int:
         """How many files have to go for the disk to be below the forced stage, or to hold the next file."""

@@ -6,6 +6,8 @@ import pytest
 
 from appliance.engine.broker.delays.waiting_time import MOST_SPANS, WaitingTime
 from appliance.engine.clock import FakeClock
+from appliance.engine.store.clock_steps import NAME, ClockSteps
+from appliance.engine.store.disk import Disk
 from tests.support.delays import LEVELS_MS, Delays
 from tests.support.store import StoreUnderTest
 
@@ -156,10 +158,10 @@ def test_a_sent_message_after_a_start_with_a_clock_behind_the_store_waits_its_ti
     sent.judge()
 
 
-def test_the_spans_of_a_clock_that_stands_still_for_long_are_bounded():
+def test_the_spans_of_a_clock_that_stands_still_for_long_are_bounded(tmp_path):
     clock, log = FakeClock(), [0]
     stamped = clock.wall_ms() + 24 * HOUR_MS
-    time = WaitingTime(clock, lambda: log[0], lambda: stamped)
+    time = WaitingTime(clock, lambda: log[0], lambda: stamped, ClockSteps(tmp_path / NAME, Disk()))
     stored = []
     for _ in range(3 * MOST_SPANS):
         stored.append((log[0], clock.monotonic() * 1000))

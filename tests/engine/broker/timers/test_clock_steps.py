@@ -48,6 +48,7 @@ def recall(timers, key, due_ms):
         lambda: 10**12,
         timers.clock.wall_ms,
         timers.delivery.waits,
+        lambda: timers.index.most_late_ms,
     )
     answers = Answers()
     handle = encode_recall_handle(TARGET, BrokerConfig().broker_name, due_ms - 1, key)
@@ -134,6 +135,44 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
     assert recall(timers, "delivered", delivered_due_ms) != 0
     timers.pass_time(15 * MINUTE_MS, MINUTE_MS)
     assert timers.arrived() == [b"delivered", b"stays"]
+
+
+def test_what_waits_can_be_recalled_after_the_clock_was_set_forward(timers, clock):
+    due_ms = timers.wait(b"waits", 5 * MINUTE_MS)
+    timers.wait(b"stays", 5 * MINUTE_MS)
+    delivered_due_ms = timers.wait(b"delivered", 1000)
+    timers.pass_time(2000)
+    step(timers, HOUR_MS)
+    assert recall(timers, "waits", due_ms) == 0
+    assert recall(timers, "delivered", delivered_due_ms) != 0
+    timers.pass_time(6 * MINUTE_MS, MINUTE_MS)
+    assert timers.arrived() == [b"delivered", b"stays"]
+
+
+def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_back(timers, clock, monkeypatch):
+    """It looks as if it were due tomorrow, and some of it is taken meanwhile."""
+    monkeypatch.setattr(schedule, "MOST_INLINE", 1)
+    bodies = [b"%d" % n for n in range(6)]
+    for n in (0, 2, 4):
+        timers.wait(bodies[n], 5000)
+        timers.wait(bodies[n + 1], 5000)
+        timers.rounds()
+        timers.save()
+    step(timers, -DAY_MS)
+    index = timers.index
+    clock.advance(6000)
+    taken = []
+
+    def pause():
+        taken.extend(one for _, one in index.take(timers.delivery.now_ms(), 1))
+        return True
+
+    # Whatever lies in front: these may be of files that are gone, and were stored once more.
+    assert index.merge(timers.store.log.written, clock.wall_ms(), pause, everything=True)
+    assert taken
+    index.back(taken)
+    timers.rounds()
+    assert sorted(timers.arrived()) == bodies
 
 
 def test_what_came_after_the_clock_was_set_back_cannot_be_recalled_any_more(timers, clock):

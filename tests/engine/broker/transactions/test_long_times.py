@@ -135,6 +135,29 @@ def test_a_clock_that_is_set_back_holds_up_no_question(running: Moved, clock: Sk
     assert question(producer).ext_fields["msgId"] == "long"
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_is_set_forward_ends_no_long_immunity(
+    running: Moved, clock: SkippingClock, restarted: bool
+) -> None:
+    long = "CHECK_IMMUNITY_TIME_IN_SECONDS\x01600\x02"
+    send_half(running.peer(), "long", long)
+    looks = running.engine.broker.deliver_delayed._time  # type: ignore[union-attr]
+    before_ms = clock.wall_ms()
+    wait_for(lambda: looks._wall >= before_ms, "the clocks to be looked at")
+    clock.set_by_ms += 1 * H
+    wait_for(lambda: looks.jumps_ms, "the step to be seen")
+    if restarted:
+        running.restart()
+    clock.skipped_ms += 61 * S
+    half = send_half(running.peer(), "K")
+    producer = running.fresh_producer()
+    clock.skipped_ms += 6 * S + 200
+    assert question(producer).ext_fields["msgId"] == "K"
+    assert end(producer, half, COMMIT).code == 0
+    clock.skipped_ms += 540 * S
+    assert question(running.fresh_producer()).ext_fields["msgId"] == "long"
+
+
 @pytest.mark.parametrize(
     ("immunity", "asked_after_ms"),
     [("", 6 * S), ("-1", 6 * S), ("x", 6 * S), ("0", 0), ("3", 3 * S), ("7200000000", None), ("110", 110 * S)],

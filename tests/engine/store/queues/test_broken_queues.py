@@ -55,7 +55,9 @@ class Damaged(StoreUnderTest):
 
 
 def trimmer_of(store):
-    return QueueTrimmer(store.log, store.queues, store.records, store._flush_queues, lambda seconds: True)
+    return QueueTrimmer(
+        store.log, store.queues, store.records, store._flush_queues, store.clock_steps, lambda seconds: True
+    )
 
 
 @pytest.fixture(scope="module")

@@ -545,7 +545,96 @@ def test_files_from_the_future_count_from_when_they_were_first_seen(store):
     assert store.look().log_files_deleted == 2
 
 
+def set_clock(store, ms):
+    """While the broker runs, so that its thread sees it."""
+    end = store.store.log.written
+    store.clock.jump(ms)
+    store.scheduler.wall_ms = store.clock.wall_ms()
+    store.store.clock_steps.set_while_appending(ms, end, end)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_stored_while_the_clock_was_behind_is_kept_as_long_as_all_else(store, is_restarted):
+    """As on a machine without a clock of its own, which begins in 1970."""
+    store.clock.jump(-50 * 365 * 24 * HOUR_MS)
+    store.scheduler.wall_ms = store.clock.wall_ms()
+    store.fill(2)
+    store.flushed().pass_time(HOUR_MS)
+    store.look()
+    set_clock(store, 50 * 365 * 24 * HOUR_MS)
+    if is_restarted:
+        store = reopened(store)
+    store.pass_time(2 * HOUR_MS)
+    for _ in range(2):
+        store.store.cleaner.request()
+        assert store.look().log_files_deleted == 0
+        store.pass_time(HOUR_MS)
+    store.pass_time(DAYS_3 - 4 * HOUR_MS - 1000 - HOUR_MS)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 0
+    store.pass_time(HOUR_MS + 2000)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 2
+    store.stop()
+
+
+def test_what_was_stored_while_the_clock_was_ahead_goes_in_its_turn(store):
+    store.look()
+    set_clock(store, 365 * 24 * HOUR_MS)
+    store.fill(2)
+    store.flushed().pass_time(2 * HOUR_MS)
+    store.look()
+    set_clock(store, -365 * 24 * HOUR_MS)
+    store.pass_time(DAYS_3 - 3 * HOUR_MS)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 0
+    store.pass_time(2 * HOUR_MS)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 2
+
+
+def test_files_from_the_future_are_as_old_as_those_behind_them(store):
+    """Nobody saw the clock being set, and the broker was restarted since."""
+    now_ms = store.clock.wall_ms()
+    store.clock.jump(10 * 365 * 24 * HOUR_MS)
+    store.scheduler.wall_ms = store.clock.wall_ms()
+    store.fill(3)
+    store.flushed()
+    store.clock.jump(-10 * 365 * 24 * HOUR_MS)
+    later_ms = now_ms + 10 * 365 * 24 * HOUR_MS
+    for segment, at_ms in zip(store.store.log.segments, (later_ms, later_ms, now_ms, later_ms), strict=True):
+        os.utime(segment.path, (at_ms / 1000, at_ms / 1000))
+    for hours in (1, 70):
+        store.pass_time(hours * HOUR_MS)
+        store.store.cleaner._first_seen_ms.clear()
+        store.store.cleaner.request()
+        assert store.look().log_files_deleted == 0
+    store.pass_time(2 * HOUR_MS)
+    store.store.cleaner._first_seen_ms.clear()
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 3
+
+
 # --- a topic's own time
+
+
+def test_a_topics_own_time_is_that_which_has_passed(store):
+    store.clock.jump(-365 * 24 * HOUR_MS)
+    store.scheduler.wall_ms = store.clock.wall_ms()
+    store.store.cleaner.topic_hours = lambda: {"short": 3}
+    store.write("short", 0, b"a")
+    store.pass_time(HOUR_MS)
+    store.look()
+    store.write("short", 0, b"b")
+    set_clock(store, 365 * 24 * HOUR_MS)
+    store.look()
+    store.pass_time(HOUR_MS + 1000)
+    store.write("short", 0, b"c")
+    store.flushed().look()
+    assert store.bodies("short", 0) == [b"a", b"b", b"c"]
+    store.pass_time(HOUR_MS + 1000)
+    store.look()
+    assert store.bodies("short", 0) == [b"b", b"c"]
 
 
 def test_a_topics_own_time_hides_its_messages_and_no_others(store):

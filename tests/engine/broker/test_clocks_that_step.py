@@ -1,0 +1,186 @@
+"""The clock is set, brokers restart, and members with other clocks take over, while messages wait at levels and for
+times of their own: each comes once, when its time has passed."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from appliance.engine.broker.delays.delivery import DeliverDelayed
+from appliance.engine.broker.delays.levels import Place, make_wait
+from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
+from appliance.engine.broker.timers.apache_files import Done, checkpoint_answer, checkpoint_path, leaders_checkpoint
+from appliance.engine.clock import FakeClock
+from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.store.disk import Disk
+from appliance.engine.store.dispatch import SCHEDULE_TOPIC
+from appliance.engine.store.time_search import Boundary, TimeSearch
+from tests.support.store import StoreUnderTest
+from tests.support.timers import TARGET, Timers
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+LEVELS_MS = (1000, 5 * MINUTE_MS, 2 * HOUR_MS)
+TIMES_MS = (2000, 10 * MINUTE_MS, DAY_MS)
+STEPS_MS = (-DAY_MS, -HOUR_MS, -3000, -300, 300, 3000, HOUR_MS, DAY_MS)
+#: A timer's time is rounded to timerPrecisionMs, and a step is seen at the next look.
+EARLY_MS, LATE_MS = 1, 1500
+
+
+class Sent(NamedTuple):
+    at_ms: float
+    delay_ms: int
+    is_exact: bool
+
+
+class Waiting:
+    """Two kinds of waiting over one store, whose broker is restarted, or followed by another member."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = FakeClock()
+        self.sent: dict[bytes, Sent] = {}
+        self.came: list[tuple[bytes, float, int]] = []
+        self.under_test: StoreUnderTest
+        self.begin()
+
+    def begin(self) -> None:
+        if not self.came and not self.sent:
+            self.under_test = StoreUnderTest(self.directory, disk=Disk(), segment_bytes=1 << 20)
+        self.under_test.open()
+        self.serve()
+
+    def serve(self) -> None:
+        store = self.under_test.store
+        self.timers = timers = Timers(self.under_test, self.clock, levels_ms=LEVELS_MS)
+        timers.topics[SCHEDULE_TOPIC] = timers.topics[TARGET]
+        progress = DelayProgress(self.directory / "store" / "config" / "delayOffset.json", timers.durable, self.clock)
+        self.delays = DeliverDelayed(store, timers.appends, LEVELS_MS, progress, timers.topics.get, None, self.clock)
+        self.saver = SaveDelays(progress, self.clock)
+        self.rounds()
+
+    def rounds(self) -> None:
+        for _ in range(3):
+            self.delays.round()
+            self.timers.delivery.round()
+
+    @property
+    def now_ms(self) -> float:
+        return self.clock.steady() * 1000
+
+    def end(self) -> None:
+        self.rounds()
+        self.timers.save()
+        self.saver.save_now()
+        self.timers.close()
+        self.under_test.stop()
+
+    def restart(self) -> None:
+        self.end()
+        self.begin()
+
+    def take_over(self, ms: int) -> None:
+        """A member whose clock is ahead by so much, which had followed this one."""
+        self.rounds()
+        self.timers.save()
+        done, indexed = Done(*self.timers.index.settled()), self.timers.index.indexed
+        self.end()
+        store = self.under_test.store
+        answer = checkpoint_answer(0, indexed.queue_offset, self.clock.wall_ms())
+        store.disk.replace(checkpoint_path(store.paths.root), leaders_checkpoint(answer, done))
+        shutil.rmtree(self.timers.directory)
+        self.clock.jump(ms)
+        self.under_test.open()
+        store = self.under_test.store
+        store.clock_steps.set_by(ms)
+        store.clock_steps.stamped(store.log.written, 0)
+        self.serve()
+
+    def set_clock(self, ms: int) -> None:
+        self.pass_time(100)
+        self.clock.jump(ms)
+        self.rounds()
+        self.pass_time(200)
+
+    def send(self, kind: str, delay_ms: int) -> None:
+        body = b"m%d" % len(self.sent)
+        is_stuck = self.under_test.store.store_ms > self.clock.wall_ms()
+        if kind == "level":
+            properties = {"UNIQ_KEY": body.decode()}
+            level = LEVELS_MS.index(delay_ms) + 1
+            make_wait(properties, level, Place(TARGET, 0))
+            self.timers.put(body, encode_properties(properties), Place(SCHEDULE_TOPIC, level - 1))
+        else:
+            self.timers.wait(body, delay_ms)
+        self.sent[body] = Sent(self.now_ms, delay_ms, kind == "time" or not is_stuck)
+
+    def pass_time(self, ms: int, step_ms: int = 100) -> None:
+        while ms > 0:
+            passed = min(ms, step_ms)
+            self.clock.advance(passed)
+            ms -= passed
+            self.rounds()
+            now_ms = self.now_ms
+            for body in self.timers.arrived()[len(self.came) :]:
+                self.came.append((body, now_ms, passed))
+
+    def judge(self) -> None:
+        """Nothing is lost, given up, twice, early; and late only where nobody can tell."""
+        bodies = [body for body, _, _ in self.came]
+        assert sorted(bodies) == sorted(self.sent)
+        for body, at_ms, passed in self.came:
+            sent = self.sent[body]
+            waited = at_ms - sent.at_ms
+            assert waited >= sent.delay_ms - EARLY_MS, f"{sent} came early, after {waited}"
+            most = sent.delay_ms * (1 if sent.is_exact else 3) + LATE_MS + passed
+            assert waited <= most, f"{sent} came late, after {waited}"
+
+    def look_at_now(self) -> None:
+        """A reset to now is one to the end, whatever the times are."""
+        store = self.under_test.store
+        search = TimeSearch(store.queues, store.records, self.clock.wall_ms)
+        end = store.max_offset(TARGET, 0)
+        assert search.offset_at(TARGET, 0, self.clock.wall_ms() + 1100, Boundary.LOWER) == end
+        search.close()
+
+
+STEP = st.one_of(
+    st.tuples(st.just("level"), st.sampled_from(LEVELS_MS)),
+    st.tuples(st.just("time"), st.sampled_from(TIMES_MS)),
+    st.tuples(st.just("set"), st.sampled_from(STEPS_MS)),
+    st.tuples(st.just("pass"), st.sampled_from([400, 900, 5000, 6 * MINUTE_MS, HOUR_MS])),
+    st.tuples(st.just("restart"), st.just(0)),
+    st.tuples(st.just("take over"), st.sampled_from([-HOUR_MS, -2000, 2000, HOUR_MS])),
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(STEP, max_size=16))
+@example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("take over", HOUR_MS)])
+@example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("take over", -HOUR_MS)])
+@example(steps=[("time", DAY_MS), ("set", HOUR_MS), ("restart", 0), ("set", -HOUR_MS), ("level", 5 * MINUTE_MS)])
+@example(steps=[("time", DAY_MS), ("set", HOUR_MS), ("time", DAY_MS), ("take over", HOUR_MS), ("take over", -HOUR_MS)])
+def test_each_comes_once_when_its_time_has_passed(steps, tmp_path):
+    waiting = Waiting(Path(tempfile.mkdtemp(dir=tmp_path)))
+    try:
+        for what, value in steps:
+            if what == "set":
+                waiting.set_clock(value)
+            elif what == "pass":
+                waiting.pass_time(value, max(100, value // 10))
+            elif what == "restart":
+                waiting.restart()
+            elif what == "take over":
+                waiting.take_over(value)
+            else:
+                waiting.send(what, value)
+            waiting.look_at_now()
+        waiting.pass_time(6 * HOUR_MS, 6 * MINUTE_MS)
+        waiting.pass_time(DAY_MS, HOUR_MS)
+        waiting.judge()
+    finally:
+        waiting.end()
