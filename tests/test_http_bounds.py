@@ -595,3 +595,27 @@ def test_a_stream_ends_when_its_user_is_signed_out_elsewhere(server):
         assert not all(stream.recv(65_536) for _ in range(8)), "frame after frame still comes"
         others.settimeout(5)
         assert others.recv(65_536), "another session's goes on"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/topics/?show=all&format=csv"])
+def test_a_hundred_who_ask_for_much_and_read_nothing_cost_little_and_others_are_answered(server, path):
+    person = Person(server)
+    before, _ = memory_of(server)
+    peers = [connect(server, "127.0.0.2") for _ in range(100)]
+    asked = f"GET {path} HTTP/1.1\r\n".encode() + HOST + b"Cookie: " + person.cookies.encode() + b"\r\n\r\n"
+    try:
+        for peer in peers:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            peer.sendall(asked * 2)
+        with connect(server) as other:
+            other.sendall(asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            assert status_of(all_of(other)) == 200
+        first = [peer.recv(16) for peer in peers]
+        assert {status_of(one) for one in first if one} <= {200, 503}
+        peak, _ = memory_of(server)
+        assert peak - before < 96 * MIB
+    finally:
+        for peer in peers:
+            peer.close()
+    person._ask("GET", "/topics/", cookies=person.cookies)
+    assert person.status == 200

@@ -293,3 +293,45 @@ def test_below_the_path_of_a_proxy(tmp_path, cut):
                 assert rows(socket, 1)[0]["glance"] == "below"
             with pytest.raises(Refused):
                 WebSocket(address, "/mq/box" + AT, root.headers, "http://evil.example")
+
+
+def test_a_user_who_is_disabled_loses_tail_stream_and_token_at_once(server, root):
+    """Over all that lasts, and all that comes in anew."""
+    name = "leaver"
+    leaver = user(root, name)
+    leaver.get("/account/tokens/")
+    api = http.client.HTTPConnection(server.ready["http"], timeout=60)
+
+    def asked(method: str, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
+        said = {"Content-Type": "application/json"} | headers
+        api.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), said)
+        answer = api.getresponse()
+        return answer.status, answer.read()
+
+    def as_browser(one: Browser) -> dict[str, str]:
+        return one.headers | {"X-CSRFToken": one.cookies["rocketbox_csrf"]}
+
+    status, made = asked("POST", "/tokens", {"name": "kept", "role": "viewer"}, **as_browser(leaver))
+    assert status == 201, made
+    bearer = {"Authorization": f"Bearer {json.loads(made)['secret']}"}
+    assert asked("GET", "/topics", **bearer)[0] == 200
+    feed = http.client.HTTPConnection(server.ready["http"], timeout=60)
+    feed.request("GET", "/live/", headers=leaver.headers)
+    stream = feed.getresponse()
+    assert stream.status == 200
+    with begun(leaver.watch()) as socket:
+        status, said = asked("PATCH", f"/users/{name}", {"active": False}, **as_browser(root))
+        assert status == 200, said
+        answers = []
+        while (text := socket.next()) is not None:
+            answers.append(json.loads(text))
+        assert "end" in answers[-1]
+    with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
+        while stream.read1(65_536):
+            pass
+    assert asked("GET", "/topics", **bearer)[0] == 401
+    assert leaver.get("/topics/")[0] == 302
+    assert asked("PATCH", f"/users/{name}", {"active": True}, **as_browser(root))[0] == 200
+    assert asked("GET", "/topics", **bearer)[0] == 401, "disabling ended the token"
+    api.close()
+    feed.close()

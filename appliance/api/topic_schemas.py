@@ -389,6 +389,35 @@ class GroupIn(In):
     retry_max_times: int = 16
 
 
+class CleanUpIn(In):
+    """What to clean up."""
+
+    kind: Literal["groups", "topics", "offsets"]
+    idle_hours: int = Field(
+        24, description="Not heard of for so long; the broker has heard of nothing before its start."
+    )
+    q: str = Field("", max_length=255, description="Part of the name.")
+
+
+class CleanedUpOut(Out):
+    """A group, a topic, or a group's offsets of a topic."""
+
+    group: Text | None
+    topic: Text | None
+
+
+class CleanUpOut(Out):
+    """What nobody uses: found (applied false) or deleted. items: the first 500 of `count`. left: found and not deleted
+    by this act. revision: of a dry run."""
+
+    applied: bool
+    kind: str
+    items: list[CleanedUpOut]
+    count: int
+    left: int
+    revision: str | None
+
+
 class GroupPatch(In):
     """Settings left out stay as they are."""
 

@@ -98,6 +98,7 @@ ACCESS: dict[str, Rule] = {
     "group_create": OPERATOR,
     "group_edit": ADMIN,
     "group_delete": ADMIN,
+    "clean_up": ADMIN,
     "reports": VIEWER,
     "report": VIEWER,
     "report_runs": VIEWER,
@@ -304,6 +305,7 @@ ACCESS: dict[str, Rule] = {
     "GET api/v1/groups/<group>": VIEWER,
     "PATCH api/v1/groups/<group>": ADMIN,
     "DELETE api/v1/groups/<group>": ADMIN,
+    "POST api/v1/clean-ups": ADMIN,
     "GET api/v1/groups/<group>/clients": VIEWER,
     "GET api/v1/groups/<group>/progress": VIEWER,
     "POST api/v1/groups/<group>/pause": OPERATOR,
@@ -356,7 +358,7 @@ MASTERS_WORK = frozenset(
     (
         *("topic_create", "topic_edit", "topic_delete"),
         *("group_create", "group_edit", "group_delete", "group_pause", "group_clone", "group_reset"),
-        *("group_reset_undo", "group_retries_act", "replay_create", "replay_act", "delayed_act"),
+        *("clean_up", "group_reset_undo", "group_retries_act", "replay_create", "replay_act", "delayed_act"),
         *("transaction_check", "transaction_decide", "transaction_resume", "send_message", "message_import"),
     )
 )

@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection
 from ..engine.errors import StartError
 from ..engine.own_files import FILE_MODE
 
+_GROWING = "console_auditentry"
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
@@ -28,6 +29,7 @@ def bring_up_to_date() -> None:
         wanted = schema_version()
         with connection.cursor() as cursor:
             found = cursor.execute("PRAGMA user_version").fetchone()[0]
+            _refuse_damage()
             if found == wanted:
                 return
             _refuse_newer()
@@ -48,6 +50,18 @@ def damaged(error: Exception) -> str:
         f"there), or move {where} and its -wal and -shm files away: the next start makes an empty one, and the set-up "
         f"begins anew. Until then RocketBox runs without a console: --roles broker,namesrv"
     )
+
+
+def _refuse_damage() -> None:
+    """Look at all that requests read, which is little: what is damaged would else be met by whoever comes first. The
+    audit log, which grows, is read by its own check. Raises DatabaseError."""
+    with connection.cursor() as cursor:
+        tables = [name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
+        for table in tables:
+            if table != _GROWING:
+                said = cursor.execute(f'PRAGMA quick_check("{table}")').fetchone()[0]
+                if said != "ok":
+                    raise DatabaseError(f"{table} is damaged ({' '.join(str(said).split())[:200]})")
 
 
 def _make_private() -> None:

@@ -31,6 +31,9 @@ Caller = tuple[str, Any]
 
 # Pages rendered at the same time (decision D10): more would take the interpreter from the engine's threads.
 PAGES_AT_ONCE = 2
+# A browser asks for six things at a time. Whoever has more pages waiting rests after each, so many times as long as it
+# took: a page holds the interpreter, which the engine's threads need as much.
+CROWD, REST = 6, 3
 # An act (sending a message, making a topic) mostly waits for the engine, 15 s at the worst; pages do not wait for it.
 # One user's leave room for others.
 ACTS_AT_ONCE, ACTS_EACH = 8, 4
@@ -59,12 +62,16 @@ _IDLE_THREADS = 4
 class Gate:
     """So many places, and those who wait for one. Owned by the event loop's thread."""
 
-    def __init__(self, places: int, each: int, strangers: int | None = None) -> None:
-        """each: places that one user takes; strangers: that one address takes of those we do not know."""
+    def __init__(self, places: int, each: int, strangers: int | None = None, crowds_rest: bool = False) -> None:
+        """each: places that one user takes; strangers: that one address takes of those we do not know. crowds_rest: a
+        caller of whom more than CROWD wait rests between two."""
         self._free = places
         self._each = each
         self._strangers = each if strangers is None else strangers
+        self._crowds_rest = crowds_rest
         self._held: Counter[Caller] = Counter()
+        # Until when a caller rests, by the loop's clock; taken out when the rest is over.
+        self._resting: dict[Caller, float] = {}
         # In the order of turns.
         self._waiting: dict[Caller, deque[asyncio.Future[None]]] = {}
 
@@ -84,7 +91,12 @@ class Gate:
                 self._forget(caller, place)
             raise
 
-    def give_back(self, caller: Caller) -> None:
+    def give_back(self, caller: Caller, took_s: float = 0.0) -> None:
+        """took_s: how long it had the place."""
+        if self._crowds_rest and took_s > 0 and len(self._waiting.get(caller, ())) > CROWD:
+            loop = asyncio.get_running_loop()
+            until = self._resting[caller] = max(self._resting.get(caller, 0.0), loop.time() + REST * took_s)
+            loop.call_at(until, self._has_rested, caller, until)
         self._free += 1
         self._held[caller] -= 1
         if not self._held[caller]:
@@ -104,7 +116,14 @@ class Gate:
                 self._give(caller)
                 place.set_result(None)
 
+    def _has_rested(self, caller: Caller, until: float) -> None:
+        if self._resting.get(caller) == until:
+            del self._resting[caller]
+            self._next()
+
     def _may_have_another(self, caller: Caller) -> bool:
+        if caller in self._resting:
+            return False
         return self._held[caller] < (self._each if caller[0] == "user" else self._strangers)
 
     def _give(self, caller: Caller) -> None:
@@ -129,6 +148,7 @@ class Turn:
         self.caller = turns.caller(scope, self._shown)
         self.gate = turns.gate(scope)
         self._has_place = False
+        self._began = 0.0
         self._at_end: list[Callable[[], None]] = []
         # For an answer that lasts: whether its caller may still have it. Set before it begins.
         self.may_go_on: Callable[[], bool] | None = None
@@ -158,12 +178,13 @@ class Turn:
     async def begin(self) -> None:
         await self.gate.take(self.caller)
         self._has_place = True
+        self._began = asyncio.get_running_loop().time()
 
     def leave(self) -> None:
         """Give the place to the next one, if that has not been done."""
         if self._has_place:
             self._has_place = False
-            self.gate.give_back(self.caller)
+            self.gate.give_back(self.caller, asyncio.get_running_loop().time() - self._began)
 
     async def received(self, receive: Receive) -> Message:
         """What the caller sends next; when the right to the answer ends, that the caller has left."""
@@ -195,7 +216,7 @@ class Turns:
         self._app = app
         self._base_path = base_path
         self._quick = Gate(QUICK_AT_ONCE, QUICK_AT_ONCE)
-        self._pages = Gate(PAGES_AT_ONCE, PAGES_AT_ONCE, strangers=1)
+        self._pages = Gate(PAGES_AT_ONCE, PAGES_AT_ONCE, strangers=1, crowds_rest=True)
         self._acts = Gate(ACTS_AT_ONCE, ACTS_EACH, strangers=1)
         self._doors = Gate(DOORS_AT_ONCE, DOORS_AT_ONCE, strangers=1)
         self._providers = Gate(PROVIDERS_AT_ONCE, 1)

@@ -609,6 +609,9 @@ SENTENCES: dict[str, str] = {
     "topic_exists": gettext_noop("The topic %(name)s already exists."),
     "group_exists": gettext_noop("The group %(name)s already exists."),
     "changed_meanwhile": gettext_noop("%(name)s was changed in the meantime; look again."),
+    "clean_up_unknown": gettext_noop(
+        "So many messages wait to be delivered that it cannot be told which topics they are for; try again later."
+    ),
     "changed_since": gettext_noop("It has changed since you looked at it; look again."),
     "messages_would_be_lost": gettext_noop("Messages of %(name)s would become unreadable."),
     "in_use": gettext_noop("%(name)s is in use."),

@@ -13,6 +13,9 @@ behind one router: there it is the connections that share.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+
 from .clock import Clock
 
 _LOOPBACK_V6 = bytes(15) + b"\x01"
@@ -102,6 +105,30 @@ def _put(table: dict[bytes, int], key: bytes, number: int) -> None:
         table[key] = number
     else:
         table.pop(key, None)
+
+
+class LooseShares:
+    """Of what goes when its last holder lets go of it, on any thread and in the middle of anything. Any thread."""
+
+    def __init__(self) -> None:
+        # Any thread; one C call: it may come while this thread has the lock.
+        self._given: deque[bytes | None] = deque()
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        self._shares = Shares()
+
+    def take(self, peer: bytes | None, most: int, few: int | None = None) -> bool:
+        """As `Shares.take`, of one. few: what a connection may have of it at most."""
+        with self._lock:
+            while self._given:
+                self._shares.give(self._given.popleft())
+            if few is not None and peer is not None and self._shares.of(peer) >= few:
+                return False
+            return self._shares.take(peer, most)
+
+    def give(self, peer: bytes | None) -> None:
+        """A peer has one less from the next `take` on."""
+        self._given.append(peer)
 
 
 class LastingShares:

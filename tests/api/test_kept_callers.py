@@ -40,6 +40,7 @@ BODIES = {
     "POST api/v1/alert-rules": {"name": "ours", "figure": "lag_messages", "above": 1},
     "PUT api/v1/alert-rules/<int:rule_id>": {"name": "ours", "figure": "lag_messages", "above": 1},
     "POST api/v1/alert-silences": {"hours": 1, "reason": "known"},
+    "POST api/v1/clean-ups": {"kind": "groups"},
     "POST api/v1/delayed/acts": {"action": "drop", "filter": {"topic": "no-such-topic"}},
     "POST api/v1/groups": {"name": "no-such-group"},
     "POST api/v1/groups/<group>/clone": {"target": "no-such-group"},

@@ -100,6 +100,7 @@ PAGE_OF = {
     "GET api/v1/groups/<group>": "group",
     "PATCH api/v1/groups/<group>": "group_edit",
     "DELETE api/v1/groups/<group>": "group_delete",
+    "POST api/v1/clean-ups": "clean_up",
     "GET api/v1/groups/<group>/clients": "group",
     "GET api/v1/groups/<group>/progress": "group",
     "GET api/v1/groups/<group>/queues": "group",
@@ -418,6 +419,10 @@ ACTS = {
         lambda client, name: client.post(reverse("group_delete", args=[name]), {"name": name}),
         lambda caller, name: caller.delete(f"/groups/{name}"),
         named=True,
+    ),
+    "POST api/v1/clean-ups": Act(
+        lambda client, name: client.post(reverse("clean_up"), {"kind": "groups", "q": name}),
+        lambda caller, name: caller.post("/clean-ups", {"kind": "groups", "q": name}),
     ),
     "POST api/v1/groups/<group>/pause": Act(
         lambda client, name: client.post(reverse("group_pause", args=[name]), {"step": "apply", "what": "pause"}),
@@ -758,6 +763,7 @@ FAILING = {
     "PATCH api/v1/topics/<topic>": "edit_topic",
     "POST api/v1/groups": "create_group",
     "PATCH api/v1/groups/<group>": "edit_group",
+    "POST api/v1/clean-ups": "clean_up",
     "PATCH api/v1/system/config": "change_configuration",
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",

@@ -70,6 +70,7 @@ PAGES: dict[str, list[str]] = {
     "group_create": ["/create/group/"],
     "group_edit": ["/groups/billing/edit/"],
     "group_delete": ["/groups/billing/delete/", "/groups/late/delete/"],
+    "clean_up": ["/clean-up/", "/clean-up/?kind=topics&idle_hours=0", "/clean-up/?kind=offsets"],
     "group_reset": ["/groups/billing/reset/", "/groups/billing/reset/?to=latest&step=preview", "/groups/late/reset/"],
     "group_resets": ["/groups/billing/resets/", "/groups/late/resets/"],
     "group_reset_done": ["/groups/late/resets/{reset}/"],

@@ -124,6 +124,19 @@ def test_what_is_in_the_way_is_said_and_forced(server):
     assert asked(server, "topic", "show", "uneven")["write_queues"] == 8
 
 
+def test_what_nobody_uses_is_shown_and_deleted(server):
+    told(server, "group", "create", "never-used")
+    told(server, "topic", "create", "never-used")
+    for noun in ("group", "topic"):
+        wanted = (noun, "clean", "--idle-hours", "0", "--q", "never-used")
+        assert "never-used" in told(server, *wanted, "--dry-run")
+        assert "add --yes" in refused(server, 2, *wanted)
+        assert asked(server, noun, "show", "never-used")
+        assert asked(server, *wanted, "--yes")["count"] == 1
+        refused(server, 3, noun, "show", "never-used")
+    assert asked(server, "group", "clean-offsets", "--yes")["count"] == 0
+
+
 def test_a_group_and_its_offsets(server):
     told(server, "topic", "create", "offsets", "--read-queues", "1", "--write-queues", "1")
     told(server, "group", "create", "readers", "--retry-max-times", "3")

@@ -158,3 +158,27 @@ def test_the_systems_groups_are_neither_changed_nor_deleted(client_as, broker):
     assert client.post(f"/groups/{name}/delete/", {"name": name}).status_code == 400
     assert client.post(f"/groups/{name}/edit/", NEW | {"step": "apply"}).status_code in (400, 422)
     assert is_known(broker, name)
+
+
+def test_a_group_that_was_never_used_is_listed_and_deleted(client_as, broker, group):
+    client = client_as("admin")
+    assert 'href="/clean-up/"' in client.get("/groups/").content.decode()
+    address = f"/clean-up/?idle_hours=0&q={group}"
+    young = client.get(f"/clean-up/?idle_hours=1&q={group}").content.decode()
+    assert f"<td>{group}</td>" not in young
+    page = client.get(address).content.decode()
+    assert f"<td>{group}</td>" in page
+    assert "Delete 1 entry" in page
+    (revision,) = re.findall(r'name="revision" value="(\w+)"', page)
+    wanted = {"kind": "groups", "idle_hours": "0", "q": group, "revision": revision}
+    broker.create_group(f"{group}-2")
+    assert client.post("/clean-up/", wanted).status_code == 409
+    assert is_known(broker, group)
+    broker.delete_group(f"{group}-2")
+    answer = client.post("/clean-up/", wanted)
+    assert answer.headers["Location"] == f"/clean-up/?kind=groups&idle_hours=0&q={group}"
+    assert not is_known(broker, group)
+    assert (entry().action, entry().target, entry().after) == (
+        "clean_up.apply", "groups", {"count": 1, "left": 0, "first": [group]}
+    )  # fmt: skip
+    assert "There is nothing to clean up." in client.get(address).content.decode()

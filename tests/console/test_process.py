@@ -71,3 +71,66 @@ def test_a_settings_database_that_is_damaged_is_a_sentence_and_a_way_out(monkeyp
         monkeypatch.setattr(act_journal, "use", lambda directory: None)
         with pytest.raises(StartError, match=r"malformed.*rocketbox restore BACKUP"):
             start.prepare({})
+
+
+DAMAGED = """
+import os, sqlite3, sys
+from pathlib import Path
+from appliance import runtime
+place = runtime.Place(Path(sys.argv[1]))
+place.directory.mkdir(parents=True, exist_ok=True)
+runtime.set_place(place)
+from appliance.asgi import application
+from appliance.console.start import prepare
+from appliance.engine.errors import StartError
+prepare({"ADMIN_USER": "root", "ADMIN_PASSWORD": "correct horse battery"})
+path = place.directory / "console.sqlite3"
+with sqlite3.connect(path) as opened:
+    opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = opened.execute("PRAGMA page_size").fetchone()[0]
+    tables = dict(opened.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'").fetchall())
+opened.close()
+good = path.read_bytes()
+
+def flipped(page):
+    begin = (page - 1) * size
+    return good[:begin] + bytes(one ^ 0x5A for one in good[begin : begin + size]) + good[begin + size :]
+
+def refused(what):
+    for beside in ("-wal", "-shm"):
+        Path(f"{path}{beside}").unlink(missing_ok=True)
+    try:
+        prepare({})
+    except StartError as error:
+        said = str(error)
+        assert said.startswith(f"The settings database {path} cannot be used: "), (what, said)
+        assert "rocketbox restore BACKUP" in said and chr(10) not in said, (what, said)
+    else:
+        raise AssertionError(f"{what}: nothing is said")
+
+for table, page in tables.items():
+    path.write_bytes(flipped(page))
+    refused(table)
+for what, left in {"half": good[: len(good) // 2], "some": good[:5000], "noise": os.urandom(len(good))}.items():
+    path.write_bytes(left)
+    refused(what)
+path.unlink()
+path.mkdir()
+refused("a directory")
+path.rmdir()
+path.write_bytes(good)
+os.chmod(path, 0)
+refused("nobody's") if os.geteuid() else prepare({})
+os.chmod(path, 0o600)
+path.write_bytes(b"")
+assert prepare({}), "an empty one: the set-up begins anew"
+"""
+
+
+def test_a_settings_database_with_any_damage_is_a_sentence_and_a_way_out(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ROCKETBOX_", "DJANGO_"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", DAMAGED, str(tmp_path / "data")],
+        env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr

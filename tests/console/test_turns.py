@@ -6,7 +6,17 @@ import threading
 import pytest
 from asgiref.sync import sync_to_async
 
-from appliance.console.turns import ACTS_AT_ONCE, ACTS_EACH, PAGES_AT_ONCE, QUICK_AT_ONCE, TURN, Gate, Turns
+from appliance.console.turns import (
+    ACTS_AT_ONCE,
+    ACTS_EACH,
+    CROWD,
+    PAGES_AT_ONCE,
+    QUICK_AT_ONCE,
+    REST,
+    TURN,
+    Gate,
+    Turns,
+)
 
 
 class Views:
@@ -97,6 +107,42 @@ def test_callers_take_turns_however_many_requests_one_has():
         return served
 
     assert asyncio.run(run())[:7].count("admin") == 3
+
+
+def test_a_crowd_rests_as_long_as_it_worked_and_nobody_else_waits_for_it(monkeypatch):
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        now, calls = 100.0, []
+        monkeypatch.setattr(loop, "time", lambda: now)
+        monkeypatch.setattr(loop, "call_at", lambda at, call, *said: calls.append((at, call, said)))
+        gate, served = Gate(2, 2, crowds_rest=True), []
+
+        async def ask(who: str) -> None:
+            await gate.take(("user", who))
+            served.append(who)
+
+        crowd = [asyncio.ensure_future(ask("crowd")) for _ in range(CROWD + 4)]
+        await asyncio.sleep(0)
+        assert served == ["crowd"] * 2
+        gate.give_back(("user", "crowd"), 0.5)
+        await asyncio.sleep(0)
+        assert served == ["crowd"] * 2, "it rests"
+        await ask("admin")
+        gate.give_back(("user", "admin"), 0.5)
+        now += 0.1
+        gate.give_back(("user", "crowd"), 0.5)
+        assert [at for at, _, _ in calls] == [100 + REST * 0.5, 100.1 + REST * 0.5]
+        for at, call, said in calls:
+            now = at
+            call(*said)
+            await asyncio.sleep(0)
+        assert served == ["crowd"] * 2 + ["admin"] + ["crowd"] * 2, "after the last one's rest"
+        for _ in range(CROWD + 4):
+            gate.give_back(("user", "crowd"))
+            await asyncio.sleep(0)
+        await asyncio.gather(*crowd)
+
+    asyncio.run(run())
 
 
 def test_who_gives_up_while_waiting_takes_no_place():

@@ -5,8 +5,10 @@ The page and the table below have to agree, row by row.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +20,9 @@ from appliance.engine.broker.heartbeat import SubscriptionData
 from appliance.engine.broker.long_polling import LongPolling
 from appliance.engine.broker.processors import client as client_processor
 from appliance.engine.clock import FakeClock
+from appliance.engine.errors import RefusedRequest
+from appliance.engine.filter import sql_filter
+from appliance.engine.filter.expressions import make_filter
 from appliance.engine.namesrv import route_info, topic_table
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_host
@@ -148,6 +153,28 @@ def filters(desk, names, monkeypatch):
     assert [subscribe(one, f"after{n}") for n, one in enumerate(after())] == [True, True]
 
 
+def expressions(desk, names, monkeypatch):
+    shelves = sql_filter._shelves
+    for shelf in shelves:
+        few, is_longest = shelf._few, shelf is shelves[-1]
+        fresh = sql_filter._Shelf(1 << 30, 16, shelf.most, few)
+        monkeypatch.setattr(sql_filter, "_shelves", (fresh,))
+        held = []
+
+        def have_one(one, number, held=held):
+            held.append(make_filter("SQL92", f"a = {number} AND b = '{one.remote_host}'", one.born_host))
+
+        for hog in peers():
+            with pytest.raises(RefusedRequest):
+                deque(have_one(hog, number) for number in itertools.count())
+        for one in after()[is_longest:]:  # of the longest all of one address have few together
+            for number in range(few):
+                have_one(one, number)
+        held.clear()
+        for number in range(few):
+            have_one(after()[0], number)
+
+
 def groups(desk, names, monkeypatch):
     monkeypatch.setattr(type(desk.groups), "most", 500)
     for number, hog in enumerate(peers()):
@@ -242,6 +269,7 @@ SHARED = {
     "held pulls of a connection; in all": held_pulls,
     "bodies of heartbeats that wait for their next tick": heartbeats,
     "groups and topics with expressions": filters,
+    "different SQL92 expressions in use at once": expressions,
     "topics; groups of the broker": topics_and_groups,
     "pairs of groups and topics with offsets; offsets": pairs,
     "queues of one 41 or 42; leases": leases,
@@ -256,7 +284,6 @@ GIVES_WAY = {
     "producer groups whose half messages wait for a member": "the others are looked at again",
     "queue files open": "the least recently used is closed",
     "descriptors peers may take": "not bounded by address, as the page says",
-    "different SQL92 expressions in use at once": "not shared, as the page says",
     "what groups have pulled": "forgotten until the next pulls",
     "pairs of topics and groups whose send-backs are counted (315)": "the one that was quiet for longest is forgotten",
     "who got what, as events name it": "numbered anew",

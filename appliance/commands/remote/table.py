@@ -52,6 +52,7 @@ _PAGE = "limit:int cursor"
 _TIMES = "from:time to:time"
 _TOPIC = "kind read_queues:int write_queues:int readable:bool writable:bool order:bool"
 _RIGHTS = "role may_read_bodies:bool may_export:bool topic_pattern group_pattern"
+_CLEAN = "idle_hours:int q"
 _GROUP = (
     "consume_enable:bool consume_broadcast_enable:bool consume_message_orderly:bool retry_queue_nums:int "
     "retry_max_times:int"
@@ -68,6 +69,8 @@ VERBS = (
          body=f"{_TOPIC} reserve_hours:int", dry_run=True, force=True),
     Verb("topic delete NAME", "DELETE /topics/{name}", "Delete a topic and what nobody can read then.", dry_run=True,
          force=True, ask_first=True),
+    Verb("topic clean", "POST /clean-ups", "Delete topics that nobody uses: no messages, offsets, subscribers.",
+         body=_CLEAN, fixed="kind=topics", dry_run=True, ask_first=True),
     Verb("topic queues NAME", "GET /topics/{name}/queues", "Offsets of its queues.",
          columns="queue_id min_offset max_offset last_at_ms"),
     Verb("topic stats NAME", "GET /topics/{name}/stats", "Its rates and totals."),
@@ -83,6 +86,10 @@ VERBS = (
     Verb("group edit NAME", "PATCH /groups/{name}", "Change a group's settings.", body=_GROUP, dry_run=True),
     Verb("group delete NAME", "DELETE /groups/{name}", "Delete a group.", query="offsets:bool", dry_run=True,
          force=True, ask_first=True),
+    Verb("group clean", "POST /clean-ups", "Delete groups that were never used: no members, offsets, retries, letters.",
+         body=_CLEAN, fixed="kind=groups", dry_run=True, ask_first=True),
+    Verb("group clean-offsets", "POST /clean-ups", "Delete offsets whose topic or group is gone.", body=_CLEAN,
+         fixed="kind=offsets", dry_run=True, ask_first=True),
     Verb("group clients NAME", "GET /groups/{name}/clients", "Its members.", columns="client_id address version"),
     Verb("group progress NAME", "GET /groups/{name}/progress", "Where it stands in each queue.",
          columns="topic queue_id committed max_offset lag"),

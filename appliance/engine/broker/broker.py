@@ -37,6 +37,7 @@ from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths
 from ..store.queues.consume_queue_table import descriptors_below
 from ..wire_gate import Act
+from .clean_up import CleanUpService
 from .cleaning_service import CleaningService
 from .clients import ClientManager
 from .delays.delivery import DeliverDelayed
@@ -721,6 +722,16 @@ class Broker:
         self.sampler = Sampler(self.store, self.offsets, self.pull)
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration, self._clock)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
+        self.clean_up = CleanUpService(
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.store,
+            self.topic_service,
+            lambda topic: 0.0 if (moves := self.sampler.topics.get(topic)) is None else moves.moved_at,
+            self._clock,
+        )
         self.cleaning = CleaningService(self.store, self.topics)
         self.replays = ReplayService(
             self.store.paths.own / "replay", self.store, self.own_appends, self.topics, self.groups, self._clock

@@ -522,6 +522,7 @@ class ClientManager:
         if not info.channels:
             del self._consumers[group]
             self._filters.unregister(group)
+            self._groups.note_heard(group)
             return
         info.state += 1  # what it wanted of a topic may not count any more
         self._notify(info)

@@ -71,6 +71,9 @@ class ConfigTable(TableState, Generic[T]):
         self.data_version = DataVersion(clock.wall_ms())
         self.generation = 0
         self._dirty = False
+        # Any thread; each step is one C call. Name -> when it was made, changed, or last in use, monotonic s.
+        self._heard_at: dict[str, float] = {}
+        self._loaded_at = clock.monotonic()
         # Guarded by _save_lock: name -> (value, the same as the file holds it).
         self._save_lock = threading.Lock()
         self._encoded: dict[str, tuple[T, bytes]] = {}
@@ -95,6 +98,15 @@ class ConfigTable(TableState, Generic[T]):
 
     def get(self, name: str) -> T | None:
         return self._configs.get(name)
+
+    def note_heard(self, name: str) -> None:
+        """It was in use until now."""
+        if name in self._configs:
+            self._heard_at[name] = self._clock.monotonic()
+
+    def quiet_s(self, name: str) -> float:
+        """How long nothing was heard of it: since it was made, changed or in use, or since the table was loaded."""
+        return self._clock.monotonic() - self._heard_at.get(name, self._loaded_at)
 
     def all(self) -> list[T]:
         """A copy, made in one call."""
@@ -224,12 +236,20 @@ class ConfigTable(TableState, Generic[T]):
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
         if config is None:
             self._configs.pop(name, None)
+            self._heard_at.pop(name, None)
         else:
             self._configs[name] = config
+            self._heard_at[name] = self._clock.monotonic()
         self.data_version = version
         self.generation += 1
         self._dirty = True
         return ticket
+
+    def remove_now(self, name: str) -> None:
+        """Forget an entry; it is durable with the next `make_durable`. Refuses with 1 when it cannot be saved."""
+        with self._lock:
+            if name in self._configs:
+                self._change_locked(name, None, waits=True)
 
     def touch(self) -> int:
         """Give the table a new version though no entry changed, since what others are told of it did; the ticket."""

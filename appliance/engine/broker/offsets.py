@@ -93,6 +93,8 @@ class ConsumerOffsetManager:
         self._shares = LastingShares(self._clock)
         self._offset_shares = LastingShares(self._clock, few=256, a_minute=1024)
         self._offsets = 0
+        #: Entries that were ever made.
+        self.made = 0
         # Counted by remoting-io.
         self._commits = 0
         self._told_at = -math.inf
@@ -169,7 +171,7 @@ class ConsumerOffsetManager:
             if not self._shares.take(peer, MOST_ENTRIES - len(self._table)):
                 self._tell_of_refusal(key)
                 return False
-            entry = self._table[key] = QueueOffsets(topic, group)
+            entry = self._made(topic, group)
         before = entry.queues.get(queue_id, -1)
         if before < 0 and peer is not None:
             if not self._offset_shares.take(peer, MOST_OFFSETS - self._offsets):
@@ -184,6 +186,12 @@ class ConsumerOffsetManager:
         if self._commits % VERSION_STEP == 0:
             self.data_version = self.data_version.following(self._clock.wall_ms())
         return True
+
+    def _made(self, topic: str, group: str) -> QueueOffsets:
+        """The entry, made if it is not there."""
+        entry = self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
+        self.made += 1
+        return entry
 
     def _tell_of_refusal(self, key: str) -> None:
         """Once in a while."""
@@ -201,7 +209,7 @@ class ConsumerOffsetManager:
 
         It is kept however full the table is: only an administrator comes here. reset_id: its act in the journal.
         """
-        self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
+        self._made(topic, group)
         self.commit(group, topic, queue_id, offset)
         self.pending.arm((group, topic, queue_id), offset, reset_id)
 
@@ -209,7 +217,7 @@ class ConsumerOffsetManager:
         """The same of many queues at once, a fraction of a microsecond each."""
         group = move.group
         for topic, queues in move.targets.items():
-            entry = self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
+            entry = self._made(topic, group)
             entry.queues.update(queues)
             entry.changes += 1
             self._commits += 1
@@ -258,6 +266,10 @@ class ConsumerOffsetManager:
             return
         self._remove([entry for entry in self.all() if entry.group == group])
         self._gone.append(("group", group))
+
+    def remove_entry(self, entry: QueueOffsets) -> None:
+        """Forget a group's offsets of a topic, where one of both is gone."""
+        self._remove([entry])
 
     def _remove(self, entries: list[QueueOffsets]) -> None:
         for entry in entries:

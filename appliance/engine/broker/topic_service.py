@@ -103,7 +103,7 @@ class TopicService:
                 changed.append(config)
         if changed:
             self._topics.wait_durable(ticket)
-            self._tell_members("changed")
+            self.tell_members("changed")
         logger.info("admin: %d of %d topics changed by=%s", len(changed), len(changes), by)
         if not changed:
             return {}
@@ -126,10 +126,10 @@ class TopicService:
             with self._topics.deleting(name) as ticket:
                 self._topics.wait_durable(ticket)
                 self._forget(name)
-                self._tell_members("deleted")
+                self.tell_members("deleted")
         logger.info("admin: topics deleted %s by=%s", names, by)
 
-    def _tell_members(self, what: str) -> None:
+    def tell_members(self, what: str) -> None:
         """Whoever leads next knows of it when this returns. Refuses with 1."""
         self.changes = changes = self.changes + 1
         self.on_change()

@@ -15,8 +15,8 @@ SQL92 = "SQL92"
 #: Types that mean tags. None, "": of clients that do not say.
 TAG_TYPES: frozenset[str | None] = frozenset((None, "", "TAG"))
 #: Type -> what makes a filter of an expression.
-FILTERS: dict[str | None, Callable[[str | None], MessageFilter]] = {
-    **dict.fromkeys(TAG_TYPES, tag_filter),
+FILTERS: dict[str | None, Callable[[str | None, bytes | None], MessageFilter]] = {
+    **dict.fromkeys(TAG_TYPES, lambda expression, peer: tag_filter(expression)),
     SQL92: sql_filter,
 }
 
@@ -30,25 +30,25 @@ class NotCompiled(Exception):
         self.expression = expression
 
 
-def make_filter(kind: str | None, expression: str | None) -> MessageFilter:
-    """The filter of an expression, whatever that takes. Refuses with 1 a type that there is none of, with 23 what does
-    not compile, with 2 while too many are in use."""
+def make_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
+    """The filter of an expression, whatever that takes. peer: the connection that brings it. Refuses with 1 a type that
+    there is none of, with 23 what does not compile, with 2 while too many are in use, or too many of this peer's."""
     make = FILTERS.get(kind)
     if make is None:
         raise not_supported(kind)
     try:
-        return make(expression)
+        return make(expression, peer)
     except SqlError as error:
         raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     except TooManyExpressions as error:
         raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
 
 
-def quick_filter(kind: str | None, expression: str | None) -> MessageFilter:
+def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
     """As `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long."""
     if kind == SQL92 and not is_quick(expression or ""):
         raise NotCompiled(kind, expression or "")
-    return make_filter(kind, expression)
+    return make_filter(kind, expression, peer)
 
 
 def is_quick(expression: str) -> bool:

@@ -12,6 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
+from ..shares import LooseShares
 from .message_filter import MessageFilter
 from .projection import SEPARATOR, needles, property_values
 from .sql92 import Sql92Expression, SqlError, compile_sql92
@@ -100,25 +101,51 @@ class _Shelf:
     """Expressions up to some length. in_use: one object for each text that somebody holds. kept: those made last, held
     here; errors: of those that are none, by digest."""
 
-    def __init__(self, longest: int, kept: int, most: int) -> None:
+    def __init__(self, longest: int, kept: int, most: int, few: int) -> None:
+        """few: a quarter of `most` is for connections that have no more of it than this, however full the rest is."""
         self.longest = longest
         self.in_use: weakref.WeakValueDictionary[str, SqlFilter] = weakref.WeakValueDictionary()
         self.kept: OrderedDict[str, SqlFilter] = OrderedDict()
         self.most_kept = kept
         self.most = most
+        self._few = few
+        #: Whoever had one made that nobody had has it of his share, as long as somebody uses it.
+        self._shares, self._last = LooseShares(), LooseShares()
+        self._owners: dict[weakref.ref[SqlFilter], tuple[LooseShares, bytes | None]] = {}
 
-    def keep(self, text: str, made: SqlFilter) -> None:
-        """Have it found from now on. Raises TooManyExpressions."""
-        if len(self.in_use) >= self.most:
-            raise TooManyExpressions("too many different expressions are in use")
+    def keep(self, text: str, made: SqlFilter, peer: bytes | None) -> None:
+        """Have it found from now on. peer: who brought it. Raises TooManyExpressions."""
+        shares = self._taken(peer)
+        if shares is None:
+            self._let_go()
+            shares = self._taken(peer)
+            if shares is None:
+                raise TooManyExpressions("too many different expressions are in use, or of this client")
+        self._owners[weakref.ref(made, self._gone)] = shares, peer
         self.in_use[text] = made
         self.kept[text] = made
         if len(self.kept) > self.most_kept:
             self.kept.popitem(last=False)
 
+    def _taken(self, peer: bytes | None) -> LooseShares | None:
+        """What the peer has one more of; None if it may not."""
+        last = self.most // 4
+        if self._shares.take(peer, self.most - last):
+            return self._shares
+        return self._last if self._last.take(peer, last, self._few) else None
+
+    def _let_go(self) -> None:
+        """Those that are only kept here are nobody's."""
+        self.kept.clear()
+
+    def _gone(self, reference: weakref.ref[SqlFilter]) -> None:
+        """Nobody uses it any more. On any thread, in the middle of anything."""
+        shares, peer = self._owners.pop(reference)
+        shares.give(peer)
+
 
 #: A compiled expression takes some 60 bytes for each character: 200 MB in the worst case, all of them together.
-_shelves = (_Shelf(200, 1024, 8192), _Shelf(2000, 128, 512), _Shelf(1 << 30, 16, 32))
+_shelves = (_Shelf(200, 1024, 8192, 4), _Shelf(2000, 128, 512, 1), _Shelf(1 << 30, 16, 32, 1))
 _errors: OrderedDict[bytes, SqlError] = OrderedDict()
 _remembered = 0
 
@@ -127,8 +154,9 @@ def _shelf_of(expression: str) -> _Shelf:
     return next(shelf for shelf in _shelves if len(expression) <= shelf.longest)
 
 
-def sql_filter(expression: str | None) -> SqlFilter:
-    """The filter of an expression, made once as long as it is in use or was made lately.
+def sql_filter(expression: str | None, peer: bytes | None = None) -> SqlFilter:
+    """The filter of an expression, made once as long as it is in use or was made lately. peer: the connection that
+    brings it, see `Shares`.
 
     Raises SqlError for a text that is no expression, TooManyExpressions.
     """
@@ -144,7 +172,7 @@ def sql_filter(expression: str | None) -> SqlFilter:
         if len(_errors) > _ERRORS_KEPT:
             _errors.popitem(last=False)
         raise
-    _shelf_of(text).keep(text, made)
+    _shelf_of(text).keep(text, made, peer)
     return made
 
 

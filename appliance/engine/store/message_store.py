@@ -438,6 +438,10 @@ class MessageStore(Appender):
             self.forget_topic(deletion)
 
         self.scheduler.call_soon(forget)
+        self.wait_deleted(deletion)
+
+    def wait_deleted(self, deletion: TopicDeletion) -> None:
+        """Until the files of a forgotten topic are gone; from any thread but remoting-io. OSError."""
         self._flush_queues.wait_deleted(deletion)
 
     def forget_topic(self, deletion: TopicDeletion) -> None:

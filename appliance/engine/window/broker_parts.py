@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ from .backups import Backups
 from .broker_checks import BrokerChecks, Failing
 from .charts import Charts
 from .checks import Checks
+from .clean_ups import CleanUps
 from .client_views import ClientViews
 from .dead_letters import DeadLetterViews
 from .diagnosis import GroupDiagnosis
@@ -82,6 +83,7 @@ class BrokerParts:
     groups: GroupViews
     group_now: GroupNow
     group_commands: GroupCommands
+    clean_ups: CleanUps
     offset_commands: OffsetCommands
     clients: ClientViews
     asking: Asking
@@ -138,6 +140,7 @@ def build(
             broker.look_at_timers,
             lambda: broker.deliver_timers.pending,
             lambda: options.config.store.timer_precision_ms,
+            lambda: broker.timers.indexed.queue_offset,
         ),
         broker.deliver_delayed.clock,
     )
@@ -223,7 +226,7 @@ def build(
         look_ahead=LookAhead(sampler.index, store, measures),
         topics=TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures),
         topic_commands=TopicCommands(
-            topics, broker.topic_service, pool, sampler.index, lag, _forget_route(namesrv, pools)
+            topics, broker.topic_service, pool, sampler.index, lag, _forget_routes(namesrv, pools)
         ),
         groups=group_views,
         group_now=GroupNow(
@@ -239,6 +242,7 @@ def build(
             broker.delivery_events.last_pulls.get,
         ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
+        clean_ups=CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools)),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
         asking=Asking(broker.member_questions, messages.record),
@@ -357,13 +361,17 @@ def _checks(broker: Broker, options: Options, replication: ReplicationView) -> B
     )
 
 
-def _forget_route(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[str], None]:
-    """Has the own name server forget a topic, as a tool would ask it to (216)."""
+def _forget_routes(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[Sequence[str]], None]:
+    """Has the own name server forget topics, as a tool would ask it to (216)."""
     if namesrv is None:
-        return lambda topic: None
+        return lambda topics: None
     routes, pool = namesrv.routes, pools["namesrv"]
 
-    def forget(topic: str) -> None:
-        pool.submit(lambda: routes.delete_topic(topic, None))
+    def forget(topics: Sequence[str]) -> None:
+        def work() -> None:
+            for topic in topics:
+                routes.delete_topic(topic, None)
+
+        pool.submit(work)
 
     return forget

@@ -224,6 +224,25 @@ class EngineAdmin(ReplicationWindow):
         """
         return self._changing().group_commands.delete(name, revision, offsets, force, dry_run, by)
 
+    def clean_up(
+        self,
+        kind: str,
+        *,
+        idle_hours: int = 24,
+        q: str = "",
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> s.CleanUp:
+        """Delete what is kept for ever and nobody uses, as `broker/clean_up.py` says it; durable when it returns.
+
+        kind: "groups" with their empty retry and dead letter topics, "topics", or "offsets" of topics and groups that
+        are gone. idle_hours: nothing was heard of it for so long; the broker has heard of nothing before its start.
+        q: part of the name. InvalidInput, Conflict (revision: something else would be deleted than was shown),
+        Unavailable when too many messages wait to say which topics they are for.
+        """
+        return self._changing().clean_ups.clean(kind, idle_hours, q, revision, dry_run, by)
+
     def diagnosis(self, name: str) -> diagnosis.Diagnosis:
         """What is wrong with a group as far as the broker's own records tell, each finding with its numbers.
 

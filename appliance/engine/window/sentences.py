@@ -308,6 +308,9 @@ TEMPLATES: dict[str, str] = {
     "topic_exists": "The topic %(name)s already exists.",
     "group_exists": "The group %(name)s already exists.",
     "changed_meanwhile": "%(name)s was changed in the meantime; look again.",
+    "clean_up_unknown": (
+        "So many messages wait to be delivered that it cannot be told which topics they are for; try again later."
+    ),
     "changed_since": "It has changed since you looked at it; look again.",
     "messages_would_be_lost": "Messages of %(name)s would become unreadable.",
     "in_use": "%(name)s is in use.",

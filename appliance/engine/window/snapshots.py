@@ -404,6 +404,28 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """A group, a topic, or a group's offsets of a topic."""
+
+    group: str | None
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """What nobody uses, found (applied False) or deleted. kind: "groups", "topics" or "offsets". items: the first 500
+    of `count`. left: found as well, and not deleted by this act: it was used meanwhile, or there was too much of it.
+    revision: of a preview."""
+
+    applied: bool
+    kind: str
+    items: tuple[CleanedUp, ...]
+    count: int
+    left: int
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A change, previewed (applied False) or made. blockers: why it is refused without force. revision: afterwards."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..broker.admin_settings import TOPIC_SETTINGS, topic_fields
@@ -31,16 +31,16 @@ class TopicCommands:
         pool: AdminPool,
         index: QueueIndex,
         lag: ConsumerLag,
-        forget_route: Callable[[str], None],
+        forget_routes: Callable[[Sequence[str]], None],
     ) -> None:
-        """forget_route: has the own name server forget a topic, as a tool would ask it to (216)."""
+        """forget_routes: has the own name server forget topics, as a tool would ask it to (216)."""
         # Constant after construction.
         self._topics = topics
         self._service = service
         self._pool = pool
         self._index = index
         self._lag = lag
-        self._forget_route = forget_route
+        self._forget_routes = forget_routes
 
     def create(self, name: str, values: Mapping[str, object], force: bool, dry_run: bool, by: str) -> s.Change:
         self._check_name(name)
@@ -86,7 +86,7 @@ class TopicCommands:
         def job() -> None:
             self._check_unchanged(name, known)
             self._service.delete(name, by or "console")
-            self._forget_route(name)
+            self._forget_routes([name])
 
         self._pool.run(job)
         return replace(change, applied=True, revision=None)

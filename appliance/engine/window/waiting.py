@@ -265,6 +265,44 @@ class WaitingViews:
                         found[group] = found.get(group, 0) + count
         return found
 
+    def awaited_topics(self, budget: Budget) -> set[str] | None:
+        """Topics for which messages wait, %RETRY% topics too; None when the budget ends before all are known."""
+        found: set[str] = set()
+        with self._asking() as kinds, QueueReader(self._store, _DESCRIPTORS) as reader:
+            for level, queue, first in self.queues():
+                known = kinds.of(level, first)
+                if not kinds.fill(known, queue, reader, budget) or known.counts[OTHER] > 0:
+                    return None
+                found.update(
+                    kind.topic
+                    for number, count in known.counts.items()
+                    if count > 0 and (kind := kinds.kind(number)) is not None
+                )
+            whole = self._add_timed(found, reader, budget)
+        return found if whole else None
+
+    def _add_timed(self, found: set[str], reader: QueueReader, budget: Budget) -> bool:
+        """Add those of messages with a time of their own; whether all were looked at."""
+        indexed = self.timers.indexed()  # first: what is not in the index yet is read from the topic
+
+        def note(kind: Kind) -> bool:
+            found.add(kind.topic)
+            return False
+
+        try:
+            with self.timers.look() as look:
+                walk = TimedWalk(self.timers, look, TimedPlace(), 0, _MAX_MS, note, budget)
+                walk.next()
+        except UNREADABLE:
+            return False
+        for queue in self._index.of(TIMER_TOPIC):
+            for offset in range(max(indexed, queue.min_offset), queue.max_offset):
+                record = reader.record(queue, offset)
+                if record is None or budget.spent:
+                    return False
+                note(kind_of(record[0].properties))
+        return walk.ended
+
     # --- all that wait
 
     def wanted(

@@ -39,11 +39,14 @@ class WaitingTimers:
         look: Callable[[], ScheduleLook],
         pending: Callable[[], int],
         precision_ms: Callable[[], int],
+        indexed: Callable[[], int],
     ) -> None:
+        """indexed: the offset in the timer topic below which all is in the schedule index."""
         # Constant after construction.
         self._store = store
         self.look = look
         self.pending = pending
+        self.indexed = indexed
         self._precision_ms = precision_ms
 
     def kind(self, entry: TimerEntry) -> Kind:

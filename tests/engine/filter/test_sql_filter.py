@@ -25,7 +25,7 @@ def record(properties):
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
-    monkeypatch.setattr(module, "_shelves", (module._Shelf(200, 4, 8), module._Shelf(1 << 30, 2, 3)))
+    monkeypatch.setattr(module, "_shelves", (module._Shelf(200, 4, 8, 1), module._Shelf(1 << 30, 2, 4, 1)))
     monkeypatch.setattr(module, "_errors", type(module._errors)())
 
 
@@ -76,12 +76,14 @@ def test_what_nobody_uses_is_forgotten_and_what_is_in_use_is_bounded():
         sql_filter(f"a > {number}")
     gc.collect()
     assert len(module._shelves[0].in_use) == 4
-    held = [sql_filter(f"b > {number}") for number in range(4)]
+    held = [sql_filter(f"b > {number}") for number in range(8)]
     with pytest.raises(TooManyExpressions):
-        held += [sql_filter(f"c > {number}") for number in range(10)]
+        sql_filter("c > 1")
     with pytest.raises(RefusedRequest) as refused:
         make_filter("SQL92", "d > 1")
     assert refused.value.code == 2
+    held.pop()
+    assert sql_filter("c > 1"), "what nobody uses makes room"
     assert sql_filter("e > 1 " + " OR a = 'x'" * 30), "longer ones have room of their own"
 
 

@@ -132,7 +132,8 @@ class ConsumerFilters:
         key = data.topic, data.consumer_group
         made = self._made.get(key)
         if made is None or made[0] != data.expression:
-            made = data.expression, quick_filter(data.expression_type, data.expression)
+            peer, _ = self._owners.get(key, (None, 0))
+            made = data.expression, quick_filter(data.expression_type, data.expression, peer)
             if not data.is_dead:
                 self._made[key] = made
         return made[1]
@@ -194,7 +195,7 @@ class ConsumerFilters:
             if isinstance(made, RefusedRequest):
                 raise RefusedRequest(made.code, made.remark)
             if made is None:
-                made = make_filter(data.expression_type, data.sub_string)
+                made = make_filter(data.expression_type, data.sub_string, peer)
         except RefusedRequest as refusal:
             if refusal.code != ResponseCode.SYSTEM_BUSY:
                 self._remove(key)

@@ -235,7 +235,7 @@ class ClientProcessor:
                 while rest and not conn.closed and not goes_on:
                     expression, kind = rest.popleft()
                     try:
-                        beat.compiled[expression] = make_filter(kind, expression)
+                        beat.compiled[expression] = make_filter(kind, expression, conn.born_host)
                     except RefusedRequest as refusal:
                         # Another one is kept: this one holds the frames that it came through, heartbeat and all.
                         beat.compiled[expression] = RefusedRequest(refusal.code, refusal.remark)
@@ -369,12 +369,12 @@ class ClientProcessor:
                 f"the expression has more than {MOST_EXPRESSION_CHARS} characters",
             )
         if is_quick(expression):
-            make_filter(kind, expression)
+            make_filter(kind, expression, conn.born_host)
             return RemotingCommand.response(ResponseCode.SUCCESS)
 
         def compile_it() -> None:
             try:
-                make_filter(kind, expression)
+                make_filter(kind, expression, conn.born_host)
                 answer = RemotingCommand.response(ResponseCode.SUCCESS)
             except RefusedRequest as refusal:
                 answer = RemotingCommand.response(refusal.code, refusal.remark)

@@ -215,7 +215,7 @@ class PullProcessor:
             refusal = None
             try:
                 # Held until the pull has been served: it is known so long.
-                made: object = make_filter(what.kind, what.expression)
+                made: object = make_filter(what.kind, what.expression, conn.born_host)
             except RefusedRequest as error:
                 made, refusal = None, RefusedRequest(error.code, error.remark)  # the error itself would keep this frame
             conn.post(lambda: again(made, refusal), 0)

@@ -100,7 +100,7 @@ class PullAdmission:
                 f"queueId[{queue_id}] is illegal, topic:[{fields.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{conn.remote_host}]",
             )
-        wanted = self._own_filter(fields) if fields.sys_flag & SUBSCRIPTION else self._subscribed(fields, group)
+        wanted = self._own_filter(fields, conn) if fields.sys_flag & SUBSCRIPTION else self._subscribed(fields, group)
         if self._config.filter_support_retry and fields.topic == RETRY_PREFIX + fields.group:
             wanted = self._filters.of_retries(fields.group, wanted)
         max_count = fields.max_count
@@ -120,7 +120,7 @@ class PullAdmission:
             return None
         return _switched_off(admitted.group_name)
 
-    def _own_filter(self, fields: PullFields) -> MessageFilter:
+    def _own_filter(self, fields: PullFields, conn: Connection) -> MessageFilter:
         """Of what the pull itself says. Apache answers an expression that does not compile with all messages."""
         kind = fields.expression_type
         if kind not in TAG_TYPES:
@@ -129,7 +129,7 @@ class PullAdmission:
             if not fields.subscription:
                 raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
         try:
-            return quick_filter(kind, fields.subscription)
+            return quick_filter(kind, fields.subscription, conn.born_host)
         except RefusedRequest as refusal:
             if refusal.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
                 raise

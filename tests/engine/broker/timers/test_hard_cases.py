@@ -148,6 +148,7 @@ def test_a_walk_without_time_gets_to_the_end_all_the_same(under_test, timers, cl
         lambda: ScheduleLook(timers.index, under_test.disk, timers.store.log, lambda: 1000),
         lambda: timers.index.pending,
         lambda: 1000,
+        lambda: timers.index.indexed.queue_offset,
     )
     place = TimedPlace()
     for _ in range(150):

@@ -1,0 +1,261 @@
+"""Forgetting what is kept for ever and nobody uses: groups, topics, offsets. Clients make them by naming them.
+
+    a group     without members, without offsets, without a message that was ever sent back or given up
+    a topic     without messages, without offsets, without subscribers; of a retry or dead letter topic no group
+    an offset   of a topic or a group that is gone
+
+and none of it heard of for some time. The broker has heard of nothing before its own start.
+
+Found on any thread. Removed on remoting-io, a few at a time, after another look: there a client's message, commit or
+heartbeat comes before or after it, never in between. A client that comes after it has things made as the first time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+from ..clock import Clock
+from ..errors import RefusedRequest
+from ..loop_calls import raise_from_loop
+from ..protocol.codes import ResponseCode
+from ..protocol.names import CHECK_GROUP, DLQ_PREFIX, RETRY_PREFIX
+from ..store.message_store import MessageStore
+from ..store.queues.flush_queues import TopicDeletion
+from .clients import ClientManager
+from .groups import SubscriptionGroupManager, is_system_group
+from .offsets import ConsumerOffsetManager, QueueOffsets
+from .topic_service import TopicService
+from .topics import TopicConfigManager
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Looked at and removed in one go on remoting-io: an entry of the journal each, half a millisecond in all.
+SLICE = 16
+#: One act removes no more, and goes on for no longer; whoever waits for it waits for the syncs behind it, too.
+MOST, WORK_S = 10_000, 8.0
+
+
+class Lost(NamedTuple):
+    """Offsets of a topic or a group that is gone."""
+
+    group: str
+    topic: str
+
+
+class CleanUpService:
+    """`unused_*` and `lost_offsets`: any thread. `remove_*`: on the thread of the pool "admin"."""
+
+    def __init__(
+        self,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        clients: ClientManager,
+        store: MessageStore,
+        topic_service: TopicService,
+        moved_at: Callable[[str], float],
+        clock: Clock,
+    ) -> None:
+        """moved_at: when a message last came to a topic, monotonic s; 0 when none has since the start."""
+        # Constant after construction.
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._topic_service = topic_service
+        self._moved_at = moved_at
+        self._clock = clock
+
+    # --- what nobody uses
+
+    def unused_groups(self, idle_s: float, awaited: Iterable[str] = ()) -> list[str]:
+        """Groups that were never used, unheard of for so long; sorted. awaited: topics for which messages wait."""
+        used = {entry.group for entry in self._offsets.all()}
+        used.update(topic.removeprefix(RETRY_PREFIX) for topic in awaited if topic.startswith(RETRY_PREFIX))
+        return sorted(
+            config.group_name
+            for config in self._groups.all()
+            if config.group_name not in used and self._is_unused_group(config.group_name, idle_s)
+        )
+
+    def _is_unused_group(self, name: str, idle_s: float) -> bool:
+        return (
+            self._groups.get(name) is not None
+            and not is_system_group(name)
+            and self._clients.consumer_group(name) is None
+            and self._groups.quiet_s(name) >= idle_s
+            and not any(self._ever_had_messages(prefix + name) for prefix in (RETRY_PREFIX, DLQ_PREFIX))
+        )
+
+    def _ever_had_messages(self, topic: str) -> bool:
+        return any(queue.next_offset for queue in self._store.queues.of_topic(topic))
+
+    def unused_topics(self, idle_s: float, awaited: Iterable[str] = ()) -> list[str]:
+        """Topics that nobody uses, unheard of for so long; sorted. awaited: those for which messages wait."""
+        used = {*awaited, *(entry.topic for entry in self._offsets.all())}
+        for info in self._clients.consumer_groups():
+            used.update(list(info.subscriptions))
+        return sorted(
+            config.topic_name
+            for config in self._topics.all()
+            if config.topic_name not in used and self._is_unused_topic(config.topic_name, idle_s)
+        )
+
+    def _is_unused_topic(self, name: str, idle_s: float) -> bool:
+        if self._topics.get(name) is None or self._topics.is_system_topic(name):
+            return False
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+            if name.startswith(prefix) and self._is_known_group(name.removeprefix(prefix)):
+                return False
+        moved_at = self._moved_at(name)
+        if self._topics.quiet_s(name) < idle_s or (moved_at and self._clock.monotonic() - moved_at < idle_s):
+            return False
+        return all(queue.next_offset <= queue.min_offset for queue in self._store.queues.of_topic(name))
+
+    def _is_known_group(self, name: str) -> bool:
+        return self._groups.get(name) is not None or self._clients.consumer_group(name) is not None
+
+    def lost_offsets(self, idle_s: float) -> list[Lost]:
+        """Offsets of topics and groups that are gone, unheard of for so long; sorted."""
+        return sorted(Lost(entry.group, entry.topic) for entry in self._offsets.all() if self._is_lost(entry, idle_s))
+
+    def _is_lost(self, entry: QueueOffsets, idle_s: float) -> bool:
+        group = entry.group
+        if group == CHECK_GROUP or self._clients.consumer_group(group) is not None:
+            return False
+        if self._groups.get(group) is not None and self._topics.get(entry.topic) is not None:
+            return False
+        return min(self._groups.quiet_s(group), self._topics.quiet_s(entry.topic)) >= idle_s
+
+    # --- removing it
+
+    def remove_groups(self, names: list[str], idle_s: float, by: str) -> list[str]:
+        """Forget those of them that are unused still, with their empty retry and dead letter topics; which they are.
+
+        Durable when it returns. Refuses with 1 when it may not be.
+        """
+        deletions: list[TopicDeletion] = []
+
+        def remove(name: str) -> bool:
+            if not self._is_unused_group(name, idle_s):
+                return False
+            self._groups.remove_now(name)
+            for topic in (RETRY_PREFIX + name, DLQ_PREFIX + name):
+                if self._topics.get(topic) is not None:
+                    deletions.append(self._remove_topic(topic))
+            return True
+
+        done = self._remove(names, lambda entry: entry.group, remove)
+        if done:
+            self._groups.make_durable()
+            self._finish(deletions)
+            logger.info("admin: unused groups deleted count=%d first=%s by=%s", len(done), done[:3], by)
+        return done
+
+    def remove_topics(self, names: list[str], idle_s: float, by: str) -> list[str]:
+        """The same of topics."""
+        deletions: list[TopicDeletion] = []
+
+        def remove(name: str) -> bool:
+            if not self._is_unused_topic(name, idle_s):
+                return False
+            deletions.append(self._remove_topic(name))
+            return True
+
+        done = self._remove(names, lambda entry: entry.topic, remove)
+        if done:
+            self._finish(deletions)
+            logger.info("admin: unused topics deleted count=%d first=%s by=%s", len(done), done[:3], by)
+        return done
+
+    def remove_offsets(self, found: list[Lost], idle_s: float, by: str) -> list[Lost]:
+        """The same of offsets."""
+        entries = {Lost(entry.group, entry.topic): entry for entry in self._offsets.all()}
+
+        def remove(one: Lost) -> bool:
+            entry = entries.get(one)
+            if entry is None or not self._is_lost(entry, idle_s):
+                return False
+            self._offsets.remove_entry(entry)
+            return True
+
+        done = self._in_slices(found, lambda part: [one for one in part if remove(one)])
+        if done:
+            try:
+                self._offsets.persist()
+            except OSError as error:
+                raise _incomplete(error) from None
+            logger.info("admin: lost offsets deleted count=%d first=%s by=%s", len(done), done[:3], by)
+        return done
+
+    def _remove(
+        self, names: list[str], named: Callable[[QueueOffsets], str], remove: Callable[[str], bool]
+    ) -> list[str]:
+        """Remove those that have no offsets. named: the topic or the group of an entry."""
+        made, used = -1, set[str]()
+
+        def part_of(part: list[str]) -> list[str] | None:
+            if self._offsets.made != made:
+                return None
+            return [name for name in part if name not in used and remove(name)]
+
+        def look() -> None:
+            nonlocal made, used
+            made = self._offsets.made  # first: what is made from here on is seen to be new
+            used = {named(entry) for entry in self._offsets.all()}
+
+        look()
+        return self._in_slices(names, part_of, look)
+
+    def _in_slices(
+        self,
+        names: list[T],
+        remove: Callable[[list[T]], list[T] | None],
+        look: Callable[[], None] = lambda: None,
+    ) -> list[T]:
+        """What was removed of at most MOST in WORK_S. remove: on remoting-io; None if it has to be looked first."""
+        done: list[T] = []
+        end = self._clock.monotonic() + WORK_S
+        late = lambda: self._clock.monotonic() >= end  # noqa: E731
+        begin = 0
+        while begin < min(len(names), MOST) and not late():
+            part = names[begin : min(begin + SLICE, MOST)]
+            answer: list[list[T] | None] = []
+            if not raise_from_loop(self._store.scheduler.call_soon, lambda: answer.append(remove(part)), late):  # noqa: B023
+                break
+            if answer[0] is None:
+                look()
+                continue
+            done += answer[0]
+            begin += len(part)
+        return done
+
+    def _remove_topic(self, name: str) -> TopicDeletion:
+        """On remoting-io. Its queues, without messages, are gone at once; the deletion is under way."""
+        self._topics.remove_now(name)
+        deletion = TopicDeletion(name)
+        if self._store.queues.of_topic(name):
+            self._store.forget_topic(deletion)
+        else:
+            deletion.done.set()
+        return deletion
+
+    def _finish(self, deletions: list[TopicDeletion]) -> None:
+        """Topics are durably gone, and whoever leads next knows."""
+        self._topics.make_durable()
+        try:
+            for deletion in deletions:
+                self._store.wait_deleted(deletion)
+        except OSError as error:
+            raise _incomplete(error) from None
+        if deletions:
+            self._topic_service.tell_members("deleted")
+
+
+def _incomplete(error: OSError) -> RefusedRequest:
+    return RefusedRequest(ResponseCode.SYSTEM_ERROR, f"it is gone, not everything of it on disk: {error}; try again")
