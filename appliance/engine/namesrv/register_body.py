@@ -98,8 +98,10 @@ def _is_compressed(body: bytes, declared: bool) -> bool:
 
 
 def _integer(value: Any, default: int) -> int:
-    """A JSON number, or one written as a string; `default` for null. Any that Java's int holds, as with Apache: a broker
-    is not left out with all its topics since one of them has an odd number."""
+    """A JSON number, or one written as a string; `default` for null.
+
+    Any that Java's int holds, as with Apache: a broker is not left out with all its topics for an odd one of them.
+    """
     if value is None:
         return default
     if type(value) is str:
