@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 _opaques = itertools.count()
 #: Groups whose rebalances are counted; beyond that counting begins anew, and who differences counts is told less.
 MOST_COUNTED = 20_000
+#: Groups of either kind that a closed connection leaves in a tick, and members that are told of changes: a millisecond.
+_LEFT_AT_ONCE, _TOLD_AT_ONCE = 20, 250
 
 
 class Client(NamedTuple):
@@ -133,6 +136,7 @@ class ConsumerGroupInfo:
         table = self.subscriptions
         changed = False
         topics = set()
+        said: dict[str, list[SubscriptionData]] | None = None
         for data in wanted:
             topics.add(data.topic)
             known = table.get(data.topic)
@@ -140,23 +144,32 @@ class ConsumerGroupInfo:
                 table[data.topic] = data
                 changed = changed or known is None
             elif not _want_the_same(data, known):
-                table[data.topic] = self._newest(data, known)
+                if said is None:
+                    said = self._said_by_members()
+                table[data.topic] = _newest(data, known, said.get(data.topic, ()))
         for topic in [topic for topic in table if topic not in topics]:
             del table[topic]
             changed = True
         return changed
 
-    def _newest(self, data: SubscriptionData, known: SubscriptionData) -> SubscriptionData:
-        """What counts of a topic: `known` if a member still says so, else the newest that members say."""
-        newest = data
+    def _said_by_members(self) -> dict[str, list[SubscriptionData]]:
+        """Topic -> what members want of it. Each of them may name thousands: they are gone through once a heartbeat."""
+        found: dict[str, list[SubscriptionData]] = {}
         for channel in self.channels.values():
             for one in channel.subscriptions or ():
-                if one.topic == data.topic:
-                    if one == known:
-                        return known
-                    if one.sub_version > newest.sub_version:
-                        newest = one
-        return newest
+                found.setdefault(one.topic, []).append(one)
+        return found
+
+
+def _newest(data: SubscriptionData, known: SubscriptionData, said: Iterable[SubscriptionData]) -> SubscriptionData:
+    """What counts of a topic: `known` if a member still says so, else the newest that members say."""
+    newest = data
+    for one in said:
+        if one == known:
+            return known
+        if one.sub_version > newest.sub_version:
+            newest = one
+    return newest
 
 
 def _want_the_same(one: SubscriptionData, other: SubscriptionData) -> bool:
@@ -227,6 +240,9 @@ class ClientManager:
         self.on_consumer_gone: Callable[[str, str, bool], None] = lambda group, client_id, signed_off: None
         #: Told of a producer group whose first member came.
         self.on_producers: Callable[[str], None] = lambda group: None
+        # Groups whose members are to be told, and the rest of those that are being told.
+        self._to_tell: deque[ConsumerGroupInfo] = deque()
+        self._rest: Iterator[None] | None = None
         # The connection that was silent longest comes first.
         self._presence: dict[Connection, _Presence] = {}
         #: Group -> how often its members were told to share out its queues again; other threads copy it.
@@ -483,14 +499,20 @@ class ClientManager:
         self._leave_producer(conn, group)
 
     def on_close(self, conn: Connection) -> None:
-        """The connection is gone: out of everything, at once."""
+        """The connection is gone: out of everything, of some groups at once and of the others in the next ticks."""
         presence = self._presence.get(conn)
         if presence is None:
             return
-        for group in list(presence.consumers):
+        for group in list(itertools.islice(presence.consumers, _LEFT_AT_ONCE)):
             self._leave_consumer(conn, group)
-        for group in list(presence.producers):
+        for group in list(itertools.islice(presence.producers, _LEFT_AT_ONCE)):
             self._leave_producer(conn, group)
+        if presence.consumers or presence.producers:
+            presence.heard_at = self._clock.monotonic()
+            self._presence[conn] = self._presence.pop(conn)  # nobody waits for it
+            self._later(lambda: self.on_close(conn))
+        else:
+            self._presence.pop(conn, None)
 
     def scan_expired(self) -> None:
         """Close connections that sent no heartbeat for channelExpiredTimeout (120 s); looks at those only.
@@ -508,7 +530,6 @@ class ClientManager:
                 continue
             logger.warning("clients: no heartbeat, closing %s client=%s", conn.remote_host, conn.client_id)
             self.on_close(conn)
-            self._presence.pop(conn, None)
             conn.close()
 
     def _leave_consumer(self, conn: Connection, group: str, signed_off: bool = False) -> None:
@@ -576,19 +597,34 @@ class ClientManager:
             return
         if not info.to_be_told:
             info.to_be_told = True
-            self._later(lambda: self._tell(info))
+            self._to_tell.append(info)
+            if len(self._to_tell) == 1 and self._rest is None:
+                self._later(self._tell_some)
 
-    def _tell(self, info: ConsumerGroupInfo) -> None:
-        info.to_be_told = False
-        if len(self.rebalances) >= MOST_COUNTED and info.group_name not in self.rebalances:
-            self.rebalances.clear()
-        self.rebalances[info.group_name] = self.rebalances.get(info.group_name, 0) + 1
-        notice = RemotingCommand(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            opaque=next(_opaques) & 0x7FFFFFFF,
-            flag=FLAG_ONEWAY,
-            ext_fields={"consumerGroup": info.group_name},
-        )
-        frame = encode_command(notice)
-        for conn in list(info.channels):
-            conn.send(frame)
+    def _tell_some(self) -> None:
+        """Tell some members; others have the loop before the next ones."""
+        rest = self._rest = self._tell_each() if self._rest is None else self._rest
+        if sum(1 for _ in itertools.islice(rest, _TOLD_AT_ONCE)) == _TOLD_AT_ONCE:
+            self._later(self._tell_some)
+        else:
+            self._rest = None
+
+    def _tell_each(self) -> Iterator[None]:
+        """Tell the members of the groups that are to be told, a step a member or group."""
+        while self._to_tell:
+            info = self._to_tell.popleft()
+            info.to_be_told = False
+            if len(self.rebalances) >= MOST_COUNTED and info.group_name not in self.rebalances:
+                self.rebalances.clear()
+            self.rebalances[info.group_name] = self.rebalances.get(info.group_name, 0) + 1
+            notice = RemotingCommand(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                opaque=next(_opaques) & 0x7FFFFFFF,
+                flag=FLAG_ONEWAY,
+                ext_fields={"consumerGroup": info.group_name},
+            )
+            frame = encode_command(notice)
+            yield
+            for conn in list(info.channels):
+                conn.send(frame)
+                yield

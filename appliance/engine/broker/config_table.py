@@ -138,9 +138,12 @@ class ConfigTable(TableState, Generic[T]):
                 self._dirty = True
 
     def _take_document(self, document: Any) -> None:
-        if not isinstance(document, dict) or not isinstance(document.get(self.field) or {}, dict):
+        table = document.get(self.field) if isinstance(document, dict) else ()
+        if table is None:
+            table = {}
+        if not isinstance(table, dict):
             raise ValueError(f"there is no {self.field}")
-        for name, value in (document.get(self.field) or {}).items():
+        for name, value in table.items():
             if not self._is_legal_name(name):
                 logger.warning("%s: illegal name left out: %r", self._path.name, name[:300])
                 self._dirty = True

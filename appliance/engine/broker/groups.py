@@ -77,7 +77,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         self._config = config
 
     def _decode(self, name: str, value: Any) -> SubscriptionGroupConfig:
-        return decode_group_config(name, without_nulls(value))
+        return _fitted(decode_group_config(name, without_nulls(value)))
 
     def _is_legal_name(self, name: str) -> bool:
         return is_legal_group(name)
@@ -154,6 +154,25 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
             ticket = self._change_locked(name, None, waits=True)
         logger.info("groups: deleted %s", name)
         return ticket
+
+
+def _fitted(config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+    """A group of a file or of another broker, with numbers that `update` takes."""
+    fitted = msgspec.structs.replace(
+        config,
+        retry_queue_nums=max(0, min(config.retry_queue_nums, MAX_QUEUE_NUMS)),
+        retry_max_times=max(-1, config.retry_max_times),
+    )
+    if fitted != config:
+        logger.warning(
+            "groups: no group has retryQueueNums=%d retryMaxTimes=%d: %s; taken as %d and %d",
+            config.retry_queue_nums,
+            config.retry_max_times,
+            config.group_name,
+            fitted.retry_queue_nums,
+            fitted.retry_max_times,
+        )
+    return fitted
 
 
 def _check_policy(config: SubscriptionGroupConfig) -> None:

@@ -66,6 +66,8 @@ _RESERVED = frozenset(
 )
 #: Ours; Apache takes any number. Each queue of a topic costs its consumers a poll.
 MAX_QUEUE_NUMS = 65_536
+#: The bits of `topicSysFlag`. Source: `TopicSysFlag`.
+_SYS_FLAGS = 3
 #: Ours: as many as a name server of ours takes of one broker. One of Apache's stops at 70,000, where 16 MiB are full.
 MOST_TOPICS = 250_000
 _REVIVE_QUEUES = 8  # reviveQueueNum
@@ -103,7 +105,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         self._config = config
 
     def _decode(self, name: str, value: Any) -> TopicConfig:
-        return decode_topic_config(name, without_nulls(value))
+        return _fitted(decode_topic_config(name, without_nulls(value)))
 
     def _is_legal_name(self, name: str) -> bool:
         # Apache's own topics may hold a plus (pop retry topics) and be longer than what clients may send to.
@@ -202,6 +204,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             )
         if not 0 <= config.perm <= PERM_ALL:
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{config.perm} is not a permission")
+        if not 0 <= config.topic_sys_flag <= _SYS_FLAGS:
+            raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{config.topic_sys_flag} is not a topicSysFlag")
         with self._lock:
             known = self._configs.get(config.topic_name)
             altered = alter_attributes(None if known is None else known.attributes, attributes)
@@ -270,6 +274,21 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         """Forget a topic; returns the ticket for `wait_durable`, 0 when there was none."""
         with self.deleting(topic) as ticket:
             return ticket
+
+
+def _fitted(config: TopicConfig) -> TopicConfig:
+    """A topic of a file or of another broker, with numbers that `update` takes: Apache takes any, and each of a topic's
+    queues is looked at now and then."""
+    fitted = msgspec.structs.replace(
+        config,
+        read_queue_nums=max(0, min(config.read_queue_nums, MAX_QUEUE_NUMS)),
+        write_queue_nums=max(0, min(config.write_queue_nums, MAX_QUEUE_NUMS)),
+        perm=config.perm & PERM_ALL,
+        topic_sys_flag=config.topic_sys_flag & _SYS_FLAGS,
+    )
+    if fitted != config:
+        logger.warning("topics: no topic has such numbers: %s; taken as %s", config, fitted)
+    return fitted
 
 
 def _template(config: BrokerConfig) -> TopicConfig:

@@ -39,7 +39,7 @@ _MAPPING_VALUES = 16 * 1024
 MAX_MAPPING_BYTES = 4 * 1024 * 1024
 _INPUT_SLICE_BYTES = 16 * 1024
 
-_I32_MAX = (1 << 31) - 1
+_I32 = 1 << 31
 
 
 class TopicShape(NamedTuple):
@@ -97,13 +97,16 @@ def _is_compressed(body: bytes, declared: bool) -> bool:
 # --- values
 
 
-def _integer(value: Any, default: int, limit: int) -> int:
-    """A JSON number, or one written as a string; `default` for null."""
+def _integer(value: Any, default: int) -> int:
+    """A JSON number, or one written as a string; `default` for null.
+
+    Any that Java's int holds, as with Apache: a broker is not left out with all its topics for an odd one of them.
+    """
     if value is None:
         return default
     if type(value) is str:
         value = int(value)
-    if type(value) is not int or not 0 <= value <= limit:
+    if type(value) is not int or not -_I32 <= value < _I32:
         raise ValueError(f"{str(value)[:64]!r} is not a number of the right size")
     return value
 
@@ -117,10 +120,10 @@ def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
     if type(name) is not str or not name:
         raise ValueError("a topic without name")
     return _checked_name(name), TopicShape(
-        _integer(get("readQueueNums"), 16, _I32_MAX),
-        _integer(get("writeQueueNums"), 16, _I32_MAX),
-        _integer(get("perm"), 6, _I32_MAX),
-        _integer(get("topicSysFlag"), 0, _I32_MAX),
+        _integer(get("readQueueNums"), 16),
+        _integer(get("writeQueueNums"), 16),
+        _integer(get("perm"), 6),
+        _integer(get("topicSysFlag"), 0),
     )
 
 
@@ -269,7 +272,7 @@ def _read_compressed(body: bytes, version: int) -> RegisterBody:
     for _ in range(count):
         # The compressed form carries neither the order flag nor the system flag.
         name, reads, writes, perm, _rest = reader.read_block().split(" ", 4)
-        numbers = [_integer(number, 0, _I32_MAX) for number in (reads, writes, perm)]
+        numbers = [_integer(number, 0) for number in (reads, writes, perm)]
         shape = TopicShape(numbers[0], numbers[1], numbers[2], 0)
         topics[_checked_name(name)] = shapes.setdefault(shape, shape)
     mappings = _Mappings()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 _LONG = 1 << 63
+_LARGEST = _LONG - 1
 
 
 class DataVersion(NamedTuple):
@@ -24,8 +25,12 @@ class DataVersion(NamedTuple):
     state_version: int = 0
 
     def following(self, now_ms: int) -> DataVersion:
-        """The version after one more change; never goes back in time, whatever the clock does."""
-        return DataVersion(max(now_ms, self.timestamp), self.counter + 1, self.state_version)
+        """The version after one more change; never goes back in time, whatever the clock does.
+
+        The largest counter, which only a file may bring, begins again: no name server takes a table with a larger one.
+        """
+        counter = self.counter + 1 if self.counter < _LARGEST else 0
+        return DataVersion(max(now_ms, self.timestamp), counter, self.state_version)
 
     def is_newer_than(self, other: DataVersion) -> bool:
         """Whether this came later, for two versions of one table."""

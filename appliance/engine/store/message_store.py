@@ -221,6 +221,9 @@ class MessageStore(Appender):
         self.store_ms = found.last_time_ms
         for queue in found.touched:
             self.queues.touch(queue)
+            self._tail_bytes += len(queue.tail)
+        if self._tail_bytes:
+            self._flush_queues.published(self._tail_bytes)
         if not found.from_position:
             self._flush_queues.save_recovered()
         if not found.checked:

@@ -10,6 +10,7 @@ Whatever was found is synced before anyone reads it.
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import NamedTuple
 
@@ -179,6 +180,8 @@ class _Recovery:
         self._touched: dict[ConsumeQueue, None] = {}
         # Whose minimum offset the ledger does not know.
         self._raised: dict[ConsumeQueue, None] = {}
+        # Entries may stay in the tails where the disk has no room: the saved position stays below them.
+        self._may_wait = False
         self._deleted = self._small_files.deleted_topics.load()
         self._queues.take_begins(self._small_files.deleted_topics.load_ends())
         self._dispatch = Dispatch(levels, self._deleted, self._queues.begins)
@@ -203,7 +206,7 @@ class _Recovery:
         if not clean:
             self._log_repair.settle(start)
         self._finish_deletions()
-        by_ledger = position is not None and self._load_ledger(position)
+        by_ledger = self._may_wait = position is not None and self._load_ledger(position)
         on_disk = [] if by_ledger else queues.on_disk()
         for number, (topic, queue_id) in enumerate(on_disk):
             self._log_progress("queue %d of %d looked into", number, len(on_disk))
@@ -247,6 +250,9 @@ class _Recovery:
             lost = queues.find(*key)
             if lost is not None:
                 lost.broken = True
+        self._touched |= self._dispatched  # what found no room is written by the first round that does
+        if self._dispatched:
+            logger.error("recovery: the disk is full, entries of %d queues are not written yet", len(self._dispatched))
         logger.info("recovery: done from=%d end=%d records=%d clean=%s", start, end, count, clean)
         return Recovered(
             end, last_offset, last_time, position is not None, not by_ledger, list(self._touched | self._raised)
@@ -280,7 +286,12 @@ class _Recovery:
 
     def _physical(self, queue: ConsumeQueue, offset: int) -> int:
         """Where the record of an entry lies, -1 where none does."""
-        entry = self._files.read(queue.topic, queue.queue_id, offset, 1) if offset >= queue.min_offset else b""
+        if offset < queue.min_offset:
+            entry = b""
+        elif offset >= queue.tail_base:
+            entry = queue.tail_entries(offset, 1)
+        else:
+            entry = self._files.read(queue.topic, queue.queue_id, offset, 1)
         physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (-1, 0, 0)
         return int(physical) if 0 < size < HOLE_SIZE else -1
 
@@ -361,10 +372,15 @@ class _Recovery:
             self._write_tails()
 
     def _write_tails(self) -> None:
-        for queue in self._dispatched:
-            offset, entries = queue.unwritten()
-            self._queues.write_entries(self._files, queue, offset, entries)
-            queue.trim(queue.max_offset)
-        self._touched |= self._dispatched
-        self._dispatched.clear()
         self._tail_bytes = 0
+        for queue in list(self._dispatched):
+            offset, entries = queue.unwritten()
+            try:
+                self._queues.write_entries(self._files, queue, offset, entries)
+            except OSError as error:
+                if not self._may_wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                return
+            queue.trim(queue.max_offset)
+            self._touched[queue] = None
+            del self._dispatched[queue]

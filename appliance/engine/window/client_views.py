@@ -36,13 +36,16 @@ def members_of(info: ConsumerGroupInfo | None) -> tuple[s.GroupClient, ...]:
 
 def conflicts_of(members: tuple[s.GroupClient, ...]) -> tuple[s.SubscriptionConflict, ...]:
     """Topics that members subscribe to differently. A member whose subscriptions are not known takes no part."""
-    known = [member for member in members if member.subscriptions is not None]
-    topics = sorted({one.topic for member in known for one in member.subscriptions or ()})
+    known = []
+    for member in members:
+        if member.subscriptions is not None:  # each may name thousands of topics
+            known.append((member, {one.topic: one for one in reversed(member.subscriptions)}))
+    topics = sorted({topic for _, wants in known for topic in wants})
     found = []
     for topic in topics:
         versions: dict[tuple[str, str] | None, list[s.GroupClient]] = {}
-        for member in known:
-            wanted = next((one for one in member.subscriptions or () if one.topic == topic), None)
+        for member, wants in known:
+            wanted = wants.get(topic)
             key = None if wanted is None else (_same(wanted.expression, wanted.kind), wanted.kind)
             versions.setdefault(key, []).append(member)
         if len(versions) > 1:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from appliance.engine.broker.clients import ConsumerGroupInfo
 from tests.support.fakes import FakeConnection
 
 from .conftest import BrokerDesk, consumer, subscription
@@ -456,3 +457,50 @@ def test_one_client_id_of_two_clients_is_said_once_with_both_addresses(desk, pee
     assert not told()
     desk.clients.on_close(peers[0])
     assert desk.clients.consumer_group("g").twice == set()
+
+
+def test_what_members_want_of_topics_is_gone_through_once_a_heartbeat(desk, peers, monkeypatch):
+    looked = []
+    looks = ConsumerGroupInfo._said_by_members
+    monkeypatch.setattr(ConsumerGroupInfo, "_said_by_members", lambda self: looked.append(self) or looks(self))
+    topics = [f"T{i}" for i in range(50)]
+    desk.heartbeat(peers[0], "c0", consumerDataSet=[consumer("g", *[subscription(t, "A", 1) for t in topics])])
+    desk.heartbeat(peers[1], "c1", consumerDataSet=[consumer("g", *[subscription(t, "B", 2) for t in topics])])
+    desk.heartbeat(peers[0], "c0", consumerDataSet=[consumer("g", *[subscription(t, "C", 1) for t in topics])])
+    assert len(looked) == 1
+    wanted = desk.clients.consumer_group("g").subscriptions
+    assert {data.sub_string for data in wanted.values()} == {"B"}
+
+
+def test_a_connection_in_very_many_groups_leaves_them_in_slices(desk, peers, monkeypatch):
+    ticks = []
+    monkeypatch.setattr(desk.clients, "_later", ticks.append)
+    groups = [f"g{i}" for i in range(50)]
+    for number, peer in enumerate(peers[:2]):
+        for group in groups:
+            desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer(group, "T")])
+    ticks.clear()
+    desk.clients.on_close(peers[0])
+    left = []
+    while ticks:
+        left.append(sum(peers[0] not in desk.clients.consumer_group(group).channels for group in groups))
+        ticks.pop(0)()
+    left.append(sum(peers[0] not in desk.clients.consumer_group(group).channels for group in groups))
+    assert left[0] == 20
+    assert left[-1] == 50
+    assert peers[0] not in desk.clients._presence
+
+
+def test_members_are_told_in_slices_and_each_of_them_once(desk, monkeypatch):
+    ticks = []
+    monkeypatch.setattr(desk.clients, "_later", ticks.append)
+    members = [FakeConnection(f"127.0.0.1:{port}") for port in range(1, 401)]
+    for number, peer in enumerate(members):
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer("g", "T")])
+    counts = []
+    while ticks:
+        ticks.pop(0)()
+        counts.append(sum(len(peer.notices) for peer in members))
+    assert len(counts) == 2
+    assert counts[0] < 300
+    assert counts[-1] == 400

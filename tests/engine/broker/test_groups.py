@@ -51,6 +51,20 @@ def test_a_new_broker_has_the_groups_of_5_3_3(desk):
     assert file_of(desk)["subscriptionGroupTable"] == {n: c for n, c in table.items() if not n.startswith("CG_")}
 
 
+def test_numbers_of_a_file_that_no_group_has_are_taken_as_some_that_one_may_have(open_desk, tmp_path):
+    (tmp_path / "store/config").mkdir(parents=True)
+    odd = {
+        "Less": {"retryQueueNums": -1, "retryMaxTimes": -7},
+        "More": {"retryQueueNums": (1 << 31) - 1, "retryMaxTimes": (1 << 31) - 1},
+    }
+    (tmp_path / "store/config/subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": odd}))
+    groups = open_desk().groups
+    assert [(g.retry_queue_nums, g.retry_max_times) for g in map(groups.get, odd)] == [
+        (0, -1),
+        (65_536, (1 << 31) - 1),
+    ]
+
+
 def test_forbidden_topics_and_policies_of_the_file_are_kept(open_desk, tmp_path):
     group = {
         "groupName": "g",

@@ -96,6 +96,17 @@ def test_what_cannot_be_found_is_refused_with_the_reason(engine, peer, group):
         refused(engine, answer, ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}: {why}")
 
 
+def test_where_a_message_came_from_is_not_what_its_sender_wrote(engine, peer, group):
+    """A consumer that passes a retry on with all its properties does so without meaning anything by it."""
+    written = UNIQ + "RETRY_TOPIC\x01Elsewhere\x02ORIGIN_MESSAGE_ID\x017F00000100002A9F0000000000000000\x02"
+    record = put(peer, group, written)
+    assert back(peer, record, group, level=-1).code == 0
+    (letter,) = messages(peer, f"%DLQ%{group}")
+    found = decode_properties(letter.properties)
+    assert found["RETRY_TOPIC"] == f"T_{group}"
+    assert found["ORIGIN_MESSAGE_ID"] == f"7F000001{record.store_host[1]:08X}{record.physical_offset:016X}"
+
+
 def test_bytes_in_a_body_that_look_like_a_message_are_none(engine, peer, group):
     inner = put(peer, group)
     data = engine.broker.store.records.get(inner.physical_offset).data

@@ -341,6 +341,38 @@ def test_a_journal_entry_that_makes_no_sense_is_left_out(open_desk, tmp_path):
     assert topics.get("U").perm == 4
 
 
+def test_numbers_of_a_file_that_no_topic_has_are_taken_as_some_that_one_may_have(open_desk, tmp_path):
+    (tmp_path / "store/config").mkdir(parents=True)
+    odd = {
+        "Less": {"readQueueNums": -1, "writeQueueNums": -(1 << 31), "perm": -2, "topicSysFlag": -1},
+        "More": {"readQueueNums": (1 << 31) - 1, "writeQueueNums": 70_000, "perm": 256 + 4, "topicSysFlag": 1 << 20},
+    }
+    text = json.dumps({"topicConfigTable": odd, "dataVersion": {"counter": (1 << 63) - 1, "timestamp": 1}})
+    (tmp_path / "store/config/topics.json").write_text(text)
+    topics = open_desk().topics
+    less, more = topics.get("Less"), topics.get("More")
+    assert (less.read_queue_nums, less.write_queue_nums, less.perm, less.topic_sys_flag) == (0, 0, 14, 3)
+    assert (more.read_queue_nums, more.write_queue_nums) == (MAX_QUEUE_NUMS, MAX_QUEUE_NUMS)
+    assert (more.perm, more.topic_sys_flag) == (4, 0)
+    topics.update(TopicConfig(topic_name="T"))
+    assert topics.data_version.counter < 1 << 63, "no name server takes a table with such a version"
+
+
+@pytest.mark.parametrize("table", [[], "", 0, False])
+def test_a_file_whose_table_is_none_ends_the_start(open_desk, tmp_path, table):
+    (tmp_path / "store/config").mkdir(parents=True)
+    (tmp_path / "store/config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    with pytest.raises(StartError, match="there is no topicConfigTable"):
+        open_desk()
+
+
+@pytest.mark.parametrize("flag", [-1, 4, (1 << 31) - 1])
+def test_a_system_flag_that_there_is_not_is_refused(desk, flag):
+    with pytest.raises(RefusedRequest, match="is not a topicSysFlag"):
+        desk.topics.update(TopicConfig(topic_name="T", topic_sys_flag=flag))
+    assert desk.topics.get("T") is None
+
+
 def test_a_full_disk_refuses_the_change_and_changes_nothing(desk, monkeypatch):
     def full(entry, wake=True):
         raise OSError(28, "No space left on device")

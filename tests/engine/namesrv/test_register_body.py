@@ -86,6 +86,16 @@ def test_absent_fields_have_javas_defaults_and_numbers_may_be_text() -> None:
     assert read == RegisterBody(DataVersion(), {"A": TopicShape(16, 16, 6, 0), "B": TopicShape(16, 16, 4, 0)}, {})
 
 
+def test_a_topic_with_numbers_of_its_own_keeps_no_other_out() -> None:
+    topics = {
+        "Odd": {"readQueueNums": -1, "writeQueueNums": -(1 << 31), "perm": -1, "topicSysFlag": -1},
+        "Usual": {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0},
+    }
+    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": topics}}).encode()
+    found = read_register_body(body, V479, False).topics
+    assert found == {"Odd": (-1, -(1 << 31), -1, -1), "Usual": (4, 4, 6, 0)}
+
+
 def test_an_empty_body_is_an_empty_table() -> None:
     assert read_register_body(b"", V479, False) == RegisterBody(DataVersion(), {}, {})
 
@@ -143,7 +153,7 @@ BROKEN = {
     "a value too long": b'{"a":"' + b"x" * 70_000 + b'"}',
     "a number too long": b'{"a":' + b"1" * 70_000 + b"}",
     "only blanks": b" " * 1_000_000,
-    "a negative number": _DEEP + b'{"perm":-1}}}}',
+    "a number below an int": _DEEP + b'{"perm":-2147483649}}}}',
     "a number too large": _DEEP + b'{"perm":2147483648}}}}',
     "a fraction": _DEEP + b'{"perm":1.5}}}}',
     "not a number": _DEEP + b'{"perm":true}}}}',

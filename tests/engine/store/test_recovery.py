@@ -1,5 +1,7 @@
 """After every kind of stop: what was acknowledged is there, unaltered, and the queues match the log."""
 
+import errno
+import os
 import random
 import shutil
 
@@ -8,6 +10,7 @@ import pytest
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import recovery
+from appliance.engine.store.disk import Disk
 from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.support.offline import verified
 from tests.support.store import StoreUnderTest
@@ -53,6 +56,43 @@ def test_a_restart_keeps_everything(tmp_path, synchronous, clean, flushed):
     store.wait_acked(100)
     check(store, expected)
     store.stop()
+
+
+class FullOfQueues(Disk):
+    """Has no room for entries of queues while it is full."""
+
+    full = True
+
+    def pwrite(self, fd, data, position):
+        if self.full and "/consumequeue/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().pwrite(fd, data, position)
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_a_start_on_a_full_disk_keeps_entries_in_memory_until_there_is_room(tmp_path, synchronous):
+    disk = FullOfQueues()
+    disk.full = False
+    store = StoreUnderTest(tmp_path, synchronous=synchronous, disk=disk).open()
+    expected = fill(store, 300)
+    store.wait_acked(300)
+    store.wait_recovery_position()
+    disk.full = True
+    for seed in range(2, 4):
+        store.acked.clear()
+        for key, bodies in fill(store, 50, seed=seed, topics=("A", "New")).items():
+            expected.setdefault(key, []).extend(bodies)
+        store.wait_acked(50)
+        store.die()
+        store = StoreUnderTest(tmp_path, synchronous=synchronous, disk=disk).open()
+        check(store, expected)
+    disk.full = False
+    store.wait_recovery_position()
+    store.die()
+    store = StoreUnderTest(tmp_path, synchronous=synchronous).open()
+    check(store, expected)
+    store.stop()
+    assert verified(tmp_path)[1] == []
 
 
 def test_many_restarts_in_a_row(tmp_path):

@@ -27,7 +27,7 @@ import msgspec
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.message_id import encode_offset_id
-from ...protocol.names import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
+from ...protocol.names import DLQ_PREFIX, NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
 from ...protocol.properties import (
     DELAY_TIME_LEVEL,
     ORIGIN_MESSAGE_ID,
@@ -51,6 +51,8 @@ from .send_back_counts import SendBackCounts
 
 #: The first retry waits at this level, each further one a level higher.
 _FIRST_LEVEL = 3
+#: Where a message says rightly from which topic it first came.
+_NAMES_ITS_ORIGIN = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class SentBack(msgspec.Struct, frozen=True, gc=False):
@@ -157,6 +159,9 @@ class SendBackPath:
         record = found.record
         properties = decode_properties(record.properties)
         born_host, store_host = hosts(found.data)
+        if not record.topic.startswith(_NAMES_ITS_ORIGIN):  # there it is what a client wrote, or passed on with a copy
+            properties.pop(RETRY_TOPIC, None)
+            properties.pop(ORIGIN_MESSAGE_ID, None)
         origin = properties.setdefault(RETRY_TOPIC, record.topic)
         if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
             properties[ORIGIN_MESSAGE_ID] = encode_offset_id(store_host, record.physical_offset)
