@@ -181,6 +181,8 @@ class Machine:
         self.disk = self._new_disk()
         self.running = False
         self.broker: Broker
+        #: Where the log ended when the broker opened it.
+        self.log_at_start = 0
         self.peers: list[Peer] = []
         self._numbers = 0
         self._chance = random.Random(0)
@@ -232,6 +234,7 @@ class Machine:
         self.pools: dict[str, Any] = {}
         network = Network("127.0.0.1:10911", "127.0.0.1:10912", ())
         self.broker = Broker(options, loop, self.server, self.pools, network, clock)
+        self.log_at_start = self.broker.store.log.written
         self.broker.join_loop()
         self.dispatcher = Dispatcher(self.pools, (), clock)
         self.broker.register(self.dispatcher)

@@ -107,6 +107,9 @@ class Commits:
     def killed(self, now: float) -> None:
         """Any that may have been the last when the file was saved: those since then, and the one before."""
         every = [*self.saved, *([self.last] if self.last else [])]
+        if self.unsure:  # nobody has looked since the last kill
+            self.saved = every
+            return
         recent = [one for one in every if one[1] >= now - OFFSETS_SAVED_S]
         older = [one for one in every if one[1] < now - OFFSETS_SAVED_S]
         self.saved = older[-1:] + recent
@@ -143,6 +146,7 @@ class Oracle:
         self.min_physical = 0
         self.killed_at: list[float] = []
         self.started_at = 0.0
+        self.log_at_start = 0
         self.disk_was_full = False
         #: Message -> when the broker said that it is too late to take it back.
         self.too_late: dict[int, tuple[Message, float]] = {}
@@ -221,7 +225,9 @@ class Oracle:
                 raise Violation("a message changes once it was shown", f"act {message.act} at {place}")
             return
         if expected is None:
-            self._first_seen(message, place, now)
+            # What lay in the log at the start had come before the kill.
+            before_kill = record.physical_offset < self.log_at_start and bool(self.killed_at)
+            self._first_seen(message, place, self.killed_at[-1] if before_kill else now)
         self._judge_properties(message, record)
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from appliance.engine.protocol.command import RemotingCommand
 from tests.support.engine import ROOMY
 from tests.support.peer import pull_fields, records
-from tests.world.actors import ACTORS, Kind
+from tests.world.actors import ACTORS, GROUPS, Kind
 from tests.world.machine import LOG_FILE_BYTES, Machine, Peer, simulated_machine
 from tests.world.oracle import Oracle, Violation
 from tests.world.threads import Scheduler
 
 Act = dict[str, Any]
-PULL, GET_MAX = 11, 30
+PULL, MAKE_GROUP = 11, 200
 BEGIN_MS = 1_700_000_000_000
 #: Virtual seconds after which a request that has no answer hangs.
 ANSWER_S = 30.0
@@ -169,9 +169,17 @@ class World:
             self._died()
         assert self.machine.running
         self.peers = [self.machine.connect() for _ in range(PEERS)]
-        self.oracle.started_at = self.now
+        self.oracle.started_at, self.oracle.log_at_start = self.now, self.machine.log_at_start
+        if not self.act:
+            self._make_groups()
         self._read_to.clear()
         self._learn_topics()
+
+    def _make_groups(self) -> None:
+        self.act = {"n": 0}
+        for group in GROUPS:
+            answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
+            assert answer is not None and answer.code == 0, answer
 
     def _died(self) -> None:
         self.kills += 1
@@ -192,8 +200,9 @@ class World:
         for topic in sorted(self.oracle.unsure):
             config = topics.get(topic)
             if config is None:
+                # Half a deletion: the topic is gone, and what it held may come back with the next one of its name.
                 self.oracle.topics.pop(topic, None)
-                self.oracle.deleted(topic, True)
+                self.oracle.deleted(topic, False)
             else:
                 self.oracle.topics[topic] = config.read_queue_nums
         self.oracle.unsure.clear()

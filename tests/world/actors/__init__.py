@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.world.actors import administrators, consumers, operators, producers
-from tests.world.actors.kind import Kind
+from tests.world.actors.kind import GROUPS, Kind
 
 ACTORS: dict[str, Kind] = {
     kind.name: kind for module in (producers, consumers, administrators, operators) for kind in module.KINDS
 }
 
-__all__ = ["ACTORS", "Kind"]
+__all__ = ["ACTORS", "GROUPS", "Kind"]

@@ -6,14 +6,13 @@ import random
 from typing import TYPE_CHECKING
 
 from tests.support.peer import pull_fields, records
-from tests.world.actors.kind import TOPICS, Act, Kind
+from tests.world.actors.kind import GROUPS, TOPICS, Act, Kind
 from tests.world.oracle import Commits, Violation
 
 if TYPE_CHECKING:
     from tests.world.world import World
 
 PULL, QUERY_OFFSET, COMMIT_OFFSET, SEARCH = 11, 14, 15, 29
-GROUPS = ("CG", "CH")
 FOUND, NO_SUCH_QUEUE, NOT_FOUND = 0, 1, 22
 
 

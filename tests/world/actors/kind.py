@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 TOPICS = ("A", "B", "C")
+GROUPS = ("CG", "CH")
 Act = dict[str, Any]
 
 
