@@ -8,8 +8,7 @@ import random
 import sys
 from pathlib import Path
 
-from tests.world.shrink import shrink, told
-from tests.world.world import play, script_of
+from tests.world import planted
 
 
 def main() -> int:
@@ -21,7 +20,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the script of a failure there")
     parser.add_argument("--whole", action="store_true", help="do not shorten a failure")
     parser.add_argument("--trace", action="store_true", help="print every act")
+    parser.add_argument("--plant", help="with the fault of planted.py whose name has these words")
     arguments = parser.parse_args()
+    if arguments.plant is not None:
+        planted.plant(arguments.plant)
+    from tests.world.world import script_of  # the engine comes behind the fault
+
     if arguments.replay is not None:
         document = json.loads(arguments.replay.read_text())
         return _one(arguments, document["seed"], document["script"], whole=True)
@@ -33,6 +37,9 @@ def main() -> int:
 
 
 def _one(arguments: argparse.Namespace, seed: int, script: list[dict[str, object]], whole: bool) -> int:
+    from tests.world.shrink import shrink, told
+    from tests.world.world import play
+
     printed = (lambda done: print(told(done), flush=True)) if arguments.trace else None
     result = play(seed, script, printed)
     acts = len(result.done)

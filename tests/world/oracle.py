@@ -234,7 +234,7 @@ class Oracle:
     def _first_seen(self, message: Message, place: Place, now: float) -> None:
         if message.topic != place.topic:
             raise Violation("a message is shown in another topic", f"act {message.act} at {place}")
-        if message.deleted:
+        if message.deleted and not message.waits:
             raise Violation("a deleted message comes back", f"act {message.act} at {place}")
         if message.state == "refused":
             raise Violation("a refused message is shown", f"act {message.act} at {place}")
@@ -248,7 +248,7 @@ class Oracle:
 
     def _arrives(self, message: Message, place: Place, now: float) -> None:
         name = f"act {message.act} ({message.kind}) at {place}"
-        if message.place == place:
+        if message.place == place and not message.deleted:
             return
         if message.fate == "recalled":
             raise Violation("a message comes that was taken back", name)
@@ -264,6 +264,7 @@ class Oracle:
         if message.due_s and early > 0.005:
             raise Violation("a message comes before its time", f"{name}, {early:.3f} s early")
         message.arrived.append(now)
+        message.deleted = False
 
     @staticmethod
     def _judge_properties(message: Message, record: Record) -> None:

@@ -186,7 +186,8 @@ class World:
         self.oracle.killed(self.now)
 
     def stop(self) -> None:
-        self.machine.stop()
+        if not self.machine.stop():
+            self._died()
 
     def kill(self, mode: str, away_s: float = 0.0) -> None:
         self.machine.kill(mode, self.chance)

@@ -45,10 +45,7 @@ def _kill_soon(world: World, act: Act) -> str:
 
 def _restart(world: World, act: Act) -> str:
     world.stop()
-    if world.machine.image and world.machine.running:
-        return ""
-    if act["away"]:
-        world.scheduler.now += act["away"]
+    world.scheduler.now += act["away"]
     world.start()
     world.look()
     return ""
