@@ -147,6 +147,8 @@ class Oracle:
         self.killed_at: list[float] = []
         self.started_at = 0.0
         self.log_at_start = 0
+        #: When the broker's last life ended.
+        self.ended_at = 0.0
         self.disk_was_full = False
         #: Message -> when the broker said that it is too late to take it back.
         self.too_late: dict[int, tuple[Message, float]] = {}
@@ -225,9 +227,8 @@ class Oracle:
                 raise Violation("a message changes once it was shown", f"act {message.act} at {place}")
             return
         if expected is None:
-            # What lay in the log at the start had come before the kill.
-            before_kill = record.physical_offset < self.log_at_start and bool(self.killed_at)
-            self._first_seen(message, place, self.killed_at[-1] if before_kill else now)
+            # What lay in the log at the start had come in the life before.
+            self._first_seen(message, place, self.ended_at if record.physical_offset < self.log_at_start else now)
         self._judge_properties(message, record)
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
 
@@ -320,6 +321,7 @@ class Oracle:
 
     def killed(self, now: float) -> None:
         self.killed_at.append(now)
+        self.ended_at = now
         for commits in self.commits.values():
             commits.killed(now)
 

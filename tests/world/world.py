@@ -185,9 +185,14 @@ class World:
         self.kills += 1
         self.oracle.killed(self.now)
 
-    def stop(self) -> None:
-        if not self.machine.stop():
+    def stop(self) -> bool:
+        """False when it was killed on its way."""
+        clean = self.machine.stop()
+        if clean:
+            self.oracle.ended_at = self.now
+        else:
             self._died()
+        return clean
 
     def kill(self, mode: str, away_s: float = 0.0) -> None:
         self.machine.kill(mode, self.chance)

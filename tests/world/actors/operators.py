@@ -44,11 +44,11 @@ def _kill_soon(world: World, act: Act) -> str:
 
 
 def _restart(world: World, act: Act) -> str:
-    world.stop()
+    stopped = world.stop()
     world.scheduler.now += act["away"]
     world.start()
     world.look()
-    return ""
+    return "" if stopped else "killed on its way"
 
 
 def _fill(world: World, act: Act) -> str:
