@@ -51,7 +51,7 @@ EVERYTHING = (
     _part("processes", 5, f"{_TOP} tests/examples"),
     _part("api", 4, "tests/api tests/commands"),
     _part("sets", 4, "tests/rig tests/exchange"),
-    _part("crash", 4, "tests/crash tests/fuzz tests/hotpath tests/mutants"),
+    _part("crash", 5, "tests/crash tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
 #: What has two bodies, done by the Python code that the compiled part stands in for.
 PURE = _part(

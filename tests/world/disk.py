@@ -68,6 +68,8 @@ class WorldDisk(RecordingDisk):
                 self._crashed._directories[directory_node][0][name] = node
         self.record = _Followed(self._crashed)
         self.fault = self._count
+        #: The calls of files that are saved whole.
+        self.whole_files = FileCalls(self)
         self.during_sync = lambda path: pause()
 
     def _count(self, call: str, path: str) -> None:

@@ -34,7 +34,7 @@ from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.window.options import Options
 from tests.crash.recording_disk import Image
-from tests.world.disk import FileCalls, JournalCalls, WorldDisk
+from tests.world.disk import JournalCalls, WorldDisk
 from tests.world.threads import Event, Killed, Scheduler, _InPlaceOf, replaced, simulated_threads
 
 ROOT = Path("/world")
@@ -320,6 +320,15 @@ class Machine:
         return self.running and self.disk.dead
 
 
+def _through(machine: Machine, name: str) -> Callable[..., Any]:
+    """A call of files that are saved whole, to the disk that the machine has now."""
+
+    def call(*args: Any) -> Any:
+        return getattr(machine.disk.whole_files, name)(*args)
+
+    return call
+
+
 @contextmanager
 def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
     """A machine without a running broker; the engine lives in the scheduler's world until the end."""
@@ -335,19 +344,7 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
         for module in (ring_module, resolved_module):
             names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: machine.disk.scandir(path))))
         for calls in (OS_FILE_CALLS, OWN_FILE_CALLS):
-            calls_of: dict[int, FileCalls] = {}
-
-            def call(name: str) -> Callable[..., Any]:
-                def through(*args: Any) -> Any:
-                    files = calls_of.get(id(machine.disk))
-                    if files is None:
-                        calls_of.clear()
-                        files = calls_of[id(machine.disk)] = FileCalls(machine.disk)
-                    return getattr(files, name)(*args)
-
-                return through
-
-            names += [(calls, name, call(name)) for name in _FILE_CALLS]
+            names += [(calls, name, _through(machine, name)) for name in _FILE_CALLS]
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:

@@ -16,7 +16,9 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -146,7 +148,8 @@ class Oracle:
         self.min_physical = 0
         self.killed_at: list[float] = []
         self.started_at = 0.0
-        self.log_at_start = 0
+        #: (where the log ended, when), rising.
+        self._log_ends: list[tuple[int, float]] = []
         #: When the broker's last life ended.
         self.ended_at = 0.0
         self.disk_was_full = False
@@ -219,7 +222,8 @@ class Oracle:
                 "another message is shown at a place", f"act {message.act} at {place}, where act {expected.act} is"
             )
         digest = hashlib.blake2b(
-            b"%d %b %b" % (record.flag, record.properties.encode("utf-8", "surrogateescape"), record.body), digest_size=8
+            b"%d %b %b" % (record.flag, record.properties.encode("utf-8", "surrogateescape"), record.body),
+            digest_size=8,
         ).digest()
         before = self.shown.get(key, {}).get(offset)
         if before is not None:
@@ -227,12 +231,28 @@ class Oracle:
                 raise Violation("a message changes once it was shown", f"act {message.act} at {place}")
             return
         if expected is None:
-            # What lay in the log at the start had come in the life before.
-            self._first_seen(message, place, self.ended_at if record.physical_offset < self.log_at_start else now)
+            self._first_seen(message, place, self._came_at(record.physical_offset, now))
         self._judge_properties(message, record)
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
 
-    def _first_seen(self, message: Message, place: Place, now: float) -> None:
+    def log_ends(self, physical: int, now: float) -> None:
+        """The log ends there now."""
+        if not self._log_ends or physical > self._log_ends[-1][0]:
+            self._log_ends.append((physical, now))
+
+    def started(self, log_end: int, now: float) -> None:
+        """A life begins. What the last one wrote last came at its end at the latest, or is gone."""
+        self.started_at = now
+        while self._log_ends and self._log_ends[-1][0] >= log_end:
+            self._log_ends.pop()
+        self._log_ends.append((log_end, self.ended_at))
+
+    def _came_at(self, physical: int, now: float) -> float:
+        """When a record was written, or a little later: a queue that was hidden shows its messages late."""
+        at = bisect.bisect_right(self._log_ends, (physical, math.inf))
+        return self._log_ends[at][1] if at < len(self._log_ends) else now
+
+    def _first_seen(self, message: Message, place: Place, came: float) -> None:
         if message.topic != place.topic:
             raise Violation("a message is shown in another topic", f"act {message.act} at {place}")
         if message.deleted and not message.waits:
@@ -240,7 +260,7 @@ class Oracle:
         if message.state == "refused":
             raise Violation("a refused message is shown", f"act {message.act} at {place}")
         if message.waits:
-            self._arrives(message, place, now)
+            self._arrives(message, place, came)
         elif message.may_be_lost and message.place == place:
             pass  # the deletion that nobody knows of was not done
         elif message.place is not None and message.place != place:
@@ -269,9 +289,7 @@ class Oracle:
 
     @staticmethod
     def _judge_properties(message: Message, record: Record) -> None:
-        found = dict(
-            pair.split("\x01", 1) for pair in record.properties.split("\x02") if "\x01" in pair
-        )
+        found = dict(pair.split("\x01", 1) for pair in record.properties.split("\x02") if "\x01" in pair)
         for name, value in message.properties.items():
             if found.get(name) != value:
                 raise Violation(

@@ -25,7 +25,6 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-
 #: What a thread's turn takes: a thread that waits for a moment that is too short for the clock goes on, too.
 TURN_S = 0.000005
 
@@ -124,7 +123,7 @@ class Scheduler:
         return task.woken
 
     def run(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Let tasks run until `done()`, or for so long; False when it is not done. Stops at once when one was killed."""
+        """Let tasks run until `done()`, or for so long; False when it is not done. Stops when one was killed."""
         end = self.now + seconds
         ready, timers = self._ready, self._timers
         while not self.killed and not done():
@@ -214,7 +213,7 @@ class RLock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._lock = Lock(scheduler)
-        self._owner: Task | None | str = ""
+        self._owner: Task | str | None = ""
         self._depth = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

@@ -169,7 +169,7 @@ class World:
             self._died()
         assert self.machine.running
         self.peers = [self.machine.connect() for _ in range(PEERS)]
-        self.oracle.started_at, self.oracle.log_at_start = self.now, self.machine.log_at_start
+        self.oracle.started(self.machine.log_at_start, self.now)
         if not self.act:
             self._make_groups()
         self._read_to.clear()
@@ -179,7 +179,8 @@ class World:
         self.act = {"n": 0}
         for group in GROUPS:
             answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
-            assert answer is not None and answer.code == 0, answer
+            assert answer is not None, "no answer"
+            assert answer.code == 0, answer
 
     def _died(self) -> None:
         self.kills += 1
@@ -217,13 +218,16 @@ class World:
             if config is None:
                 raise Violation("a topic is gone", topic)
             if config.read_queue_nums != queues:
-                raise Violation("a topic has another number of queues", f"{topic}: {config.read_queue_nums}, not {queues}")
+                raise Violation(
+                    "a topic has another number of queues", f"{topic}: {config.read_queue_nums}, not {queues}"
+                )
 
     # --- looking
 
     def see_arrivals(self) -> None:
         """Read what is new in queues that grew by something that nobody was answered for."""
         store = self.machine.broker.store
+        self.oracle.log_ends(store.log.written, self.now)
         for topic, queues in list(self.oracle.topics.items()):
             for queue in range(queues):
                 high = store.max_offset(topic, queue)

@@ -1,4 +1,4 @@
-"""Producers: messages of every kind, alone, many at once, in batches; what waits is taken back, committed, rolled back."""
+"""Producers: messages of every kind, alone, many at once, in batches; they take back, commit and roll back."""
 
 from __future__ import annotations
 
@@ -196,7 +196,8 @@ def _make_twins(chance: random.Random, before: list[Act]) -> Act:
 
 def _twins(world: World, act: Act) -> str:
     """One message object, sent twice: the same key, topic and time."""
-    told = []
+    told: list[str] = []
+    first_text = ""
     world.sent[act["n"]] = []
     for index in range(act["count"]):
         message, text = _message(world, act, act, index)
@@ -204,7 +205,8 @@ def _twins(world: World, act: Act) -> str:
             first = world.sent[act["n"]][0]
             text = first_text
             message.due_s = first.due_s
-        first_text = text
+        else:
+            first_text = text
         world.oracle.sent(message)
         world.sent[act["n"]].append(message)
         _unsure(world, message.topic)
@@ -297,12 +299,13 @@ def _end(world: World, act: Act) -> str:
         message.fate = "committed" if commits else "rolled back"
         message.due_s = world.now
         return message.fate
-    if fate == "" and answer.code not in (1, 2, 14) or (fate == "" and answer.code == 1):
+    if fate == "" and answer.code not in (2, 14):
         young = world.now - message.sent_at < HALF_S and not message.may_be_lost
         there = message.topic in world.oracle.topics
         if young and there and message.physical >= world.oracle.min_physical:
             raise Violation(
-                "a half message that was acknowledged cannot be ended", f"act {message.act}: {answer.code} {answer.remark}"
+                "a half message that was acknowledged cannot be ended",
+                f"act {message.act}: {answer.code} {answer.remark}",
             )
     if fate == "":
         message.fate = "maybe" if answer.code in (1, 2, 14) else ""
