@@ -48,18 +48,6 @@ PLANTED = (
         "            if queue.next_offset < 0:\n                deletion.ends",
     ),
     Planted(
-        "the records of a deleted topic come back",
-        ENGINE + "store/dispatch.py",
-        "or record.physical_offset < self._deleted.get(record.topic, 0):",
-        "or record.physical_offset < 0:",
-    ),
-    Planted(
-        "administrators move the offsets of half messages",
-        ENGINE + "broker/offsets.py",
-        "if not 0 <= queue_id <= _QUEUE_ID_MAX or group == CHECK_GROUP:",
-        "if not 0 <= queue_id <= _QUEUE_ID_MAX:",
-    ),
-    Planted(
         "an offset beyond the end is kept",
         ENGINE + "broker/offsets.py",
         "return offset if offset <= end else end if self.cuts else -1",
@@ -76,24 +64,6 @@ PLANTED = (
         ENGINE + "store/log/commit_log.py",
         "self.durable = max(self.durable, target)",
         "self.durable = max(self.durable, self.written)",
-    ),
-    Planted(
-        "in sync flush a tick is published when it is written",
-        ENGINE + "store/message_store.py",
-        "        if not settings.synchronous:\n            del",
-        "        if settings.synchronous:\n            del",
-    ),
-    Planted(
-        "of twins one that was stored once more takes the place of both",
-        ENGINE + "broker/timers/marks.py",
-        "        elif timed.first is not None:\n            first =",
-        "        elif timed.first is not None and timed.first.queue_offset < 0:\n            first =",
-    ),
-    Planted(
-        "delivery does not wait for a recall that is under way",
-        ENGINE + "broker/timers/claims.py",
-        "            if place in self._held or place in self._ends:\n                return False",
-        "            if place in self._held and place in self._ends:\n                return False",
     ),
     Planted(
         "a mark is looked for where the clock is now",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -361,6 +362,9 @@ def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = Non
                     told(world.done[-1])
         except Violation as violation:
             failure = Failure(violation.rule, str(violation), world.done)
+        except Exception as error:  # of the broker while it starts or stops, or of the world itself
+            rule = f"the story breaks off with {type(error).__name__}"
+            failure = Failure(rule, f"{rule}: {error}\n{traceback.format_exc()}", world.done)
         figures = world.oracle.figures() | {"requests": world.requests, "virtual s": round(world.now - 1000.0, 1)}
     random.setstate(random_state)
     return Result(failure, world.done, figures, time.process_time() - begun)
