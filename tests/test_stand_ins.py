@@ -46,6 +46,8 @@ from tests.support import fakes, sending, store
 from tests.support import serve_with_fake_engine as fake_process
 from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.stand_ins import differences, methods_of, names_of, written_differences
+from tests.world import disk as world_disk
+from tests.world.disk import WorldDisk
 
 TESTS = Path(__file__).parent
 
@@ -82,6 +84,39 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     ),
     "the journal's disk": (lambda: JournalOnDisk(disk()), OsJournalCalls, set()),
     "the tables' disk": (lambda: FilesOnDisk(disk()), OsFileCalls, set()),
+    "the world's disk": (
+        lambda: WorldDisk({"/world": None}, lambda: 0.0, lambda: None),
+        Disk,
+        {
+            "directories",
+            "during_sync",
+            "fault",
+            "files",
+            "kinds",
+            "link",
+            "mark",
+            "open_count",
+            "record",
+            "close_all",
+            "crash",
+            "dead",
+            "kill_in",
+            "read_file",
+            "scandir",
+            "used",
+            "whole_files",
+        },
+    ),
+    "the journals' disk in the world": (
+        lambda: world_disk.JournalCalls(WorldDisk({"/world": None}, lambda: 0.0, lambda: None)),
+        OsJournalCalls,
+        set(),
+    ),
+    "the tables' disk in the world": (
+        lambda: world_disk.FileCalls(WorldDisk({"/world": None}, lambda: 0.0, lambda: None)),
+        OsFileCalls,
+        set(),
+    ),
     "the window of a feed": (lambda: Window([]), EngineAdmin, {"frames", "asked"}),
     "a process's engine": (lambda: fake_process.Engine(None), Engine, set()),
     "a process's window": (fake_process.Admin, EngineAdmin, set()),
@@ -104,6 +139,8 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: They share names with a part, and stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "world/machine.py:Machine": "a real broker, its loop included",
+    "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",
     "clients/agents.py:Client": "an official client",

@@ -51,7 +51,7 @@ EVERYTHING = (
     _part("processes", 6, f"{_TOP} tests/examples"),
     _part("api", 4, "tests/api tests/commands"),
     _part("sets", 6, "tests/rig tests/exchange"),
-    _part("crash", 10, "tests/crash tests/fuzz tests/hotpath tests/mutants"),
+    _part("crash", 10, "tests/crash tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
 #: What has two bodies, done by the Python code that the compiled part stands in for.
 PURE = _part(

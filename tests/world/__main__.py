@@ -1,0 +1,64 @@
+"""python -m tests.world --seed N --steps M: the story of a seed; of a failure the shortest one that still fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+from tests.world import planted
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
+    parser.add_argument("--seed", type=int, help="without it a new one each time")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--replay", type=Path, help="play the script in this file")
+    parser.add_argument("--keep", type=Path, help="write the script of a failure there")
+    parser.add_argument("--whole", action="store_true", help="do not shorten a failure")
+    parser.add_argument("--trace", action="store_true", help="print every act")
+    parser.add_argument("--plant", help="with the fault of planted.py whose name has these words")
+    arguments = parser.parse_args()
+    if arguments.plant is not None:
+        planted.plant(arguments.plant)
+    from tests.world.world import script_of  # the engine comes behind the fault
+
+    if arguments.replay is not None:
+        document = json.loads(arguments.replay.read_text())
+        return _one(arguments, document["seed"], document["script"], whole=True)
+    first = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    for seed in range(first, first + arguments.seeds):
+        if _one(arguments, seed, script_of(seed, arguments.steps), arguments.whole):
+            return 1
+    return 0
+
+
+def _one(arguments: argparse.Namespace, seed: int, script: list[dict[str, object]], whole: bool) -> int:
+    from tests.world.shrink import shrink, told
+    from tests.world.world import play
+
+    printed = (lambda done: print(told(done), flush=True)) if arguments.trace else None
+    result = play(seed, script, printed)
+    acts = len(result.done)
+    rate = acts / max(result.seconds, 0.001)
+    print(f"seed {seed}: {acts} acts in {result.seconds:.1f} s, {rate:.0f} a second; {result.figures}", flush=True)
+    if result.failure is None:
+        return 0
+    failure = result.failure
+    if not whole:
+        print(f"seed {seed}: {failure.text}\nshortening ...", flush=True)
+        script, failure = shrink(seed, [done.act for done in failure.done], failure)
+    for done in failure.done:
+        print(told(done))
+    print(f"seed {seed}: {failure.text}")
+    if arguments.keep is not None:
+        arguments.keep.write_text(json.dumps({"seed": seed, "script": script}, indent=1) + "\n")
+        print(f"--replay {arguments.keep} plays it again")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Operators, time and bad luck: restarts, kills, steps of the clock, disks that fill up, moments that pass."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tests.crash.replayer import MODES
+from tests.world.actors.kind import Act, Kind
+from tests.world.disk import CAPACITY
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+#: A message with a time of its own that is sent sooner after a step may come at once; see docs/testing.md.
+LOOKED_S = 0.2
+STEPS_MS = (-3_600_000, -600_000, -3000, -300, 300, 3000, 600_000, 3_600_000)
+
+
+def _wait(world: World, act: Act) -> str:
+    world.pass_time(act["seconds"])
+    return ""
+
+
+def _clock(world: World, act: Act) -> str:
+    world.step_clock(act["ms"])
+    world.pass_time(act["then"])
+    return ""
+
+
+def _kill(world: World, act: Act) -> str:
+    """The process ends between two steps of its threads; for another mode than "all" the machine lost its power."""
+    world.pass_time(act["after"])
+    if not world.machine.killed:
+        world.kill(act["mode"], act["away"])
+        world.look()
+    return ""
+
+
+def _kill_soon(world: World, act: Act) -> str:
+    """It ends in the middle of what comes next, before a certain change of the disk."""
+    world.machine.disk.kill_in = act["changes"]
+    return ""
+
+
+def _restart(world: World, act: Act) -> str:
+    stopped = world.stop()
+    world.scheduler.now += act["away"]
+    world.start()
+    world.look()
+    return "" if stopped else "killed on its way"
+
+
+def _fill(world: World, act: Act) -> str:
+    """The disk is so full for a while that log files go before their time."""
+    world.oracle.disk_was_full = True
+    world.machine.disk.used = int(CAPACITY * 0.87)
+    world.pass_time(act["seconds"])
+    world.machine.disk.used = CAPACITY // 10
+    world.pass_time(3.0)
+    if not world.machine.killed:
+        world.look()
+    return f"the log begins at {world.machine.broker.store.log.min_offset}"
+
+
+def _look(world: World, act: Act) -> str:
+    world.look()
+    return ""
+
+
+def _settle(world: World, act: Act) -> str:
+    """At the end: everything that waits has its time, then all is read."""
+    world.pass_time(30.0)
+    if not world.machine.killed:
+        world.look()
+    return ""
+
+
+def _no(chance: random.Random, before: list[Act]) -> Act:
+    return {}
+
+
+KINDS = [
+    Kind(
+        "operators",
+        "wait",
+        6,
+        lambda chance, before: {"seconds": chance.choice((0.05, 0.5, 1.0, 3.0, 6.0))},
+        _wait,
+    ),
+    Kind("operators", "clock", 1, lambda chance, before: {"ms": chance.choice(STEPS_MS), "then": LOOKED_S}, _clock),
+    Kind(
+        "operators",
+        "kill",
+        1,
+        lambda chance, before: {
+            "mode": chance.choice(("all", *MODES)),
+            "after": chance.choice((0.0, 0.0, 0.001, 0.3)),
+            "away": chance.choice((0.0, 1.0, 20.0)),
+        },
+        _kill,
+    ),
+    Kind("operators", "kill soon", 1, lambda chance, before: {"changes": int(chance.expovariate(1 / 20))}, _kill_soon),
+    Kind("operators", "restart", 0.5, lambda chance, before: {"away": chance.choice((0.0, 2.0, 20.0))}, _restart),
+    Kind("operators", "fill", 0.3, lambda chance, before: {"seconds": chance.choice((3.0, 8.0))}, _fill),
+    Kind("operators", "look", 1, _no, _look),
+    Kind("operators", "settle", 0.0, _no, _settle),
+]

@@ -1,0 +1,246 @@
+"""A disk whose files lie in memory, and of which a crash leaves what a crash may leave.
+
+Each file is a memfd, so its descriptors are real and the compiled parts read and send from them as they do elsewhere.
+What a crash leaves is worked out by `tests/crash/replayer.py` from the record of every change.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from appliance.engine.store.disk import Disk, DiskUsage
+from tests.crash.recording_disk import ROOT, Image, Operation, RecordingDisk
+from tests.crash.replayer import CrashedDisk
+from tests.world.threads import Killed
+
+CAPACITY = 1 << 30
+
+
+class _Followed:
+    """What RecordingDisk takes for the list of its operations: each goes to the crashed disk at once."""
+
+    def __init__(self, crashed: CrashedDisk) -> None:
+        self._crashed = crashed
+
+    def append(self, operation: Operation) -> None:
+        self._crashed.follow(operation)
+
+    def extend(self, operations: Any) -> None:
+        for operation in operations:
+            self._crashed.follow(operation)
+
+
+class WorldDisk(RecordingDisk):
+    """One process's view of it. `kill_in`: so many changes from now the process ends; -1 for never.
+
+    used: bytes that others have taken of CAPACITY, so that a test makes it full.
+    """
+
+    def __init__(self, image: Image, wall_ms: Callable[[], float], pause: Callable[[], None]) -> None:
+        """pause: is called inside each sync, so that others run meanwhile."""
+        self._wall_ms = wall_ms
+        self._modified: dict[int, float] = {}
+        self._memory: dict[int, int] = {}
+        self.kill_in = -1
+        self.dead = False
+        self.used = CAPACITY // 10
+        super().__init__({path: None for path, data in image.items() if data is None})
+        self.record: Any = []
+        for path, data in image.items():
+            if data is not None:
+                directory, name = self._parent(path)
+                directory[name] = node = self._new("file")
+                os.pwrite(self._memory[node], data, 0)
+        self._crashed = CrashedDisk(None, self.kinds)
+        first = {path: None for path, data in image.items() if data is None}
+        self._crashed = CrashedDisk(first, self.kinds)
+        for path, data in image.items():
+            if data is not None:
+                head, _, name = path.rpartition("/")
+                directory_node, node = self._node(head), self._node(path)
+                self._crashed._files[node] = (bytearray(data), [])
+                self._crashed._directories[directory_node][0][name] = node
+        self.record = _Followed(self._crashed)
+        self.fault = self._count
+        #: The calls of files that are saved whole.
+        self.whole_files = FileCalls(self)
+        self.during_sync = lambda path: pause()
+
+    def _count(self, call: str, path: str) -> None:
+        if self.dead:
+            raise Killed
+        if self.kill_in >= 0:
+            self.kill_in -= 1
+            if self.kill_in < 0:
+                self.dead = True
+                raise Killed
+
+    def crash(self, mode: str, chance: random.Random) -> Image:
+        """What is left when the machine (or for "all" only the process) ends now. Nothing works here any more."""
+        self.dead = True
+        return self._crashed.image(mode, chance)
+
+    def close_all(self) -> None:
+        for fd in (*self._open, *self._memory.values()):
+            os.close(fd)
+        self._open.clear()
+        self._memory.clear()
+
+    # --- what RecordingDisk keeps in byte arrays
+
+    def _new(self, kind: str) -> int:
+        number = self._next
+        self._next += 1
+        self.kinds[number] = kind
+        if kind == "file":
+            self._memory[number] = os.memfd_create("world")
+            self._modified[number] = self._wall_ms()
+        else:
+            self.directories[number] = {}
+        return number
+
+    def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
+        try:
+            node = self._node(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+            self.fault("create", str(path))
+            node = self._new("file")
+            self._enter(path, node)
+        if node in self.directories:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        fd = os.dup(self._memory[node])
+        self._open[fd] = (node, str(path))
+        return fd
+
+    def open_directory(self, path: Path) -> int:
+        node = self._node(path)
+        fd = os.open("/", os.O_RDONLY)
+        self._open[fd] = (node, str(path))
+        return fd
+
+    def close(self, fd: int) -> None:
+        if self._open.pop(fd, None) is not None:
+            os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        return os.pread(fd, size, position)
+
+    def read_nowait(self, fd: int, buffer: memoryview, position: int) -> int:
+        return os.preadv(fd, [buffer], position)
+
+    def is_resident(self, fd: int, position: int, size: int) -> bool:
+        return True
+
+    def next_data(self, fd: int, position: int) -> int:
+        return Disk.next_data(self, fd, position)
+
+    def forget_cached(self, fd: int) -> None:
+        """No sync fails here: what is cached is what is stored."""
+
+    def _change(self, operation: Operation) -> None:
+        node = operation[1]
+        self._modified[node] = self._wall_ms()
+        if operation[0] == "size":
+            os.ftruncate(self._memory[node], operation[2])
+        else:
+            os.pwrite(self._memory[node], operation[3], operation[2])
+        self.record.append(operation)
+
+    def modified_ms(self, fd: int) -> int:
+        return int(self._modified[self._open[fd][0]])
+
+    def fdatasync(self, fd: int) -> None:
+        node, path = self._open[fd]
+        self.fault("fdatasync", path)
+        self.record.append(("sync", node))
+        self.during_sync(path)
+
+    fsync = fdatasync
+
+    def sync_file_system(self, fd: int) -> bool:
+        self.fault("syncfs", self._open[fd][1])
+        self.record.extend(("sync", node) for node in sorted(self._crashed._pending))
+        self.during_sync("/")
+        return True
+
+    def usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(CAPACITY, self.used, CAPACITY - self.used)
+
+    # --- what is no part of Disk
+
+    def read_file(self, path: Path) -> bytes:
+        node = self._node(path)
+        return os.pread(self._memory[node], os.fstat(self._memory[node]).st_size, 0)
+
+    @contextmanager
+    def scandir(self, path: Path) -> Any:
+        """os.scandir, as two of the broker's parts use it."""
+
+        class Entry:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def is_file(self, follow_symlinks: bool = True) -> bool:
+                return True
+
+        entries = self.directories[self._node(path)]
+        yield [Entry(name) for name, node in sorted(entries.items()) if node not in self.directories]
+
+
+class JournalCalls:
+    """The calls of the journals (`config_journal.OsJournalCalls`), through this disk."""
+
+    def __init__(self, disk: WorldDisk) -> None:
+        self._disk = disk
+        for name in (
+            "exists", "make_directory", "pwrite", "truncate", "fdatasync", "forget_cached", "close", "rename",
+            "sync_directory",
+        ):  # fmt: skip
+            setattr(self, name, getattr(disk, name))
+        self.read = disk.read_file
+
+    def open(self, path: Path) -> int:
+        return self._disk.open(path, create=True)
+
+
+class FileCalls:
+    """The calls of files that are saved whole (`json_file.OsFileCalls`), through this disk."""
+
+    def __init__(self, disk: WorldDisk) -> None:
+        self._disk = disk
+        self._position: dict[int, int] = {}
+        for name in ("fsync", "link", "rename", "unlink", "sync_directory"):
+            setattr(self, name, getattr(disk, name))
+        self.read = disk.read_file
+
+    def size(self, path: Path) -> int:
+        return len(self.read(path))
+
+    def open(self, path: Path) -> int:
+        fd = self._disk.open(path, create=True)
+        self._disk.truncate(fd, 0)
+        self._position[fd] = 0
+        return fd
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        count = self._disk.pwrite(fd, data, self._position[fd])
+        self._position[fd] += count
+        return count
+
+    def close(self, fd: int) -> None:
+        self._position.pop(fd, None)
+        self._disk.close(fd)
+
+
+assert ROOT == 0

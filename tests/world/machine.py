@@ -1,0 +1,357 @@
+"""One machine with one broker: the real parts on simulated threads, clocks and disk; and the clients' ends of its
+connections.
+
+A connection is a pair of sockets inside this process. Its bytes are there at once, and the loop reads them when the
+scheduler lets it run.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import appliance.engine.broker.broker as broker_module
+import appliance.engine.broker.deliveries.ring as ring_module
+import appliance.engine.broker.transactions.resolved as resolved_module
+import appliance.engine.config_journal as config_journal_module
+import appliance.engine.journal_file as journal_file_module
+import appliance.engine.remoting.event_loop as loop_module
+from appliance.engine.broker.broker import Broker, Network
+from appliance.engine.clock import Clock
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.errors import StartError
+from appliance.engine.json_file import OS_FILE_CALLS, OWN_FILE_CALLS
+from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
+from appliance.engine.remoting.connection import Connection
+from appliance.engine.remoting.dispatcher import Dispatcher
+from appliance.engine.remoting.event_loop import READABLE, EventLoop
+from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.window.options import Options
+from tests.crash.recording_disk import Image
+from tests.world.disk import JournalCalls, WorldDisk
+from tests.world.threads import Event, Killed, Scheduler, _InPlaceOf, replaced, simulated_threads
+
+ROOT = Path("/world")
+LOG_FILE_BYTES = 64 * 1024
+#: Longest that anything may take before the world says that it hangs. Virtual seconds.
+PATIENCE_S = 120.0
+_FILE_CALLS = ("read", "size", "open", "write", "fsync", "close", "link", "rename", "unlink", "sync_directory")
+
+
+class _Poller:
+    """epoll that waits on the world's clock."""
+
+    scheduler: Scheduler
+
+    def __init__(self) -> None:
+        self._real = _REAL_POLLER()
+        self.register, self.modify = self._real.register, self._real.modify
+        self.unregister, self.close = self._real.unregister, self._real.close
+        self.signal = Event(self.scheduler)
+
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        found = self._real.poll(0)
+        if found or timeout == 0:
+            return found
+        self.signal.clear()
+        self.signal.wait(None if timeout < 0 else timeout)
+        return self._real.poll(0)
+
+
+_REAL_POLLER = loop_module._Poller
+
+
+class WorldLoop(EventLoop):
+    """The engine's loop."""
+
+    def wake(self) -> None:
+        super().wake()
+        self._poller.signal.set()
+
+
+class Answers:
+    """What comes back for one request. command: None until it has come, or for ever when the connection closed."""
+
+    __slots__ = ("command", "lost", "then")
+
+    def __init__(self, then: Callable[[RemotingCommand | None], None] | None = None) -> None:
+        self.command: RemotingCommand | None = None
+        self.lost = False
+        self.then = then
+
+    @property
+    def ended(self) -> bool:
+        return self.lost or self.command is not None
+
+    def end(self, command: RemotingCommand | None) -> None:
+        if not self.ended:
+            self.command, self.lost = command, command is None
+            if self.then is not None:
+                self.then(command)
+
+
+class Peer:
+    """A client's end of a connection. on_question: takes the broker's requests."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self._machine = machine
+        self._unread = b""
+        self._opaque = 0
+        self._waiting: dict[int, Answers] = {}
+        self.on_question: Callable[[RemotingCommand], None] = lambda question: None
+        self.sock, theirs = socket.socketpair()
+        for sock in (self.sock, theirs):
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        server, dispatcher = machine.server, machine.dispatcher
+        born = socket.inet_aton("10.0.0.1") + struct.pack(">i", 5000 + number)
+        conn = Connection(server, theirs, dispatcher, born)
+        machine.loop.watch(conn.fd, READABLE, server._watcher(conn))
+        server.connections[conn.fd] = conn
+        self._conn = conn
+
+    def ask(
+        self,
+        code: int,
+        fields: dict[str, Any] | None = None,
+        body: bytes = b"",
+        then: Callable[[RemotingCommand | None], None] | None = None,
+        flag: int = 0,
+    ) -> Answers:
+        self._opaque += 1
+        answers = self._waiting[self._opaque] = Answers(then)
+        text = {name: str(value) for name, value in (fields or {}).items()}
+        frame = encode_command(RemotingCommand(code, opaque=self._opaque, flag=flag, ext_fields=text, body=body), 0)
+        try:
+            assert self.sock.send(frame) == len(frame), "a socket of the world is full"
+        except OSError:
+            self.lose()
+            return answers
+        self._machine.loop._poller.signal.set()
+        return answers
+
+    def receive(self) -> None:
+        """Take what has come."""
+        while True:
+            try:
+                data = self.sock.recv(1 << 20)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.lose()
+                return
+            self._unread += data
+        while len(self._unread) >= 4:
+            size = 4 + struct.unpack_from(">i", self._unread)[0]
+            if len(self._unread) < size:
+                break
+            frame, self._unread = self._unread[:size], self._unread[size:]
+            command = decode_frame(frame)
+            if not command.is_response:
+                self.on_question(command)
+            elif (answers := self._waiting.pop(command.opaque, None)) is not None:
+                answers.end(command)
+
+    def lose(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for answers in waiting.values():
+            answers.end(None)
+        self.closed = True
+
+    closed = False
+
+
+class Machine:
+    """Start, stop and kill the broker; its disk and its clock go on."""
+
+    def __init__(self, scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> None:
+        self.scheduler = scheduler
+        self.config = EngineConfig(
+            data_dir=ROOT, broker=BrokerConfig(broker_name="broker-a", **broker), store=StoreConfig(**store)
+        )
+        self.image: Image = {str(ROOT): None}
+        self.disk = self._new_disk()
+        self.running = False
+        self.broker: Broker
+        #: Where the log ended when the broker opened it.
+        self.log_at_start = 0
+        self.peers: list[Peer] = []
+        self._numbers = 0
+        self._chance = random.Random(0)
+        self._used = self.disk.used
+
+    def _new_disk(self) -> WorldDisk:
+        return WorldDisk(self.image, lambda: self.scheduler.wall_ms, self._pause)
+
+    def _pause(self) -> None:
+        """A sync takes its time; other threads go on."""
+        scheduler = self.scheduler
+        if scheduler.current is not None and not self.disk.dead:
+            scheduler.block(None, scheduler.chance.choice((0.0002, 0.0005, 0.001, 0.004)))
+            if self.disk.dead:
+                raise Killed
+
+    # --- life
+
+    def start(self) -> str | None:
+        """None when it serves; why not, when it refuses to start. It may be killed meanwhile: then `running` is False
+        and None is returned."""
+        failure: list[str] = []
+
+        def start() -> None:
+            try:
+                self._start()
+            except StartError as error:
+                failure.append(str(error))
+
+        self._do(start, "start")
+        if failure:
+            self._end()
+            return failure[0]
+        self.running = not self.disk.dead
+        if not self.running:
+            self._end()
+        return None
+
+    def _start(self) -> None:
+        disk = self.disk
+        disk.make_directory(ROOT / "store")
+        disk.make_directory(ROOT / "rocketbox")
+        clock = Clock()
+        self.loop = loop = WorldLoop(clock)
+        self.server = RemotingServer(loop)
+        self.server.keep_descriptors(4096)
+        options = Options(self.config)
+        options.load()
+        self.pools: dict[str, Any] = {}
+        network = Network("127.0.0.1:10911", "127.0.0.1:10912", ())
+        self.broker = Broker(options, loop, self.server, self.pools, network, clock)
+        self.log_at_start = self.broker.store.log.written
+        self.broker.join_loop()
+        self.dispatcher = Dispatcher(self.pools, (), clock)
+        self.broker.register(self.dispatcher)
+        loop.at_tick_end(self.server.flush_dirty)
+        loop.start()
+        for pool in self.pools.values():
+            pool.start()
+        self.broker.start()
+
+    def _do(self, work: Callable[[], None], name: str) -> None:
+        task = self.scheduler.spawn(work, name)
+        done = self.scheduler.run(lambda: task.ended, PATIENCE_S)
+        assert done or self.disk.dead or task.ended, f"{name} hangs"
+
+    def stop(self) -> bool:
+        """As SIGTERM does; False when the disk killed it on its way."""
+
+        def stop() -> None:
+            broker, loop = self.broker, self.loop
+            broker.unregister(1.0)
+            loop.call_soon(lambda: (self.server.stop_accepting(), self.server.pause_reading(True)))
+            broker.answer_everything(3.0)
+            loop.call_soon(self.server.close_all)
+            for pool in self.pools.values():
+                pool.stop(1.0)
+            assert loop.stop(2.0), "the loop does not end"
+            broker.stop()
+
+        self._do(stop, "stop")
+        self._receive()
+        clean = not self.disk.dead
+        self.image = self.disk.crash("all", self._chance)
+        self._end()
+        return clean
+
+    def kill(self, mode: str, chance: random.Random) -> None:
+        """SIGKILL for the mode "all"; else the machine loses its power."""
+        self.image = self.disk.crash(mode, chance)
+        self._end()
+
+    def _end(self) -> None:
+        self.running = False
+        self.disk.dead = True
+        self.scheduler.end_all()
+        for peer in self.peers:
+            peer.sock.close()
+            peer._conn._sock.close()
+            peer.lose()
+        self.peers = []
+        if hasattr(self, "loop"):
+            self.loop.close()
+            del self.loop
+        used = self.disk.used
+        self.disk.close_all()
+        self.disk = self._new_disk()
+        self.disk.used = used
+
+    def connect(self) -> Peer:
+        self._numbers += 1
+        self.peers.append(Peer(self, self._numbers))
+        return self.peers[-1]
+
+    # --- time
+
+    def run(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Let the broker run until `done()`, with answers taken as they come. False after so many seconds, and when it
+        was killed."""
+
+        def look() -> bool:
+            self._receive()
+            return done()
+
+        return self.scheduler.run(look, seconds) and not self.disk.dead
+
+    def _receive(self) -> None:
+        for peer in self.peers:
+            if not peer.closed:
+                peer.receive()
+
+    @property
+    def killed(self) -> bool:
+        """Whether the disk has ended the process."""
+        return self.running and self.disk.dead
+
+
+def _through(machine: Machine, name: str) -> Callable[..., Any]:
+    """A call of files that are saved whole, to the disk that the machine has now."""
+
+    def call(*args: Any) -> Any:
+        return getattr(machine.disk.whole_files, name)(*args)
+
+    return call
+
+
+@contextmanager
+def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
+    """A machine without a running broker; the engine lives in the scheduler's world until the end."""
+    with simulated_threads(scheduler):
+        machine = Machine(scheduler, broker, store)
+        _Poller.scheduler = scheduler
+        names: list[tuple[object, str, object]] = [
+            (loop_module, "_Poller", _Poller),
+            (broker_module, "Disk", lambda private=None: machine.disk),
+            (config_journal_module, "OsJournalCalls", lambda: JournalCalls(machine.disk)),
+            (journal_file_module, "OsJournalCalls", lambda: JournalCalls(machine.disk)),
+        ]
+        for module in (ring_module, resolved_module):
+            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: machine.disk.scandir(path))))
+        for calls in (OS_FILE_CALLS, OWN_FILE_CALLS):
+            names += [(calls, name, _through(machine, name)) for name in _FILE_CALLS]
+        level = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with replaced(names):
+                yield machine
+                if machine.running:
+                    machine._end()
+        finally:
+            logging.disable(level)
+            machine.disk.close_all()

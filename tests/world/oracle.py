@@ -1,0 +1,391 @@
+"""What has to be true, in plain words. It knows what clients were answered, and nothing of how the broker works.
+
+1. A message that was acknowledged is shown at its (topic, queue, offset), byte for byte, until its topic was deleted or
+   its log file went by the rules of retention. What was shown once stays as it was shown.
+2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
+3. Nothing is shown that nobody sent, that was deleted, taken back or rolled back. Nothing is shown twice.
+4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. Steps of
+   the clock may make it later by as much, and earlier only over a restart. After a kill what had come in the last two
+   seconds may come again.
+5. A group's offset is what was committed last; after a kill one that was committed in the last seconds before; and
+   never beyond the end of its queue.
+6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, who
+   asks for about now has them before it.
+7. The broker starts again, ends when asked, answers everything, and logs no exception.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from appliance.engine.protocol.record import Record
+
+#: After its time a message has to be there within so many seconds.
+LATE_S = 10.0
+#: What had come so long before a kill may come again: a second is promised to be saved, and one may be under way.
+AGAIN_S = 2.5
+#: Offsets are saved every five seconds.
+OFFSETS_SAVED_S = 7.0
+NEAR_MS = 60_000
+AHEAD_MS = 1000
+
+
+class Violation(AssertionError):
+    """A promise was broken. rule: which one, in a few words that stay the same while a failure is shrunk."""
+
+    def __init__(self, rule: str, detail: str = "") -> None:
+        super().__init__(f"{rule}: {detail}" if detail else rule)
+        self.rule = rule
+
+
+class Place(NamedTuple):
+    topic: str
+    queue: int
+    offset: int
+
+
+@dataclass(eq=False)
+class Message:
+    """One that was sent. act: by which act. kind: plain, delay, timer or half.
+
+    state: unknown (no answer came), acknowledged, refused. sent_at, due_s: on the monotonic clock; due_s is 0 for what
+    does not wait. physical: of the record that was answered. fate: of what waits: "", recalled, rolled back, maybe
+    (somebody took it back, and had no answer), committed. arrived: when it was shown, each time.
+    """
+
+    act: int
+    topic: str
+    body: bytes
+    kind: str
+    properties: dict[str, str]
+    sent_at: float
+    due_s: float = 0.0
+    state: str = "unknown"
+    physical: int = -1
+    half_offset: int = -1
+    handle: str = ""
+    unique: str = ""
+    fate: str = ""
+    #: Its topic was deleted: of a plain one for good; one that waits may come to the next topic of that name, or not.
+    deleted: bool = False
+    may_be_lost: bool = False
+    steps: float = 0.0
+    forward: float = 0.0
+    restarts: int = 0
+    arrived: list[float] = field(default_factory=list)
+    place: Place | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.kind != "plain"
+
+
+class Shown(NamedTuple):
+    """A record as clients saw it."""
+
+    message: Message
+    digest: bytes
+    stored_ms: int
+    physical: int
+
+
+class Commits:
+    """What a group's offset of a queue may be."""
+
+    def __init__(self) -> None:
+        self.last: tuple[int, float] | None = None
+        self.saved: list[tuple[int, float]] = []  # older ones that a kill may bring back
+        self.unsure = False
+
+    def commit(self, offset: int, now: float) -> None:
+        if self.last is not None:
+            self.saved.append(self.last)
+        self.last = (offset, now)
+
+    def killed(self, now: float) -> None:
+        """Any that may have been the last when the file was saved: those since then, and the one before."""
+        every = [*self.saved, *([self.last] if self.last else [])]
+        if self.unsure:  # nobody has looked since the last kill
+            self.saved = every
+            return
+        recent = [one for one in every if one[1] >= now - OFFSETS_SAVED_S]
+        older = [one for one in every if one[1] < now - OFFSETS_SAVED_S]
+        self.saved = older[-1:] + recent
+        self.unsure = True
+        self.may_be_none = not older
+
+    may_be_none = True
+
+    def allowed(self) -> set[int]:
+        found = {self.last[0]} if self.last else set()
+        if self.unsure:
+            found |= {offset for offset, _ in self.saved}
+            if self.may_be_none:
+                found.add(-1)
+        return found
+
+    def seen(self, offset: int, now: float) -> None:
+        if self.unsure:
+            self.saved, self.unsure = [], False
+            self.last = None if offset < 0 else (offset, now)
+
+
+class Oracle:
+    def __init__(self) -> None:
+        self.messages: dict[bytes, Message] = {}
+        #: What is to be shown: (topic, queue) -> offset -> message.
+        self.expected: dict[tuple[str, int], dict[int, Message]] = {}
+        self.shown: dict[tuple[str, int], dict[int, Shown]] = {}
+        self.given: dict[Place, Message] = {}
+        #: Queues of the topics that there are; None for one of which nobody knows.
+        self.topics: dict[str, int] = {}
+        self.unsure: set[str] = set()
+        self.commits: dict[tuple[str, str, int], Commits] = {}
+        self.min_physical = 0
+        self.killed_at: list[float] = []
+        self.started_at = 0.0
+        #: (where the log ended, when), rising.
+        self._log_ends: list[tuple[int, float]] = []
+        #: When the broker's last life ended.
+        self.ended_at = 0.0
+        self.disk_was_full = False
+        #: Message -> when the broker said that it is too late to take it back.
+        self.too_late: dict[int, tuple[Message, float]] = {}
+
+    # --- sends
+
+    def sent(self, message: Message) -> None:
+        self.messages[message.body] = message
+
+    def acknowledged(self, message: Message, queue: int, offset: int, physical: int) -> None:
+        message.state, message.physical = "acknowledged", physical
+        if message.waits:
+            message.half_offset = offset
+            return
+        self._give(message, Place(message.topic, queue, offset))
+
+    def _give(self, message: Message, place: Place) -> None:
+        other = self.given.get(place)
+        if other is not None and other is not message:
+            raise Violation("a place was given twice", f"{place} to act {other.act} and to act {message.act}")
+        if message.place is not None and message.place != place and not message.waits:
+            raise Violation("a message was stored twice", f"act {message.act} at {message.place} and {place}")
+        self.given[place] = message
+        message.place = place
+        if not message.deleted:
+            self.expected.setdefault(place[:2], {})[place.offset] = message
+
+    # --- topics
+
+    def deleted(self, topic: str, sure: bool) -> None:
+        """A topic was deleted, or (not sure) nobody knows whether."""
+        for message in self.messages.values():
+            if message.topic != topic:
+                continue
+            if message.waits and not message.arrived:
+                message.may_be_lost = True
+            elif sure:
+                message.deleted = True
+            else:
+                message.may_be_lost = True
+        for key in [key for key in self.expected if key[0] == topic]:
+            if sure:
+                del self.expected[key]
+                self.shown.pop(key, None)
+            else:
+                for message in self.expected.pop(key).values():
+                    message.may_be_lost = True
+                self.shown.pop(key, None)
+        for commit in [commit for commit in self.commits if commit[1] == topic]:
+            del self.commits[commit]
+        if sure:
+            self.topics.pop(topic, None)
+
+    # --- what is shown
+
+    def record(self, topic: str, queue: int, record: Record, now: float) -> None:
+        """A consumer was given this."""
+        offset = record.queue_offset
+        place, key = Place(topic, queue, offset), (topic, queue)
+        if record.topic != topic or record.queue_id != queue:
+            raise Violation("a record of another queue is shown", f"{record.topic}-{record.queue_id} at {place}")
+        message = self.messages.get(record.body)
+        if message is None:
+            raise Violation("a message is shown that nobody sent", f"{record.body[:60]!r} at {place}")
+        expected = self.expected.get(key, {}).get(offset)
+        if expected is not None and expected is not message:
+            raise Violation(
+                "another message is shown at a place", f"act {message.act} at {place}, where act {expected.act} is"
+            )
+        digest = hashlib.blake2b(
+            b"%d %b %b" % (record.flag, record.properties.encode("utf-8", "surrogateescape"), record.body),
+            digest_size=8,
+        ).digest()
+        before = self.shown.get(key, {}).get(offset)
+        if before is not None:
+            if before.digest != digest or before.stored_ms != record.store_time_ms:
+                raise Violation("a message changes once it was shown", f"act {message.act} at {place}")
+            return
+        if expected is None:
+            self._first_seen(message, place, self._came_at(record.physical_offset, now))
+        self._judge_properties(message, record)
+        self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
+
+    def log_ends(self, physical: int, now: float) -> None:
+        """The log ends there now."""
+        if not self._log_ends or physical > self._log_ends[-1][0]:
+            self._log_ends.append((physical, now))
+
+    def started(self, log_end: int, now: float) -> None:
+        """A life begins. What the last one wrote last came at its end at the latest, or is gone."""
+        self.started_at = now
+        while self._log_ends and self._log_ends[-1][0] >= log_end:
+            self._log_ends.pop()
+        self._log_ends.append((log_end, self.ended_at))
+
+    def _came_at(self, physical: int, now: float) -> float:
+        """When a record was written, or a little later: a queue that was hidden shows its messages late."""
+        at = bisect.bisect_right(self._log_ends, (physical, math.inf))
+        return self._log_ends[at][1] if at < len(self._log_ends) else now
+
+    def _first_seen(self, message: Message, place: Place, came: float) -> None:
+        if message.topic != place.topic:
+            raise Violation("a message is shown in another topic", f"act {message.act} at {place}")
+        if message.deleted and not message.waits:
+            raise Violation("a deleted message comes back", f"act {message.act} at {place}")
+        if message.state == "refused":
+            raise Violation("a refused message is shown", f"act {message.act} at {place}")
+        if message.waits:
+            self._arrives(message, place, came)
+        elif message.may_be_lost and message.place == place:
+            pass  # the deletion that nobody knows of was not done
+        elif message.place is not None and message.place != place:
+            raise Violation("a message is shown twice", f"act {message.act} at {message.place} and {place}")
+        self._give(message, place)
+
+    def _arrives(self, message: Message, place: Place, now: float) -> None:
+        name = f"act {message.act} ({message.kind}) at {place}"
+        if message.place == place and not message.deleted:
+            return
+        if message.fate == "recalled":
+            raise Violation("a message comes that was taken back", name)
+        if message.fate == "rolled back":
+            raise Violation("a message comes that was rolled back", name)
+        if message.kind == "half" and message.fate == "":
+            raise Violation("a half message comes without a decision", name)
+        if message.arrived and not any(
+            first - 0.001 <= killed <= first + AGAIN_S for killed in self.killed_at for first in message.arrived
+        ):
+            raise Violation("a message that waited comes twice", f"{name}, first at {message.place}")
+        early = message.due_s - now - message.forward / 1000
+        if message.due_s and early > 0.005:
+            raise Violation("a message comes before its time", f"{name}, {early:.3f} s early")
+        message.arrived.append(now)
+        message.deleted = False
+
+    @staticmethod
+    def _judge_properties(message: Message, record: Record) -> None:
+        found = dict(pair.split("\x01", 1) for pair in record.properties.split("\x02") if "\x01" in pair)
+        for name, value in message.properties.items():
+            if found.get(name) != value:
+                raise Violation(
+                    "a property is another one", f"act {message.act}: {name}={found.get(name)!r}, sent {value!r}"
+                )
+
+    def whole(self, topic: str, queue: int, low: int, high: int, offsets: set[int], log_begin: int) -> None:
+        """All that a queue shows was read: it spans [low, high), and messages lie at `offsets`."""
+        self.retire(log_begin)
+        for offset, message in self.expected.get((topic, queue), {}).items():
+            if offset in offsets:
+                continue
+            if message.may_be_lost and message.deleted is False and not message.waits:
+                continue
+            where = "before its beginning" if offset < low else "behind its end" if offset >= high else "inside it"
+            raise Violation(
+                "an acknowledged message is missing",
+                f"act {message.act} at {Place(topic, queue, offset)}, {where} [{low}, {high})",
+            )
+
+    def retire(self, log_begin: int) -> None:
+        """The log begins there now: what lay before may be gone."""
+        if log_begin == self.min_physical:
+            return
+        if not self.disk_was_full:
+            raise Violation("a log file goes though the disk has room and nothing is old", f"{log_begin}")
+        self.min_physical = log_begin
+        for key, messages in self.expected.items():
+            shown = self.shown.get(key, {})
+            for offset in [
+                offset
+                for offset, message in messages.items()
+                if (shown[offset].physical if offset in shown else message.physical) < log_begin
+                and (offset in shown or not message.waits)
+            ]:
+                del messages[offset]
+                shown.pop(offset, None)
+
+    # --- time
+
+    def stepped(self, ms: int) -> None:
+        for message in self.messages.values():
+            if message.waits and not message.arrived:
+                message.steps += abs(ms)
+                # Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
+                message.forward += max(0, ms)
+
+    def killed(self, now: float) -> None:
+        self.killed_at.append(now)
+        self.ended_at = now
+        for commits in self.commits.values():
+            commits.killed(now)
+
+    def late(self, now: float) -> None:
+        """Raises Violation for what should have come by now."""
+        for message in self.messages.values():
+            if not message.waits or message.arrived or message.state != "acknowledged" or message.may_be_lost:
+                continue
+            if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
+                continue
+            delay = max(0.0, message.due_s - message.sent_at)
+            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0))
+            if now > due + LATE_S + message.steps / 1000:
+                raise Violation(
+                    "a message that waited does not come",
+                    f"act {message.act} ({message.kind}), due {now - message.due_s:.1f} s ago",
+                )
+
+    def too_late_claims(self, now: float) -> None:
+        for act, (message, at) in list(self.too_late.items()):
+            if message.arrived or message.may_be_lost or message.fate:
+                del self.too_late[act]
+            elif now > at + LATE_S:
+                raise Violation(
+                    "a message is called delivered that was not",
+                    f"act {message.act}, {now - at:.1f} s ago, due in {message.due_s - now:.1f} s",
+                )
+
+    # --- searches
+
+    def search(self, topic: str, queue: int, low: int, high: int, asked_ms: int, now_ms: int) -> int:
+        """Where a search for a time leads; every record of the queue has been shown."""
+        shown = self.shown.get((topic, queue), {})
+        near = abs(asked_ms - now_ms) < NEAR_MS
+        for offset in range(low, high):
+            if offset not in shown:
+                continue
+            stored = shown[offset].stored_ms
+            if near and stored > now_ms + AHEAD_MS:
+                continue
+            if stored >= asked_ms:
+                return offset
+        return high
+
+    def figures(self) -> dict[str, Any]:
+        kinds: dict[str, int] = {}
+        for message in self.messages.values():
+            kinds[message.kind] = kinds.get(message.kind, 0) + 1
+        return {"messages": kinds, "kills": len(self.killed_at), "log begins": self.min_physical}

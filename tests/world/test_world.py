@@ -1,0 +1,87 @@
+"""A broker in a simulated world, seed by seed; and that the world would see it if a promise were broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.effort import NIGHTLY, effort
+from tests.world.planted import PLANTED, ROOT, planted_text
+from tests.world.shrink import told
+from tests.world.world import play, script_of
+
+#: Acts of a story.
+STEPS = 250
+#: Of the planted faults a commit looks for these, each found within a seed or two.
+OFTEN = ("a recall handle names", "begin at 0", "beyond the end", "for now believes", "during a sync")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.world", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + effort(5, 150, 3000)))
+def test_every_promise_is_kept(seed):
+    result = play(seed, script_of(seed, STEPS))
+    assert result.failure is None, f"{result.failure.text}: python -m tests.world --seed {seed} --steps {STEPS}"
+
+
+def test_a_seed_tells_one_story_whatever_order_sets_have():
+    traces = [
+        run("--seed", "3", "--steps", "200", "--trace", "--whole", PYTHONHASHSEED=order).stdout for order in ("1", "2")
+    ]
+    lines = [[line for line in trace.splitlines() if not line.startswith("seed ")] for trace in traces]
+    assert len(lines[0]) > 200
+    assert lines[0] == lines[1]
+
+
+def test_a_story_can_be_told_twice_in_one_process():
+    first, second = ([told(done) for done in play(7, script_of(7, 120)).done] for _ in range(2))
+    assert first == second
+
+
+def test_acts_do_not_depend_on_those_before_them():
+    """What a failure is shrunk by."""
+    script = script_of(5, 60)
+    without = [act for act in script if act["n"] != 10]
+    assert [done.act for done in play(5, without).done] == without
+
+
+@pytest.mark.parametrize(
+    "fault", [one for one in PLANTED if NIGHTLY or any(words in one.name for words in OFTEN)], ids=lambda one: one.name
+)
+def test_a_planted_fault_is_found_without_being_named(fault):
+    found = run("--seed", "1", "--seeds", str(fault.seeds), "--steps", "300", "--whole", "--plant", fault.name)
+    assert found.returncode == 1, f"{fault.seeds} seeds do not see that {fault.name}\n{found.stdout[-2000:]}"
+    assert re.search(r"^seed \d+: .+$", found.stdout, re.M), found.stderr[-2000:]
+
+
+def test_a_failure_becomes_a_short_script_that_can_be_played_again(tmp_path):
+    kept = tmp_path / "found.json"
+    fault = "an offset beyond the end is kept"
+    found = run("--seed", "1", "--seeds", "5", "--plant", fault, "--keep", str(kept))
+    assert found.returncode == 1, found.stderr[-2000:]
+    assert len(json.loads(kept.read_text())["script"]) <= 4, found.stdout
+    again = run("--replay", str(kept), "--plant", fault)
+    assert again.stdout.splitlines()[-1] == found.stdout.splitlines()[-2] or "beyond the end" in again.stdout
+    assert run("--replay", str(kept)).returncode == 0
+
+
+def test_each_planted_fault_can_be_planted():
+    for fault in PLANTED:
+        text = (ROOT / Path(fault.file)).read_text()
+        assert planted_text(fault, text) != text

@@ -1,0 +1,370 @@
+"""One seed, one life: acts that actors thought up, done one after the other to a broker that the oracle watches.
+
+An act is a dictionary that says all about itself, its chance included, so any of them may be left out: what the others
+do stays the same. A list of acts is a script; `shrink.py` makes it short, and `--replay` plays it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from appliance.engine.protocol.command import RemotingCommand
+from tests.support.engine import ROOMY
+from tests.support.peer import pull_fields, records
+from tests.world.actors import ACTORS, GROUPS, Kind
+from tests.world.machine import LOG_FILE_BYTES, Machine, Peer, simulated_machine
+from tests.world.oracle import Oracle, Violation
+from tests.world.threads import Scheduler
+
+Act = dict[str, Any]
+PULL, MAKE_GROUP = 11, 200
+BEGIN_MS = 1_700_000_000_000
+#: Virtual seconds after which a request that has no answer hangs.
+ANSWER_S = 30.0
+PEERS = 3
+
+STORE: dict[str, Any] = ROOMY | {
+    "mapped_file_size_commit_log": LOG_FILE_BYTES,
+    "max_message_size": 16_384,
+    "mapped_file_size_consume_queue": 2000,
+    "max_hash_slot_num": 300,
+    "max_index_num": 2000,
+    "clean_resource_interval_ms": 2000,
+    "disk_max_used_space_ratio": 75,
+    "disk_space_clean_forcibly_ratio": 85,
+    "disk_space_warning_level_ratio": 95,
+    "max_delivery_event_bytes": 0,
+}
+BROKER: dict[str, Any] = {"default_topic_queue_nums": 4}
+
+
+class Done(NamedTuple):
+    """An act and what came of it."""
+
+    act: Act
+    outcome: str
+
+
+class Failure(NamedTuple):
+    """rule: of the violation."""
+
+    rule: str
+    text: str
+    done: list[Done]
+
+
+class _Errors(logging.Handler):
+    """Exceptions that the broker logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}\n{_traceback(record)}")
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    return logging.Formatter().formatException(record.exc_info)  # type: ignore[arg-type]
+
+
+def script_of(seed: int, steps: int, only: frozenset[str] = frozenset()) -> list[Act]:
+    """The acts of a seed. only: names of the actors that act; all without it."""
+    chance = random.Random(f"script {seed}")
+    kinds = [kind for kind in ACTORS.values() if not only or kind.actor in only]
+    #: Each seed likes some acts more than others.
+    weights = [kind.weight * chance.choice((0.3, 1.0, 1.0, 3.0)) for kind in kinds]
+    script: list[Act] = []
+    for number in range(steps):
+        kind = chance.choices(kinds, weights)[0]
+        act: Act = {"n": number, "act": kind.name}
+        act |= kind.make(chance, script)
+        script.append(act)
+    script.append({"n": steps, "act": "settle"})
+    return script
+
+
+class World:
+    """What actors use: `ask`, `pass_time`, `restart` and the oracle."""
+
+    def __init__(self, seed: int, machine: Machine) -> None:
+        self.seed = seed
+        self.machine = machine
+        self.scheduler = machine.scheduler
+        self.oracle = Oracle()
+        self.peers: list[Peer] = []
+        self.act: Act = {}
+        self.chance = random.Random(0)
+        self.done: list[Done] = []
+        self.kills = 0
+        #: (topic, queue) -> all before is in the oracle.
+        self._read_to: dict[tuple[str, int], int] = {}
+        self.requests = 0
+        #: Act of a send -> its messages.
+        self.sent: dict[int, list[Any]] = {}
+
+    # --- for actors
+
+    @property
+    def now(self) -> float:
+        return self.scheduler.now
+
+    @property
+    def wall_ms(self) -> int:
+        return int(self.scheduler.wall_ms)
+
+    def peer(self) -> Peer:
+        peer = self.peers[self.act["n"] % PEERS]
+        if peer.closed:
+            self.peers[self.act["n"] % PEERS] = peer = self.machine.connect()
+        return peer
+
+    def ask(self, code: int, fields: dict[str, Any], body: bytes = b"") -> RemotingCommand | None:
+        """The answer; None when the broker was killed, or closed the connection, before it came."""
+        self.requests += 1
+        answers = self.peer().ask(code, fields, body)
+        if not self.machine.run(lambda: answers.ended, ANSWER_S) and not self.machine.killed and not answers.ended:
+            raise Violation("a request is not answered", f"code {code} {fields}")
+        return answers.command
+
+    def ask_all(self, questions: list[tuple[int, dict[str, Any], bytes]]) -> list[RemotingCommand | None]:
+        """The same for several at once, from all peers."""
+        asked = []
+        for index, question in enumerate(questions):
+            self.requests += 1
+            peer = self.peers[index % PEERS]
+            asked.append(peer.ask(*question))
+        self.machine.run(lambda: all(one.ended for one in asked), ANSWER_S)
+        if not self.machine.killed and not all(one.ended for one in asked):
+            raise Violation("a request is not answered", "one of several")
+        return [one.command for one in asked]
+
+    def pass_time(self, seconds: float) -> None:
+        """So much time passes; what arrives meanwhile is seen within a quarter of a second."""
+        end = self.now + seconds
+        while self.now < end and not self.machine.killed:
+            self.machine.run(lambda: False, min(0.25, end - self.now))
+            if not self.machine.killed:
+                self.see_arrivals()
+
+    def step_clock(self, ms: int) -> None:
+        self.scheduler.step_clock(ms)
+        self.oracle.stepped(ms)
+
+    # --- life and death
+
+    def start(self) -> None:
+        for _ in range(5):
+            failure = self.machine.start()
+            if failure is not None:
+                raise Violation("the broker does not start", failure)
+            if self.machine.running:
+                break
+            self._died()
+        assert self.machine.running
+        self.peers = [self.machine.connect() for _ in range(PEERS)]
+        self.oracle.started(self.machine.log_at_start, self.now)
+        if not self.act:
+            self._make_groups()
+        self._read_to.clear()
+        self._learn_topics()
+
+    def _make_groups(self) -> None:
+        self.act = {"n": 0}
+        for group in GROUPS:
+            answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
+            assert answer is not None, "no answer"
+            assert answer.code == 0, answer
+
+    def _died(self) -> None:
+        self.kills += 1
+        self.oracle.killed(self.now)
+
+    def stop(self) -> bool:
+        """False when it was killed on its way."""
+        clean = self.machine.stop()
+        if clean:
+            self.oracle.ended_at = self.now
+        else:
+            self._died()
+        return clean
+
+    def kill(self, mode: str, away_s: float = 0.0) -> None:
+        self.machine.kill(mode, self.chance)
+        self._died()
+        self.scheduler.now += away_s
+        self.start()
+
+    def _learn_topics(self) -> None:
+        """Of topics whose deletion or change had no answer, what became of it."""
+        topics = self.machine.broker.topics
+        for topic in sorted(self.oracle.unsure):
+            config = topics.get(topic)
+            if config is None:
+                # Half a deletion: the topic is gone, and what it held may come back with the next one of its name.
+                self.oracle.topics.pop(topic, None)
+                self.oracle.deleted(topic, False)
+            else:
+                self.oracle.topics[topic] = config.read_queue_nums
+        self.oracle.unsure.clear()
+        for topic, queues in self.oracle.topics.items():
+            config = topics.get(topic)
+            if config is None:
+                raise Violation("a topic is gone", topic)
+            if config.read_queue_nums != queues:
+                raise Violation(
+                    "a topic has another number of queues", f"{topic}: {config.read_queue_nums}, not {queues}"
+                )
+
+    # --- looking
+
+    def see_arrivals(self) -> None:
+        """Read what is new in queues that grew by something that nobody was answered for."""
+        store = self.machine.broker.store
+        self.oracle.log_ends(store.log.written, self.now)
+        for topic, queues in list(self.oracle.topics.items()):
+            for queue in range(queues):
+                high = store.max_offset(topic, queue)
+                key = (topic, queue)
+                at = max(self._read_to.get(key, 0), store.min_offset(topic, queue))
+                expected = self.oracle.expected.get(key, {})
+                while at < high and at in expected:
+                    at += 1
+                if at < high and not self.machine.killed:
+                    self._read(topic, queue, at, high)
+                    if self.machine.killed:
+                        return
+                self._read_to[key] = max(at, high)
+
+    def _read(self, topic: str, queue: int, at: int, high: int) -> set[int] | None:
+        """Pull [at, high) as a consumer does; the offsets of what was given. None when the broker was killed."""
+        found: set[int] = set()
+        while at < high:
+            answer = self.ask(PULL, pull_fields(topic, queue, at))
+            if answer is None:
+                if self.machine.killed:
+                    return None
+                raise Violation("a pull closes the connection", f"{topic}-{queue} at {at}")
+            if answer.code == 0:
+                for record in records(answer.body):
+                    self.oracle.record(topic, queue, record, self.now)
+                    found.add(record.queue_offset)
+            elif answer.code not in (19, 20, 21):
+                raise Violation("a pull is refused", f"{topic}-{queue} at {at}: {answer.code} {answer.remark}")
+            after = int(answer.ext_fields["nextBeginOffset"])
+            if after <= at and answer.code != 21:
+                raise Violation("a pull does not get on", f"{topic}-{queue} at {at} of {high}: {answer.code} {after}")
+            if answer.code == 21 and after == at:
+                break
+            at = after
+        return found
+
+    def look_at(self, topic: str, queue: int) -> tuple[int, int] | None:
+        """Read all of a queue and judge it; what it spans, or None when the broker was killed."""
+        store = self.machine.broker.store
+        begin = store.log.min_offset
+        low, high = store.offset_range(topic, queue)
+        found = self._read(topic, queue, low, high)
+        if found is None:
+            return None
+        self.oracle.retire(begin)
+        if store.log.min_offset != begin:  # files went meanwhile
+            self.oracle.retire(store.log.min_offset)
+            return None
+        self.oracle.whole(topic, queue, low, high, found, begin)
+        self._read_to[topic, queue] = high
+        return low, high
+
+    def look(self) -> None:
+        for topic, queues in list(self.oracle.topics.items()):
+            for queue in range(queues):
+                if self.look_at(topic, queue) is None and self.machine.killed:
+                    return
+
+    # --- the story
+
+    def perform(self, act: Act, errors: _Errors) -> None:
+        self.act = act
+        self.chance = random.Random(f"{self.seed} {act['n']}")
+        self.scheduler.chance = random.Random(f"{self.seed} {act['n']} threads")
+        random.seed(f"{self.seed} {act['n']} engine")
+        kind: Kind = ACTORS[act["act"]]
+        outcome = ""
+        try:
+            outcome = kind.do(self, act) or ""
+            if not self.machine.killed:
+                self.see_arrivals()
+            if not self.machine.killed:
+                self.oracle.retire(self.machine.broker.store.log.min_offset)
+            if self.machine.killed:
+                outcome += " (killed)"
+                self.kill(self.chance.choice(("all", "all", "none", "some", "last", "all but one", "first", "torn")))
+                self.look()
+                if self.machine.killed:
+                    self.kill("all")
+            self.oracle.late(self.now)
+            self.oracle.too_late_claims(self.now)
+            if errors.found:
+                raise Violation("the broker logs an exception", errors.found[0])
+        finally:
+            self.done.append(Done(act, outcome))
+
+
+class Result(NamedTuple):
+    """done: every act with what came of it. seconds: of the processor."""
+
+    failure: Failure | None
+    done: list[Done]
+    figures: dict[str, Any]
+    seconds: float
+
+
+@contextmanager
+def _errors() -> Any:
+    """Exceptions that are logged are found; nothing else is formatted."""
+    errors, root = _Errors(), logging.getLogger("appliance")
+    level, propagate = root.level, root.propagate
+    root.setLevel(logging.ERROR)
+    root.propagate = False
+    root.addHandler(errors)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
+    try:
+        yield errors
+    finally:
+        logging.disable(disabled)
+        root.removeHandler(errors)
+        root.setLevel(level)
+        root.propagate = propagate
+
+
+def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = None) -> Result:
+    """Do all acts of a script, up to the first violation."""
+    begun = time.process_time()
+    scheduler = Scheduler(BEGIN_MS)
+    failure = None
+    random_state = random.getstate()
+    random.seed(f"{seed} start")
+    with simulated_machine(scheduler, BROKER, STORE) as machine, _errors() as errors:
+        world = World(seed, machine)
+        try:
+            world.start()
+            for act in script:
+                world.perform(act, errors)
+                if told is not None:
+                    told(world.done[-1])
+        except Violation as violation:
+            failure = Failure(violation.rule, str(violation), world.done)
+        except Exception as error:  # of the broker while it starts or stops, or of the world itself
+            rule = f"the story breaks off with {type(error).__name__}"
+            failure = Failure(rule, f"{rule}: {error}\n{traceback.format_exc()}", world.done)
+        figures = world.oracle.figures() | {"requests": world.requests, "virtual s": round(world.now - 1000.0, 1)}
+    random.setstate(random_state)
+    return Result(failure, world.done, figures, time.process_time() - begun)
