@@ -266,3 +266,56 @@ def test_no_log_file_is_deleted_while_the_queues_live_by_it():
     life = ServicesLife("retention", disk_of(life), True, nothing)
     life.open()
     assert len(life.recovered()["A", 0]) == 1
+
+
+def lives_after(life):
+    """The store after a kill now, without its recovery position, and after one more stop."""
+    image = disk_of(life)
+    yield a_life(image)
+    yield a_life({path: data for path, data in image.items() if path != "/rocketbox/recovery-position"})
+    again = a_life(image)
+    settle(again)
+    yield a_life(disk_of(again))
+
+
+def during(life, call, action):
+    """Do something once, when the flush thread is about to do `call` with the entries of a queue."""
+    original = getattr(life.store.queues, call)
+
+    def first(*arguments):
+        setattr(life.store.queues, call, original)
+        action()
+        return original(*arguments)
+
+    setattr(life.store.queues, call, first)
+
+
+def test_a_topic_deleted_a_second_time_while_its_entries_are_on_the_way_to_files():
+    """The queue of its third life is no part of that, and goes on behind both."""
+    life = a_life()
+    write(life, "A", b"0", b"1", b"2")
+    settle(life)
+    delete(life, "A")
+    write(life, "A", b"3", b"4")
+    life._sync()
+    deletion = TopicDeletion("A")
+
+    def delete_and_make_again():
+        life.store.forget_topic(deletion)
+        write(life, "A", b"5")
+        life._sync()
+
+    during(life, "write_entries", delete_and_make_again)
+    life.store._flush_queues.work(running=False)
+    queue = life.store.queues.find("A", 0)
+    assert not queue.broken
+    assert life.store._flush_queues.delete_topics()
+    write(life, "A", b"6")
+    settle(life)
+    wanted = {("A", 0): [GONE] * 5 + [b"5", b"6"]}
+    assert life.recovered() == wanted
+    for after in lives_after(life):
+        assert not after.store.queues.find("A", 0).broken
+        assert after.recovered() == wanted
+        write(after, "A", b"7")
+        assert after.recovered() == {("A", 0): [GONE] * 5 + [b"5", b"6", b"7"]}

@@ -17,7 +17,7 @@ from appliance.engine.broker.deliveries.event_format import (
     encode_header,
 )
 from appliance.engine.broker.group_config import SubscriptionGroupConfig
-from appliance.engine.broker.timers.runs import TimerEntry, is_whole, pack_entry, unpack_entry
+from appliance.engine.broker.timers.runs import TimerEntry, is_whole, lane_of, pack_entry, unpack_entry
 from appliance.engine.broker.topic_config import TopicConfig, decode_topic_config
 from appliance.engine.broker.transactions import admin_journal, check_counts, resolved
 from appliance.engine.config_journal import decode_line, encode_entry
@@ -44,8 +44,8 @@ def bytes_of_dump(block):
 
 def test_the_entries_of_timers_are_the_entries():
     data = bytes_of_dump(blocks_of("timers.md")[0])
-    message = TimerEntry(1_700_000_060_000, False, 17, 4096, 300)
-    mark = TimerEntry(1_700_000_060_000, True, 18, 4396, 310)
+    message = TimerEntry(1_700_000_060_000, False, 17, 4096, 300, lane_of("Orders"))
+    mark = TimerEntry(1_700_000_060_000, True, 18, 4396, 310, lane_of("Orders"))
     assert data == pack_entry(mark) + pack_entry(message)
     assert sorted([data[32:], data[:32]]) == [data[:32], data[32:]]
     assert [unpack_entry(data[:32]), unpack_entry(data[32:])] == [mark, message]

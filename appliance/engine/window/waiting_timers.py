@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..broker.timers.look import ScheduleLook
 from ..broker.timers.records import cancel_key, read_properties, timed_of
-from ..broker.timers.runs import TimerEntry
+from ..broker.timers.runs import TimerEntry, lane_of
 from ..errors import CorruptFile
 from ..protocol.record import Record
 from ..store.message_store import MessageStore
@@ -64,9 +64,10 @@ class WaitingTimers:
         timed = timed_of(record.properties, self._precision_ms())
         if timed is None or timed.cancels is not None:
             return None
-        if not look.has(TimerEntry(timed.due_ms, False, record.queue_offset, physical, size)):
+        key = cancel_key(record.properties)
+        if not look.has(TimerEntry(timed.due_ms, False, record.queue_offset, physical, size, lane_of(key))):
             return None
-        return None if look.is_marked(timed, cancel_key(record.properties), record.queue_offset) else timed.due_ms
+        return None if look.is_marked(timed, key, record.queue_offset) else timed.due_ms
 
 
 class TimedWalk:

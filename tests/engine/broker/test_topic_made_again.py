@@ -1,5 +1,7 @@
 """A topic that is deleted and made again under its consumers: every new message is ahead of each of them."""
 
+import shutil
+
 import pytest
 
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
@@ -107,3 +109,24 @@ def test_a_topic_deleted_twice_goes_on_behind_both(running):
     assert delete_again.code == 0
     assert send(peer, b"3") == [3]
     assert send(peer, b"other", queue=1) == [0]
+
+
+def test_a_topic_made_again_twice_at_once_outlives_a_restart_and_a_kill(running, tmp_path):
+    peer = running.peer()
+    assert send(peer, b"0", b"1", b"2") == [0, 1, 2]
+    delete(running)
+    assert send(peer, b"3", b"4") == [3, 4]
+    delete(running)
+    assert send(peer, b"5", b"6") == [5, 6]
+    running.restart()
+    assert send(running.peer(), b"7") == [7]
+    killed = tmp_path / "killed"
+    shutil.copytree(tmp_path / "data", killed, ignore=shutil.ignore_patterns("lock"))
+    after = RunningEngine(killed)
+    try:
+        assert not after.engine.broker.store.queues.find("T", 0).broken
+        found = records(pull(after.peer(), 5).body)
+        assert [(record.queue_offset, record.body) for record in found] == [(5, b"5"), (6, b"6"), (7, b"7")]
+        assert send(after.peer(), b"8") == [8]
+    finally:
+        after.stop()

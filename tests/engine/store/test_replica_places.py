@@ -110,3 +110,71 @@ def test_a_record_that_goes_back_has_no_place_and_what_is_before_it_counts():
     life.store.end_tick()
     assert life.store.log.written == odd
     assert life.recovered() == {("A", 0): [b"0", b"1", b"2"], ("B", 0): [b"kept"]}
+
+
+def second_and_third_life(master, life, heard_first):
+    """A copy that has two lives of a topic in no file when it hears of the deletion between them."""
+    write(master, "A", b"0", b"1", b"2")
+    copy(master, life)
+    settle(life)
+    first = delete_at(master)
+    if heard_first:
+        hear(life, first)
+    write(master, "A", b"3", b"4")
+    copy(master, life)
+    second = delete_at(master)
+    write(master, "A", b"5", b"6")
+    copy(master, life)
+    if not heard_first:
+        hear(life, first)
+    hear(life, second)
+
+
+def delete_at(master):
+    end = master.store.log.written
+    ends = {queue.queue_id: Begin(queue.next_offset, end) for queue in master.store.queues.of_topic("A")}
+    delete(master, "A")
+    return Deletion("A", end, ends)
+
+
+def hear(life, deletion):
+    life.store._take_deletion(deletion)
+    assert life.store._flush_queues.delete_topics()
+
+
+@pytest.mark.parametrize("heard_first", [True, False])
+def test_a_topic_made_again_twice_before_its_entries_are_in_files_is_whole(heard_first):
+    master, life = a_life(), a_life()
+    second_and_third_life(master, life, heard_first)
+    wanted = {("A", 0): [GONE] * 5 + [b"5", b"6"]}
+    assert life.recovered() == wanted == master.recovered()
+    settle(life)
+    assert not life.store.queues.find("A", 0).broken
+    assert life.recovered() == wanted
+    image = disk_of(life)
+    bare = {path: data for path, data in image.items() if path != "/rocketbox/recovery-position"}
+    for after in (a_life(image), a_life(bare), a_life(crash(life, "all"))):
+        assert not after.store.queues.find("A", 0).broken
+        assert after.recovered() == wanted
+        write(master, "A", b"7")
+        copy(master, after)
+        assert after.recovered() == master.recovered()
+        settle(after)
+        assert a_life(disk_of(after)).recovered() == master.recovered()
+
+
+def test_what_is_in_a_file_stays_there_when_a_deletion_ends_at_it():
+    """A deletion may be taken back: the set went on without it."""
+    master, life = a_life(), a_life()
+    write(master, "A", b"0", b"1", b"2")
+    copy(master, life)
+    settle(life)
+    before = life.store.queues.read_entries(life.store.queues.find("A", 0), 0, 3)
+    first = delete_at(master)
+    write(master, "A", b"3")
+    copy(master, life)
+    hear(life, first)
+    settle(life)
+    assert life.store.queues.find("A", 0).min_offset == 3
+    assert life.store.queues.files.read("A", 0, 0, 3) == before
+    assert life.recovered() == {("A", 0): [GONE] * 3 + [b"3"]}

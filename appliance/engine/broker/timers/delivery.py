@@ -1,9 +1,10 @@
 """Delivers messages that wait for a time of their own when it has come.
 
-The thread takes into the index what was stored in the timer topic, and takes from it what is due, by due time and then
-by the order it was stored in. A message is read from the log and stored once more, in the topic and queue it is for, by
-`OwnAppends`; its text keeps what Apache's keeps, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under
-way at a time; after one that was refused there is a pause.
+The thread takes into the index what was stored in the timer topic, and takes from it what is due: of one topic by due
+time and then by the order it was stored in, of several topics in turns while more is due than can be delivered at once.
+A message is read from the log and stored once more, in the topic and queue it is for, by `OwnAppends`; its text keeps
+what Apache's keeps, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under way at a time; after one that
+was refused there is a pause.
 
 Marks say which records do not count any more (`marks.py`). They come before the messages they are for, or are looked
 for where the clock was set in between, and are kept while a message with their TIMER_OUT_MS may come. A message that
@@ -49,7 +50,7 @@ from .claims import Claims
 from .look import ScheduleLook
 from .marks import KeyMarks
 from .records import cancel_key, entries_of, first_text, read_properties, read_stored, short_key, timed_of
-from .runs import TimerEntry, unpack_entry
+from .runs import TimerEntry, lane_of, unpack_entry
 from .schedule import Indexed, Skip, TimerIndex
 from .spans import SpanReader
 from .waiting import Timed
@@ -74,8 +75,8 @@ _ENTRIES = 128
 FULL_S, REFUSED_S, BROKEN_S = 0.01, 0.1, 1.0
 MOST_REFUSALS = 3
 UNREADABLE_S = 60.0
-#: Marks that are of no use any more are looked for so often.
-MARKS_S = 1.0
+#: Marks that are of no use any more are looked for so often, and forgotten in a round.
+MARKS_S, MARKS_AT_ONCE = 1.0, 4096
 #: Queue files kept open.
 _DESCRIPTORS = 8
 
@@ -164,8 +165,8 @@ class DeliverTimers(ServiceThread):
         self._waiting: list[_Waits] = []
         #: Put aside, by entry: (key, TIMER_OUT_MS) by which somebody has claimed it.
         self._aside: dict[bytes, tuple[str, int]] = {}
-        #: (due time, its marks that come later) of the message looked at last.
-        self._later: tuple[int, float, dict[str, KeyMarks]] = (-1, 0.0, {})
+        #: Of messages that were looked at: marks that come later, by TIMER_OUT_MS, shift, lane and their topic's lane.
+        self._later: dict[tuple[int, float, int, int], dict[str, KeyMarks]] = {}
         self._marks_not_before = 0.0
         self._not_before = 0.0
         #: What is due until then, by the clock without its jumps, is delivered when the index knows all that the topic
@@ -290,7 +291,7 @@ class DeliverTimers(ServiceThread):
         if self.index.damaged is not None:
             raise CorruptFile(self.index.damaged)
         self._set_end()
-        self._later = (-1, 0.0, {})
+        self._later.clear()
         more = self._take_in()
         self._collect()
         if not self.is_ready:
@@ -359,7 +360,7 @@ class DeliverTimers(ServiceThread):
         self._waiting.clear()
         self._batches.clear()
         self._aside.clear()
-        self._later = (-1, 0.0, {})
+        self._later.clear()
         self._end = 0
         self._claims.forget_entered()
         self._begin_again()
@@ -444,7 +445,7 @@ class DeliverTimers(ServiceThread):
                     if shift_ms is None:
                         shift_ms = self._time.jumps_at(physical)
                     into = found if shift_ms == usual_ms else others.setdefault(shift_ms, [])
-                    into += entries_of(timed, offset, physical, size)
+                    into += entries_of(timed, properties or "", offset, physical, size)
             elif physical >= self._store.log.min_offset:
                 self._given_up.add(f"queue_offset={offset}", physical, "damaged", "its record says no time")
             offset += 1
@@ -538,7 +539,7 @@ class DeliverTimers(ServiceThread):
             self.index.add([entry._replace(due_ms=timed.due_ms)], self.index.indexed, int(shift_ms))
             self.index.done(one)
             return None
-        for says in self._marks_for(timed, short_key(key), shift_ms):
+        for says in self._marks_for(timed, key, shift_ms, entry.lane):
             is_replaced = says.is_replaced(timed, entry.queue_offset, record.store_time_ms)
             if is_replaced or says.is_cancelled(timed, entry.queue_offset):
                 self.cancelled += not is_replaced
@@ -554,22 +555,25 @@ class DeliverTimers(ServiceThread):
             raise
         return _Waits(due, one, message, key, timed.out_ms)
 
-    def _marks_for(self, timed: Timed, key: str, shift_ms: float) -> list[KeyMarks]:
-        """What marks say of a key and TIMER_OUT_MS: those that were met, and those that come later since the clock was
-        set when the message had been stored."""
+    def _marks_for(self, timed: Timed, key: str, shift_ms: float, lane: int) -> list[KeyMarks]:
+        """What marks say of a key and TIMER_OUT_MS: those that were met, and those that come later, since the clock was
+        set when the message had been stored, or an older version left message or mark."""
         found = []
-        if self._marks and (known := self._marks.get((timed.out_ms, key))) is not None:
+        short = short_key(key)
+        if self._marks and (known := self._marks.get((timed.out_ms, short))) is not None:
             found.append(known.says)
-        if self.index.has_later(shift_ms):
-            if self._later[:2] != (timed.out_ms, shift_ms):
-                self._later = (timed.out_ms, shift_ms, self._read_later(timed.out_ms, shift_ms))
-            if (later := self._later[2].get(key)) is not None:
+        topic_lane = lane_of(key)
+        if self.index.has_later(shift_ms, lane, topic_lane):
+            which = (timed.out_ms, shift_ms, lane, topic_lane)
+            if which not in self._later:
+                self._later[which] = self._read_later(*which)
+            if (later := self._later[which].get(short)) is not None:
                 found.append(later)
         return found
 
-    def _read_later(self, out_ms: int, shift_ms: float) -> dict[str, KeyMarks]:
+    def _read_later(self, out_ms: int, shift_ms: float, lane: int, topic_lane: int) -> dict[str, KeyMarks]:
         found: dict[str, KeyMarks] = {}
-        for entry in self.index.later_marks(out_ms + 1, shift_ms):
+        for entry in self.index.later_marks(out_ms + 1, shift_ms, lane, topic_lane):
             stored = read_stored(self._store.log, entry.physical_offset, entry.size)
             timed = None if stored is None else timed_of(stored[0], self._precision_ms())
             if stored is not None and timed is not None and timed.out_ms == out_ms:
@@ -584,8 +588,15 @@ class DeliverTimers(ServiceThread):
             return
         self._marks_not_before = self.clock.steady() + MARKS_S
         over = self.index.first_of_all_ms() - self.index.rounded_ms
+        gone = 0
         for known in [known for known in self._marks if known[0] < over]:
-            for one in self._marks.pop(known).entries:
+            if gone >= MARKS_AT_ONCE:
+                self._marks_not_before = 0.0
+                self.wakeup()
+                return
+            entries = self._marks.pop(known).entries
+            gone += len(entries)
+            for one in entries:
                 self.index.done(one)
 
     def _submit(self) -> bool:

@@ -31,7 +31,7 @@ from .delivery import with_times
 from .look import ScheduleLook
 from .recall import key_of, mark_of
 from .records import timed_of
-from .runs import TimerEntry
+from .runs import TimerEntry, lane_of
 from .waiting import Timed
 
 #: The tag of the mark of an act.
@@ -54,7 +54,9 @@ class _Work(EarlyWork):
     @property
     def entry(self) -> TimerEntry:
         one = self.chosen
-        return TimerEntry(self.timed.due_ms, False, one.queue_offset, one.physical_offset, one.size)
+        return TimerEntry(
+            self.timed.due_ms, False, one.queue_offset, one.physical_offset, one.size, lane_of(self.topic)
+        )
 
 
 class EarlyTimerActs(EarlyBatches):

@@ -18,7 +18,7 @@ from ...store.disk import Disk
 from ...store.log.commit_log import CommitLog
 from .marks import KeyMarks
 from .records import cancel_key, read_stored, short_key, timed_of
-from .runs import ENTRY_BYTES, TimerEntry, unpack_entry
+from .runs import ENTRY_BYTES, TimerEntry, lane_of, unpack_entry
 from .schedule import TimerIndex
 from .waiting import Timed
 
@@ -28,6 +28,8 @@ _PAGE_BLOCK, _COUNT_BLOCK = 128, 4096
 MARK_SPAN_MS = 1000
 _RAW = struct.Struct(">QQQII")
 _MESSAGE = 1 << 62
+#: Of the number in which an entry has its lane and the physical offset.
+_PHYSICAL = (1 << 56) - 1
 _TRIES = 3
 
 #: (TIMER_OUT_MS, key) -> what its marks say.
@@ -35,17 +37,17 @@ _Marks = dict[tuple[int, str], KeyMarks]
 
 
 class _Source:
-    """Sorted entries from `begin` to `count`, in memory or in a run file."""
+    """Sorted entries from `begin` to `count`, in memory or in a run file: of one lane, or of any when it is None."""
 
-    def __init__(self, disk: Disk, begin: int, count: int, entries: Sequence[bytes] | None, path: Path | None) -> None:
+    def __init__(
+        self, disk: Disk, lane: int | None, begin: int, count: int, entries: Sequence[bytes] | None, fd: int
+    ) -> None:
         self._disk = disk
+        self.lane = lane
         self.begin = begin
         self.count = count
         self._entries = entries
-        self._fd = -1
-        if entries is None:
-            assert path is not None
-            self._fd = disk.open(path, read_only=True)
+        self._fd = fd
 
     def read(self, begin: int, count: int) -> bytes:
         if self._entries is not None:
@@ -73,11 +75,6 @@ class _Source:
                 yield data[at : at + ENTRY_BYTES]
             begin += len(data) // ENTRY_BYTES
 
-    def close(self) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1
-
 
 class ScheduleLook:
     """One look; belongs to one thread. `with` opens and closes it. Raises OSError, CorruptFile."""
@@ -88,12 +85,13 @@ class ScheduleLook:
         self._log = log
         self._precision_ms = precision_ms
         self._sources: list[_Source] = []
+        self._fds: dict[Path, int] = {}
         #: Entries that were looked at.
         self.scanned = 0
         #: (due time, queue offset) before which `walk` has looked at everything.
         self.reached = (0, 0)
         self._tidied = 0
-        self._marks_at: tuple[int, dict[str, KeyMarks]] = (-1, {})
+        self._marks_at: tuple[int, int, dict[str, KeyMarks]] = (-1, -1, {})
 
     def __enter__(self) -> ScheduleLook:
         for tries in range(_TRIES):
@@ -110,15 +108,21 @@ class ScheduleLook:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._close()
 
-    def _open(self, fresh: list[bytes], runs: Sequence[tuple[int, int, Sequence[bytes] | None, Path]]) -> None:
-        self._sources = [_Source(self._disk, 0, len(fresh), fresh, None)]
-        for begin, count, entries, path in runs:
-            self._sources.append(_Source(self._disk, begin, count, entries, path))
+    def _open(self, fresh: list[bytes], runs: Sequence[tuple[int, int, int, Sequence[bytes] | None, Path]]) -> None:
+        self._sources = [_Source(self._disk, None, 0, len(fresh), fresh, -1)]
+        for lane, begin, end, entries, path in runs:
+            if entries is None and path not in self._fds:
+                self._fds[path] = self._disk.open(path, read_only=True)
+            self._sources.append(_Source(self._disk, lane, begin, end, entries, self._fds.get(path, -1)))
 
     def _close(self) -> None:
-        for source in self._sources:
-            source.close()
-        self._sources = []
+        for fd in self._fds.values():
+            self._disk.close(fd)
+        self._sources, self._fds = [], {}
+
+    def _of_lane(self, lane: int) -> list[_Source]:
+        """Where entries of a topic may lie; those of an older version have no lane."""
+        return [source for source in self._sources if source.lane in (None, 0, lane)]
 
     # --- questions
 
@@ -126,7 +130,7 @@ class ScheduleLook:
         """Whether this one waits: it was neither taken nor left out. What marks say is not looked at."""
         order = entry.queue_offset if entry.is_mark else entry.queue_offset | _MESSAGE
         prefix = struct.pack(">QQ", entry.due_ms, order)
-        for source in self._sources:
+        for source in self._of_lane(entry.lane):
             at = source.first(prefix)
             if at < source.count and source.read(at, 1)[:16] == prefix:
                 return True
@@ -195,17 +199,17 @@ class ScheduleLook:
 
     def is_marked(self, timed: Timed, key: str, queue_offset: int) -> bool:
         """Whether a mark takes out the message with this key (`topic+unique key`) whose record lies there."""
-        known = self._marks_of(timed.out_ms).get(short_key(key))
+        known = self._marks_of(timed.out_ms, lane_of(key)).get(short_key(key))
         return known is not None and known.is_cancelled(timed, queue_offset)
 
-    def _marks_of(self, out_ms: int) -> dict[str, KeyMarks]:
-        """What all marks for messages with this TIMER_OUT_MS say, by key; read once for all that ask for one after
-        another, as there may be many."""
-        if self._marks_at[0] == out_ms:
-            return self._marks_at[1]
+    def _marks_of(self, out_ms: int, lane: int) -> dict[str, KeyMarks]:
+        """What all marks of a lane for messages with this TIMER_OUT_MS say, by key; read once for all that ask for one
+        after another, as there may be many."""
+        if self._marks_at[:2] == (out_ms, lane):
+            return self._marks_at[2]
         found: dict[str, KeyMarks] = {}
         prefix, end = struct.pack(">QQ", out_ms + 1, 0), struct.pack(">QQ", out_ms + 1, _MESSAGE)
-        for source in self._sources:
+        for source in self._of_lane(lane):
             for one in source.walk(source.first(prefix)):
                 if one[:16] >= end:
                     break
@@ -213,14 +217,14 @@ class ScheduleLook:
                 said = self._said(entry)
                 if said is not None and said[1].out_ms == out_ms and said[1].cancels is not None:
                     found.setdefault(short_key(said[1].cancels), KeyMarks()).note(said[1], entry.queue_offset)
-        self._marks_at = (out_ms, found)
+        self._marks_at = (out_ms, lane, found)
         return found
 
     def waits(self, out_ms: int, key: str, span_ms: int) -> bool:
         """Whether a message with this key (`topic+unique key`) and TIMER_OUT_MS waits. span_ms: no entry is due that
         much behind its TIMER_OUT_MS."""
         prefix, end = struct.pack(">QQ", out_ms + 1, _MESSAGE), struct.pack(">QQ", out_ms + span_ms + 1, 0)
-        for source in self._sources:
+        for source in self._of_lane(lane_of(key)):
             for one in source.walk(source.first(prefix)):
                 if one[:16] >= end:
                     break
@@ -230,15 +234,15 @@ class ScheduleLook:
         return False
 
     def units(self, is_over: Callable[[], bool]) -> Iterator[tuple[int, int, int]]:
-        """(due time, physical offset, size) of all that wait; of one due time in the order they were stored in. Raises
-        TimeoutError when `is_over` says so."""
+        """(due time, physical offset, size) of all that wait; of one topic and due time in the order they were stored
+        in. Raises TimeoutError when `is_over` says so."""
         if self._has_marks(is_over):
             for entry in self.walk(0, is_over):
                 yield entry.due_ms, entry.physical_offset, entry.size
             return
         for block in self._blocks(is_over):
             for due_ms, _, physical, size, _ in block:
-                yield due_ms, physical, size
+                yield due_ms, physical & _PHYSICAL, size
 
     def _has_marks(self, is_over: Callable[[], bool]) -> bool:
         return any(order < _MESSAGE for block in self._blocks(is_over) for _, order, _, _, _ in block)

@@ -18,7 +18,7 @@ from ...protocol.properties import (
 )
 from ...protocol.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, STORE_TIME_AT, SYS_BORN_IPV6, topic_at
 from ...store.log.commit_log import CommitLog
-from .runs import TimerEntry
+from .runs import TimerEntry, lane_of
 from .spans import SpanReader
 from .waiting import First, Timed, due_of
 
@@ -91,13 +91,14 @@ def first_text(timed: Timed, queue_offset: int, stored_ms: int) -> str:
     return ":".join(map(str, timed.first_of(queue_offset, stored_ms)))
 
 
-def entries_of(timed: Timed, queue_offset: int, physical: int, size: int) -> list[TimerEntry]:
+def entries_of(timed: Timed, properties: str, queue_offset: int, physical: int, size: int) -> list[TimerEntry]:
     """What a record stands for in the index: itself when it is due, and before that a mark when it cancels a message,
     or was stored once more so that the older ones no longer count."""
-    mark = TimerEntry(timed.out_ms + 1, True, queue_offset, physical, size)
+    lane = lane_of(cancel_key(properties) if timed.cancels is None else timed.cancels)
+    mark = TimerEntry(timed.out_ms + 1, True, queue_offset, physical, size, lane)
     if timed.cancels is not None:
         return [mark]
-    message = TimerEntry(timed.due_ms, False, queue_offset, physical, size)
+    message = TimerEntry(timed.due_ms, False, queue_offset, physical, size, lane)
     return [mark, message] if timed.roll_times else [message]
 
 

@@ -34,7 +34,7 @@ from ..delays.levels import Place
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
 from .delivery import rolled_properties
-from .records import timed_of
+from .records import entries_of, timed_of
 from .runs import TimerEntry
 from .schedule import NEAR_MS, TimerIndex
 
@@ -280,11 +280,8 @@ class RollTimers:
         timed = timed_of(record.properties, self._precision_ms())
         if timed is None:
             return None
-        entry = TimerEntry(timed.due_ms, False, offset, physical, size)
-        if timed.cancels is not None:
-            entry = TimerEntry(timed.out_ms + 1, True, offset, physical, size)
         copy = _Copy(
-            entry,
+            entries_of(timed, record.properties, offset, physical, size)[-1],
             timed.out_ms,
             timed.first_of(offset).queue_offset,
             copy_of(

@@ -2,13 +2,17 @@
 
 An entry stands for one record of the timer topic, 32 bytes that sort as they are to be looked at:
 
-    due time, wall ms 8 | order 8 | physical offset 8 | record size 4 | CRC-32 of these 28 bytes 4
+    due time, wall ms 8 | order 8 | lane 1 | physical offset 7 | record size 4 | CRC-32 of these 28 bytes 4
 
 order: 2**62 and the queue offset for a message, the queue offset alone for a mark. A mark cancels messages or says that
 they were stored once more; so it is met before them. All big-endian.
 
-A run file is a header of 32 bytes and sorted entries; how many there are, and how many at its front are done with, is
-said by the index's state file. Format page: docs/formats/timers.md.
+lane: by the topic that the message is for (`lane_of`), so that delivery can take what is due in turns, and a crowd of
+one topic holds up no other one. A message and its marks have one lane. Entries of older versions are in lane 0.
+
+A run file is a header of 32 bytes and the entries of one lane after the other, each lane sorted: a `Run` is one lane of
+a `RunFile`. Where it lies, and how many at its front are done with, is said by the index's state file. Format page:
+docs/formats/timers.md.
 """
 
 from __future__ import annotations
@@ -28,32 +32,48 @@ _BODY = struct.Struct(">QQQI")
 _PLACE = struct.Struct(">QQ")
 _CRC = struct.Struct(">I")
 _MESSAGE = 1 << 62
-#: Entries read at a time by delivery, and by whoever goes through a whole run.
-_BLOCK = 128
+#: Lanes of topics are 1 to LANES. Two topics of one lane wait for each other: one pair of 127.
+LANES = 127
+_LANE_AT, _LANE_BIT = 16, 56
+_PHYSICAL = (1 << _LANE_BIT) - 1
+#: Entries of a lane that delivery reads first, and at most, at a time; and those read by whoever goes through a run.
+_FIRST_BLOCK, _BLOCK = 32, 128
 _LONG_BLOCK = 2048
 
 
 class TimerEntry(NamedTuple):
-    """One entry. is_mark: see above. due_ms by the wall clock."""
+    """One entry. is_mark, lane: see above. due_ms by the wall clock."""
 
     due_ms: int
     is_mark: bool
     queue_offset: int
     physical_offset: int
     size: int
+    lane: int = 0
 
 
 def pack_entry(entry: TimerEntry) -> bytes:
     """Its bytes, which sort like entries."""
     order = entry.queue_offset if entry.is_mark else entry.queue_offset | _MESSAGE
-    body = _BODY.pack(entry.due_ms, order, entry.physical_offset, entry.size)
+    body = _BODY.pack(entry.due_ms, order, entry.lane << _LANE_BIT | entry.physical_offset, entry.size)
     return body + _CRC.pack(crc32(body))
 
 
 def unpack_entry(data: bytes) -> TimerEntry:
     """An entry from its 32 bytes, which were checked."""
     due_ms, order, physical, size = _BODY.unpack_from(data)
-    return TimerEntry(due_ms, order < _MESSAGE, order & (_MESSAGE - 1), physical, size)
+    lane, physical = physical >> _LANE_BIT, physical & _PHYSICAL
+    return TimerEntry(due_ms, order < _MESSAGE, order & (_MESSAGE - 1), physical, size, lane)
+
+
+def lane_of(key: str) -> int:
+    """The lane of a topic, or of `topic+unique key`."""
+    return 1 + crc32(key.partition("+")[0].encode("utf-8", "replace")) % LANES
+
+
+def lane_of_bytes(data: bytes) -> int:
+    """The lane of an entry's bytes, without unpacking the rest."""
+    return data[_LANE_AT]
 
 
 def place_of(due_ms: int, is_mark: bool, queue_offset: int) -> bytes:
@@ -84,64 +104,88 @@ def split_entries(data: bytes) -> list[bytes]:
     return found
 
 
-class Run:
-    """Sorted entries, in memory until `settle` says that a file has them. Guarded by the index's lock, but for `walk`.
+class RunFile:
+    """Entries, in memory until `settle` says that the file has them. Guarded by the index's lock, but for `walk`.
 
-    begin: how many at the front were taken. low_physical, low_offset: no entry stands for a record before these.
     shift_ms: what the wall clock had jumped by when these records were stored; 0 for those of an earlier life.
     """
 
     def __init__(
-        self,
-        disk: Disk,
-        path: Path,
-        number: int,
-        count: int,
-        begin: int,
-        low_physical: int,
-        low_offset: int,
-        shift_ms: int = 0,
-        entries: Sequence[bytes] | None = None,
+        self, disk: Disk, path: Path, number: int, shift_ms: int = 0, entries: Sequence[bytes] | None = None
     ) -> None:
         self._disk = disk
         self.path = path
         self.number = number
-        self.count = count
+        self.shift_ms = shift_ms
+        #: While they are in memory, all of them; they never change.
+        self.entries = entries
+        self._fd = -1
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self.entries is not None
+
+    def open(self, end: int) -> None:
+        """end: how many entries it has at least. Raises OSError; CorruptFile for a file that is not this run."""
+        self._fd = self._disk.open(self.path, read_only=True)
+        size = self._disk.size(self._fd)
+        if size < ENTRY_BYTES * (end + 1) or self._disk.pread(self._fd, ENTRY_BYTES, 0) != HEADER:
+            raise CorruptFile(f"timers: {self.path.name} is not what it was")
+
+    def read(self, begin: int, count: int) -> list[bytes]:
+        """Raises OSError, CorruptFile."""
+        if self.entries is not None:
+            return list(self.entries[begin : begin + count])
+        data = self._disk.pread(self._fd, count * ENTRY_BYTES, ENTRY_BYTES * (begin + 1))
+        if len(data) < count * ENTRY_BYTES:
+            raise CorruptFile(f"timers: {self.path.name} ends early")
+        return split_entries(data)
+
+    def settle(self) -> None:
+        """Its file is durable: read it from there."""
+        self._fd = self._disk.open(self.path, read_only=True)
+        self.entries = None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+
+class Run:
+    """The sorted entries of one lane of a file, from `begin` to `end`. Guarded by the index's lock, but for `walk`.
+
+    begin: behind those that were taken. low_physical, low_offset: no entry stands for a record before these.
+    """
+
+    __slots__ = ("_at", "_block", "begin", "end", "file", "lane", "low_offset", "low_physical")
+
+    def __init__(self, file: RunFile, lane: int, begin: int, end: int, low_physical: int, low_offset: int) -> None:
+        self.file = file
+        self.lane = lane
         self.begin = begin
+        self.end = end
         self.low_physical = low_physical
         self.low_offset = low_offset
-        self.shift_ms = shift_ms
-        self._entries = entries
-        self._fd = -1
         self._block: list[bytes] = []
         self._at = 0
 
     @property
     def left(self) -> int:
-        return self.count - self.begin
+        return self.end - self.begin
 
     @property
-    def entries(self) -> Sequence[bytes] | None:
-        """While they are in memory, all of them; they never change."""
-        return self._entries
-
-    @property
-    def is_in_memory(self) -> bool:
-        return self._entries is not None
-
-    def open(self) -> None:
-        """Raises OSError; CorruptFile for a file that is not this run."""
-        self._fd = self._disk.open(self.path, read_only=True)
-        size = self._disk.size(self._fd)
-        if size < ENTRY_BYTES * (self.count + 1) or self._disk.pread(self._fd, ENTRY_BYTES, 0) != HEADER:
-            raise CorruptFile(f"timers: {self.path.name} is not what it was")
+    def shift_ms(self) -> int:
+        return self.file.shift_ms
 
     def head(self) -> bytes | None:
         """The first entry that was not taken. Raises OSError, CorruptFile."""
-        if self.begin >= self.count:
+        if self.begin >= self.end:
             return None
         if self._at >= len(self._block):
-            self._block, self._at = self._read(self.begin, min(_BLOCK, self.left)), 0
+            # A lane that nothing is taken from keeps little in memory: there may be many.
+            count = min(max(_FIRST_BLOCK, 2 * len(self._block)), _BLOCK, self.left)
+            self._block, self._at = self.file.read(self.begin, count), 0
         return self._block[self._at]
 
     def pop(self) -> None:
@@ -151,45 +195,27 @@ class Run:
 
     def between(self, begin: bytes, end: bytes) -> Iterator[bytes]:
         """Entries that were not taken and lie in [begin, end). Raises OSError, CorruptFile."""
-        low, high = self.begin, self.count
+        low, high = self.begin, self.end
         while low < high:
             middle = (low + high) // 2
-            if self._read(middle, 1)[0] < begin:
+            if self.file.read(middle, 1)[0] < begin:
                 low = middle + 1
             else:
                 high = middle
-        while low < self.count:
-            piece = self._read(low, min(_BLOCK, self.count - low))
+        while low < self.end:
+            piece = self.file.read(low, min(_BLOCK, self.end - low))
             for one in piece:
                 if one >= end:
                     return
                 yield one
             low += len(piece)
 
-    def _read(self, begin: int, count: int) -> list[bytes]:
-        if self._entries is not None:
-            return list(self._entries[begin : begin + count])
-        data = self._disk.pread(self._fd, count * ENTRY_BYTES, ENTRY_BYTES * (begin + 1))
-        if len(data) < count * ENTRY_BYTES:
-            raise CorruptFile(f"timers: {self.path.name} ends early")
-        return split_entries(data)
-
     def walk(self, begin: int) -> Iterator[list[bytes]]:
-        """Entries from `begin` on, in pieces; whoever walks keeps the run from being closed."""
-        while begin < self.count:
-            piece = self._read(begin, min(_LONG_BLOCK, self.count - begin))
+        """Entries from `begin` on, in pieces; whoever walks keeps the file from being closed."""
+        while begin < self.end:
+            piece = self.file.read(begin, min(_LONG_BLOCK, self.end - begin))
             yield piece
             begin += len(piece)
-
-    def settle(self) -> None:
-        """Its file is durable: read it from there."""
-        self._fd = self._disk.open(self.path, read_only=True)
-        self._entries = None
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1
 
 
 class RunWriter:

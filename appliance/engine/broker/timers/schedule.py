@@ -3,12 +3,14 @@
 The timer topic in the log is the truth; this is a way into it that is kept in `DATA/rocketbox/timers/`, and made again
 from the topic when it is missing or damaged. Format page: docs/formats/timers.md.
 
-    topic --- add ---> fresh (a heap in memory)                    indexed_to: every record below is known here
-                         | more than a few: `save` makes a run
-                       runs (sorted files, read a block at a time; merged when there are many of a size)
-                         | take: due entries in order
+    topic --- add ---> fresh (a heap a lane, in memory)            indexed_to: every record below is known here
+                         | more than a few: `save` makes a file, with a run for each lane
+                       runs (sorted, read a block at a time; files are merged when there are many of a size)
+                         | take: due entries, of the lanes in turns, in order within a lane
                        taken (in memory) --- done: forgotten when the log is durable behind the copy
                                          --- back: to fresh, to be tried again
+
+A lane is a topic's, or that of a few (`runs.lane_of`), so that nobody waits behind another topic's crowd.
 
 `state` says which runs there are, how many at the front of each were taken, and has what is in memory: fresh entries
 and those taken whose copy is not durable. So no crash passes a copy that is not there, and after SIGKILL at most what
@@ -22,8 +24,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -33,10 +36,12 @@ from ...store.disk import Disk
 from .runs import (
     ENTRY_BYTES,
     Run,
+    RunFile,
     RunWriter,
     TimerEntry,
     due_of_bytes,
     is_mark,
+    lane_of_bytes,
     merged,
     pack_entry,
     place_of,
@@ -48,7 +53,11 @@ logger = logging.getLogger(__name__)
 
 DIRECTORY = "timers"
 STATE = "state"
-_TITLE = b"rocketbox timers 1\n"
+_TITLE = b"rocketbox timers 2\n"
+#: Of versions without lanes: what they left is one lane, 0.
+_OLD_TITLE = b"rocketbox timers 1\n"
+#: Entries written to a file at a time.
+_PIECE = 2048
 #: So many entries lie in the state file itself; more become a run.
 MOST_INLINE = 2048
 #: Entries in memory that are in no run file yet; nothing is added beyond.
@@ -95,6 +104,46 @@ class Standing(NamedTuple):
     due_ms: int
 
 
+class _Lane:
+    """What waits in a lane. Guarded by the index's lock."""
+
+    __slots__ = ("_first", "_is_known", "fresh", "runs")
+
+    def __init__(self) -> None:
+        self.fresh: list[bytes] = []
+        self.runs: list[Run] = []
+        self._first: tuple[int, bytes, Run | None] | None = None
+        self._is_known = False
+
+    def changed(self) -> None:
+        """Other entries are in it now, or its first one was taken."""
+        self._is_known = False
+
+    def first(self, shift_ms: int) -> tuple[int, bytes, Run | None] | None:
+        """(due, entry, its run or None for fresh ones). shift_ms: of fresh entries. Raises OSError, CorruptFile."""
+        if self._is_known:
+            return self._first
+        best: tuple[int, bytes, Run | None] | None = None
+        if self.fresh:
+            best = (due_of_bytes(self.fresh[0]) - shift_ms, self.fresh[0], None)
+        for run in self.runs:
+            head = run.head()
+            if head is not None:
+                due = due_of_bytes(head) - run.shift_ms
+                if best is None or (due, head) < best[:2]:
+                    best = (due, head, run)
+        self._first, self._is_known = best, True
+        return best
+
+    def pop(self, run: Run | None) -> None:
+        """Take the first entry."""
+        if run is None:
+            heapq.heappop(self.fresh)
+        else:
+            run.pop()
+        self._is_known = False
+
+
 class TimerIndex:
     """The thread that delivers adds and takes, the one that saves saves; numbers may be read by anyone."""
 
@@ -114,7 +163,10 @@ class TimerIndex:
         self._until_durable = until_durable or self._wait_durable
         # Guarded by _lock, which is held for arithmetic, and for reading a block of a run.
         self._lock = threading.Lock()
-        self._fresh: list[bytes] = []
+        self._lanes: dict[int, _Lane] = {}
+        self._fresh_count = 0
+        #: The lane that is served first the next time.
+        self._turn = 0
         self._shift_ms = 0
         #: What was taken -> its shift, where that is not 0.
         self._taken_shifts: dict[bytes, int] = {}
@@ -143,7 +195,7 @@ class TimerIndex:
         # Owned by whoever saves.
         self._saving = threading.Lock()
         self._saved_version = 0
-        self._obsolete: list[Run] = []
+        self._obsolete: list[RunFile] = []
         #: What the thread that saves found damaged: the index is to be made again.
         self.damaged: str | None = None
         #: Called when there is something to save, or memory is short.
@@ -183,28 +235,28 @@ class TimerIndex:
 
     def _take_state(self, data: bytes, end: int) -> None:
         text, crc = data[:-4], data[-4:]
-        if not text.startswith(_TITLE) or crc32(text).to_bytes(4, "big") != crc:
+        if not text.startswith((_TITLE, _OLD_TITLE)) or crc32(text).to_bytes(4, "big") != crc:
             raise CorruptFile("timers: the state file does not match its CRC")
         line, _, inline = text[len(_TITLE) :].partition(b"\n")
         state = json.loads(line)
-        runs = []
         shifts = {int(number): int(shift) for number, shift in state.get("shifts", {}).items()}
-        for number, count, begin, low_physical, low_offset in state["runs"]:
-            shift = shifts.get(number, 0)
-            runs.append(Run(self._disk, self._path(number), number, count, begin, low_physical, low_offset, shift))
-        self._runs = runs
         self.most_shift_ms = max([0, *shifts.values()])
-        for run in runs:
-            run.open()
-        entries = split_entries(inline)
+        files: dict[int, RunFile] = {}
+        for number, run_end, begin, low_physical, low_offset, *lane in state["runs"]:
+            file = files.get(number)
+            if file is None:
+                file = files[number] = RunFile(self._disk, self._path(number), number, shifts.get(number, 0))
+            self._add_runs([Run(file, lane[0] if lane else 0, begin, run_end, low_physical, low_offset)])
+        for file in files.values():
+            file.open(max(run.end for run in self._runs if run.file is file))
         self.indexed = Indexed(*state["indexed"])
         if self.indexed.queue_offset > end:
             raise CorruptFile("timers: the index is ahead of the log")
         self.skip = Skip(*state["skip"])
         self.rolled_to = int(state["rolledTo"])
         self.rounded_ms = int(state.get("roundedMs", _MOST_ROUNDED_MS))
-        self._next_number = max((run.number for run in runs), default=0) + 1
-        self._take_inline(entries, state.get("pieces", []))
+        self._next_number = max(files, default=0) + 1
+        self._take_inline(split_entries(inline), state.get("pieces", []))
         self.bytes = int(state["bytes"]) if "bytes" in state else self._sum()
 
     def _take_inline(self, entries: list[bytes], pieces: list[tuple[int, int]]) -> None:
@@ -213,15 +265,16 @@ class TimerIndex:
             some, entries = entries[:count], entries[count:]
             if shift and some:
                 self.most_shift_ms = max(self.most_shift_ms, shift)
-                self._add_run(some, shift)
+                self._add_file(some, shift)
             else:
-                self._fresh += some
-        self._fresh += entries
-        heapq.heapify(self._fresh)
+                for one in some:
+                    self._push(one)
+        for one in entries:
+            self._push(one)
 
     def _sum(self) -> int:
         """Of a state that does not say."""
-        found = sum(map(_waiting_bytes, self._fresh))
+        found = sum(map(_waiting_bytes, self._all_fresh()))
         for run in self._runs:
             found += sum(_waiting_bytes(one) for piece in run.walk(run.begin) for one in piece)
         return found
@@ -230,9 +283,10 @@ class TimerIndex:
         """Forget everything; the index is to be made again. Waits for a save or a merge that is under way."""
         with self._saving, self._lock:
             self.damaged = None
-            for run in self._runs:
-                run.close()
-            self._runs, self._fresh, self._taken, self._taken_shifts = [], [], {}, {}
+            for file in self._files():
+                file.close()
+            self._runs, self._lanes, self._taken, self._taken_shifts = [], {}, {}, {}
+            self._fresh_count = 0
             self._shift_ms = self.most_shift_ms = 0
             self.bytes = 0
             self.indexed, self.skip, self.rolled_to = Indexed(), Skip(), 0
@@ -246,7 +300,7 @@ class TimerIndex:
 
     def _remove_strangers(self) -> None:
         """Files of runs that were not to be. What cannot be removed stays: no message waits for that."""
-        known = {run.path.name for run in self._runs} | {STATE}
+        known = {file.path.name for file in self._files()} | {STATE}
         for name in self._disk.names(self._directory):
             if name not in known:
                 try:
@@ -276,18 +330,27 @@ class TimerIndex:
     @property
     def pending(self) -> int:
         """Entries that are not done with."""
-        return len(self._fresh) + sum(run.left for run in list(self._runs)) + len(self._taken) - self._done
+        return self._fresh_count + sum(run.left for run in list(self._runs)) + len(self._taken) - self._done
 
-    def sources(self) -> tuple[list[bytes], list[tuple[int, int, Sequence[bytes] | None, Path]]]:
-        """What waits, in pieces that do not change: what is in memory, sorted, and of each run where its first entry is
-        that was not taken, how many it has, the entries themselves while they are in memory, and its file."""
+    def sources(self) -> tuple[list[bytes], list[tuple[int, int, int, Sequence[bytes] | None, Path]]]:
+        """What waits, in pieces that do not change: what is in memory, sorted, and of each run its lane, where its
+        first entry is that was not taken, where it ends, the entries of its file while they are in memory, and its
+        file."""
         with self._lock:
-            fresh = sorted([*self._fresh, *(one for one, copy in self._taken.items() if copy < 0)])
-            return fresh, [(run.begin, run.count, run.entries, run.path) for run in self._runs]
+            fresh = sorted([*self._all_fresh(), *(one for one, copy in self._taken.items() if copy < 0)])
+            return fresh, [(run.lane, run.begin, run.end, run.file.entries, run.file.path) for run in self._runs]
 
     @property
     def run_count(self) -> int:
-        return len(self._runs)
+        """Files of runs."""
+        return len(self._files())
+
+    def _files(self) -> list[RunFile]:
+        """In the order in which they were made."""
+        return list(dict.fromkeys(run.file for run in self._runs))
+
+    def _all_fresh(self) -> list[bytes]:
+        return [one for lane in self._lanes.values() for one in lane.fresh]
 
     def lowest(self) -> tuple[int, int]:
         """(physical offset, queue offset) before which no entry stands for a record; large numbers when there is none.
@@ -295,7 +358,7 @@ class TimerIndex:
         with self._lock:
             durable = self._durable()
             lows = [(run.low_physical, run.low_offset) for run in self._runs if run.left]
-            memory = [*self._fresh, *(one for one, copy in self._taken.items() if not 0 <= copy < durable)]
+            memory = [*self._all_fresh(), *(one for one, copy in self._taken.items() if not 0 <= copy < durable)]
         for one in memory:
             entry = unpack_entry(one)
             lows.append((entry.physical_offset, entry.queue_offset))
@@ -307,8 +370,7 @@ class TimerIndex:
         with self._lock:
             durable = self._durable()
             dues = [due_of_bytes(one) for one, copy in self._taken.items() if not 0 <= copy < durable]
-            if self._fresh:
-                dues.append(due_of_bytes(self._fresh[0]))
+            dues += [due_of_bytes(lane.fresh[0]) for lane in self._lanes.values() if lane.fresh]
             dues += [due_of_bytes(head) for run in self._runs if (head := run.head()) is not None]
             first = min(dues, default=_NEVER_MS)
             return Skip(max(0, first - self.rounded_ms), self.indexed.queue_offset)
@@ -318,7 +380,7 @@ class TimerIndex:
         was taken, or was not there to be rolled."""
         with self._lock:
             durable = self._durable()
-            memory = [(one, False) for one in self._fresh]
+            memory = [(one, False) for one in self._all_fresh()]
             memory += [(one, not is_mark(one)) for one, copy in self._taken.items() if not 0 <= copy < durable]
         for one, is_in_hand in memory:
             entry = unpack_entry(one)
@@ -342,13 +404,14 @@ class TimerIndex:
                 for one, copy in self._taken.items():
                     if copy < 0 and begin <= one < end and is_it(one):
                         return Standing(True, due_of_bytes(one))
-                for one in self._fresh:
-                    if begin <= one < end and is_it(one):
-                        return Standing(False, due_of_bytes(one) - self._shift_ms)
-                for run in self._runs:
-                    for one in run.between(begin, end):
-                        if is_it(one):
-                            return Standing(False, due_of_bytes(one) - run.shift_ms)
+                for lane in self._some_lanes(entry.lane):
+                    for one in lane.fresh:
+                        if begin <= one < end and is_it(one):
+                            return Standing(False, due_of_bytes(one) - self._shift_ms)
+                    for run in lane.runs:
+                        for one in run.between(begin, end):
+                            if is_it(one):
+                                return Standing(False, due_of_bytes(one) - run.shift_ms)
         return None
 
     @property
@@ -357,27 +420,36 @@ class TimerIndex:
         shifts = [self._shift_ms, *(run.shift_ms for run in self._runs)]
         return max(0, self._jumps_ms - min(shifts))
 
+    def _some_lanes(self, lane: int) -> list[_Lane]:
+        """A topic's lane, and that of what older versions left."""
+        return [self._lanes[number] for number in {0, lane} if number in self._lanes]
+
     def first_of_all_ms(self) -> int:
         """Nothing that waits, or is in delivery's hands without a copy, is due before that, by the wall clock of when
         it was stored. Marks that were taken do not count. Raises OSError, CorruptFile."""
         with self._lock:
             dues = [due_of_bytes(one) for one, copy in self._taken.items() if copy < 0 and not is_mark(one)]
-            if self._fresh:
-                dues.append(due_of_bytes(self._fresh[0]))
+            dues += [due_of_bytes(lane.fresh[0]) for lane in self._lanes.values() if lane.fresh]
             dues += [due_of_bytes(head) for run in self._runs if (head := run.head()) is not None]
         return min(dues, default=_NEVER_MS)
 
-    def later_marks(self, due_ms: int, shift_ms: float) -> list[TimerEntry]:
-        """Marks of a due time that come after the messages they are for: the clock was set since those were stored.
+    def later_marks(self, due_ms: int, shift_ms: float, lane: int, topic_lane: int) -> list[TimerEntry]:
+        """Marks of a due time that come after the messages they are for, or beside them: the clock was set since those
+        were stored, or the message or the mark is in the lane of what an older version left.
 
-        due_ms: by the wall clock. shift_ms: of the message. Raises OSError, CorruptFile.
+        due_ms: by the wall clock. shift_ms, lane: of the message. topic_lane: of its topic. Raises OSError,
+        CorruptFile.
         """
         begin, end = place_of(due_ms, True, 0), place_of(due_ms, False, 0)
+        found: list[bytes] = []
         with self._lock:
-            found = [one for one in self._fresh if begin <= one < end] if self._shift_ms < shift_ms else []
-            for run in self._runs:
-                if run.shift_ms < shift_ms:
-                    found += run.between(begin, end)
+            for number in {0, topic_lane} & self._lanes.keys():
+                one_lane, is_beside = self._lanes[number], number != lane
+                if is_beside or self._shift_ms < shift_ms:
+                    found += [one for one in one_lane.fresh if begin <= one < end]
+                for run in one_lane.runs:
+                    if is_beside or run.shift_ms < shift_ms:
+                        found += run.between(begin, end)
         return [unpack_entry(one) for one in found]
 
     @property
@@ -385,18 +457,25 @@ class TimerIndex:
         """Whether the clock was set before some of these were stored."""
         return self._shift_ms != 0 or any(run.shift_ms for run in self._runs)
 
-    def has_later(self, shift_ms: float) -> bool:
-        """Whether there may be marks that come after messages with this shift."""
-        return (self._shift_ms < shift_ms and bool(self._fresh)) or any(
-            run.shift_ms < shift_ms and run.left for run in self._runs
-        )
+    def has_later(self, shift_ms: float, lane: int, topic_lane: int) -> bool:
+        """Whether there may be marks that come after messages with this shift, or beside them: as `later_marks`."""
+        for number in (0, topic_lane):
+            found = self._lanes.get(number)
+            if found is not None and (number != lane or self._shift_ms < shift_ms) and found.fresh:
+                return True
+            if found is not None and any(
+                run.left and (number != lane or run.shift_ms < shift_ms) for run in found.runs
+            ):
+                return True
+        return False
 
     # --- the thread that delivers
 
     @property
     def is_full(self) -> bool:
         """Nothing is to be added before the next save."""
-        return len(self._fresh) + sum(run.left for run in self._runs if run.is_in_memory) >= MOST_IN_MEMORY
+        in_files = sum(run.left for run in self._runs if run.file.is_in_memory)
+        return self._fresh_count + in_files >= MOST_IN_MEMORY
 
     def add(
         self,
@@ -414,15 +493,26 @@ class TimerIndex:
                 self._shift_ms = shift_ms
                 self.most_shift_ms = max(self.most_shift_ms, shift_ms)
             for one in packed:
-                heapq.heappush(self._fresh, one)
+                self._push(one)
             for shift, some in others.items():
                 self.most_shift_ms = max(self.most_shift_ms, shift)
-                self._add_run(sorted(map(pack_entry, some)), shift)
+                self._add_file(list(map(pack_entry, some)), shift)
                 packed += map(pack_entry, some)
             self.bytes += sum(map(_waiting_bytes, packed))
             self.indexed = indexed
             self._version += 1
         self.on_unsaved()
+
+    def _lane(self, number: int) -> _Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = _Lane()
+        lane.changed()
+        return lane
+
+    def _push(self, one: bytes) -> None:
+        heapq.heappush(self._lane(lane_of_bytes(one)).fresh, one)
+        self._fresh_count += 1
 
     def next_due_ms(self) -> int | None:
         """When the first entry is due by the clock without its jumps; None without any. Raises OSError, CorruptFile."""
@@ -439,43 +529,57 @@ class TimerIndex:
                 dues.append(due_of_bytes(first[1]))
         return min(dues, default=None)
 
-    def _first(self) -> tuple[int, bytes, Run | None] | None:
-        """(due, entry, its run or None for fresh ones)."""
-        best: tuple[int, bytes, Run | None] | None = None
-        if self._fresh:
-            best = (due_of_bytes(self._fresh[0]) - self._shift_ms, self._fresh[0], None)
-        for run in self._runs:
-            head = run.head()
-            if head is not None:
-                due = due_of_bytes(head) - run.shift_ms
-                if best is None or (due, head) < best[:2]:
-                    best = (due, head, run)
-        return best
+    def _first(self) -> tuple[int, bytes] | None:
+        """(due, entry)."""
+        firsts = [first[:2] for lane in self._lanes.values() if (first := lane.first(self._shift_ms)) is not None]
+        return min(firsts, default=None)
 
     def take(self, now_ms: float, limit: int, most_bytes: int = 1 << 62) -> list[tuple[int, bytes]]:
-        """(due, entry) of what is due by the clock without its jumps, in order. Raises OSError, CorruptFile.
+        """(due, entry) of what is due by the clock without its jumps, in order; of lanes in turns when not all of it
+        can be taken. Raises OSError, CorruptFile.
 
-        most_bytes: what the records of all but the first have together at most.
+        most_bytes: what the records of all but the first have together at most. A lane that this leaves out is served
+        first the next time.
         """
         found: list[tuple[int, bytes]] = []
-        size = 0
+        size, left_out = 0, -1
         with self._lock:
-            while len(found) < limit and (first := self._first()) is not None and first[0] <= now_ms:
-                due, one, run = first
-                size += unpack_entry(one).size
-                if found and size > most_bytes:
-                    break
-                if run is None:
-                    heapq.heappop(self._fresh)
-                else:
-                    run.pop()
-                self._taken[one] = -1
-                if shift_ms := self._shift_ms if run is None else run.shift_ms:
-                    self._taken_shifts[one] = shift_ms
-                found.append((due, one))
+            due_lanes = self._due_lanes(now_ms)
+            while due_lanes:
+                again: list[int] = []
+                for number in due_lanes:
+                    lane = self._lanes[number]
+                    first = lane.first(self._shift_ms)
+                    if first is None or first[0] > now_ms:
+                        continue
+                    due, one, run = first
+                    record_bytes = unpack_entry(one).size
+                    if len(found) >= limit or (found and size + record_bytes > most_bytes):
+                        left_out = number if left_out < 0 else left_out
+                        continue
+                    size += record_bytes
+                    lane.pop(run)
+                    self._fresh_count -= run is None
+                    self._taken[one] = -1
+                    if shift_ms := self._shift_ms if run is None else run.shift_ms:
+                        self._taken_shifts[one] = shift_ms
+                    found.append((due, one))
+                    again.append(number)
+                due_lanes = again
+            if left_out >= 0:
+                self._turn = left_out
             if found:
                 self._version += 1
+        found.sort()
         return found
+
+    def _due_lanes(self, now_ms: float) -> list[int]:
+        due = [
+            number
+            for number, lane in self._lanes.items()
+            if (first := lane.first(self._shift_ms)) is not None and first[0] <= now_ms
+        ]
+        return sorted(due, key=lambda number: (number < self._turn, number))
 
     def done(self, one: bytes, copy: int = -1) -> None:
         """An entry is done with. copy: where in the log its copy is; -1 without one."""
@@ -500,11 +604,11 @@ class TimerIndex:
                 del self._taken[one]
                 shift_ms = self._taken_shifts.pop(one, 0)
                 if shift_ms == self._shift_ms:
-                    heapq.heappush(self._fresh, one)
+                    self._push(one)
                 else:
                     shifted.setdefault(shift_ms, []).append(one)
             for shift_ms, some in shifted.items():
-                self._add_run(sorted(some), shift_ms)
+                self._add_file(some, shift_ms)
             self._version += 1
 
     def _waits_no_more(self, one: bytes) -> None:
@@ -520,19 +624,39 @@ class TimerIndex:
         self.on_unsaved()
 
     def _seal(self) -> None:
-        """Make a run of the fresh entries, in memory for now."""
-        if not self._fresh:
+        """Make runs of the fresh entries, in memory for now."""
+        if not self._fresh_count:
             return
-        entries, self._fresh = sorted(self._fresh), []
-        self._add_run(entries, self._shift_ms)
+        entries = self._all_fresh()
+        for lane in self._lanes.values():
+            lane.fresh.clear()
+        self._fresh_count = 0
+        self._add_file(entries, self._shift_ms)
 
-    def _add_run(self, entries: list[bytes], shift_ms: int) -> None:
-        low_physical, low_offset = _lowest(entries)
+    def _add_file(self, entries: Sequence[bytes], shift_ms: int) -> None:
+        """A file of these, in memory for now, with a run for each lane."""
+        ordered = sorted(entries, key=lambda one: (lane_of_bytes(one), one))
         number = self._next_number
         self._next_number += 1
-        path = self._path(number)
-        run = Run(self._disk, path, number, len(entries), 0, low_physical, low_offset, shift_ms, entries)
-        self._runs = [*self._runs, run]
+        file = RunFile(self._disk, self._path(number), number, shift_ms, ordered)
+        runs, at = [], 0
+        for lane, some in groupby(ordered, lane_of_bytes):
+            ones = list(some)
+            runs.append(Run(file, lane, at, at + len(ones), *_lowest(ones)))
+            at += len(ones)
+        self._add_runs(runs)
+
+    def _add_runs(self, runs: Sequence[Run]) -> None:
+        self._runs = [*self._runs, *runs]
+        for run in runs:
+            self._lane(run.lane).runs.append(run)
+
+    def _remove_runs(self, gone: Callable[[Run], bool]) -> None:
+        self._runs = [run for run in self._runs if not gone(run)]
+        for lane in self._lanes.values():
+            lane.runs = [run for run in lane.runs if not gone(run)]
+            lane.changed()
+        self._lanes = {number: lane for number, lane in self._lanes.items() if lane.fresh or lane.runs}
 
     # --- the thread that saves
 
@@ -546,7 +670,7 @@ class TimerIndex:
             with self._lock:
                 if self._version == self._saved_version:
                     return True
-                if len(self._fresh) > MOST_INLINE:
+                if self._fresh_count > MOST_INLINE:
                     self._seal()
                 durable = self._durable()
                 for one in [one for one, copy in self._taken.items() if 0 <= copy < durable]:
@@ -563,32 +687,33 @@ class TimerIndex:
                     "rolledTo": self.rolled_to,
                     "bytes": self.bytes,
                     "runs": [
-                        (run.number, run.count, begin, run.low_physical, run.low_offset)
+                        (run.file.number, run.end, begin, run.low_physical, run.low_offset, run.lane)
                         for run, begin in runs
-                        if begin < run.count
+                        if begin < run.end
                     ],
                 }
-                shifts = {run.number: shift for run, _ in runs if (shift := run.shift_ms - self._jumps_ms)}
+                shifts = {run.file.number: shift for run, _ in runs if (shift := run.shift_ms - self._jumps_ms)}
                 if shifts or pieces:
                     # Before the clock was ever set there are none, and older versions would not know them.
                     state |= {"shifts": shifts, "pieces": pieces}
             # What is saved is never ahead of the log, which a power cut may shorten.
             if state["indexed"][1] >= durable and not self._until_durable(state["indexed"][1]):
                 return False
-            written = [run for run, begin in runs if run.is_in_memory and begin < run.count]
-            for run in written:
-                self._write(run.path, run.walk(0))
+            files = dict.fromkeys(run.file for run, begin in runs if begin < run.end)
+            written = [file for file in files if file.is_in_memory]
+            for file in written:
+                self._write(file.path, _in_pieces(file.entries or ()))
             if written:
                 self._disk.sync_directory(self._directory)
             self._disk.replace(self._directory / STATE, _encode(state, inline))
             with self._lock:
-                for run in written:
-                    run.settle()
-                gone = [run for run, begin in runs if begin >= run.count]
-                if gone:
-                    self._runs = [run for run in self._runs if run not in gone]
+                for file in written:
+                    file.settle()
+                over = {run for run, begin in runs if begin >= run.end}
+                if over:
+                    self._remove_runs(over.__contains__)
                 self._saved_version = version - 1 if waits else version
-            gone += self._obsolete
+            gone = [file for file in dict.fromkeys(run.file for run in over) if file not in files] + self._obsolete
             self._obsolete = []
             self._forget(gone)
         return not waits
@@ -596,7 +721,7 @@ class TimerIndex:
     def _inline(self) -> tuple[list[bytes], list[tuple[int, int]]]:
         """Entries that are in no run, and of those with one shift, by the clock as it is now: (shift, how many); none
         when all of them have none."""
-        by_shift: dict[int, list[bytes]] = {self._shift_ms: list(self._fresh)} if self._fresh else {}
+        by_shift: dict[int, list[bytes]] = {self._shift_ms: self._all_fresh()} if self._fresh_count else {}
         for one in self._taken:
             by_shift.setdefault(self._taken_shifts.get(one, 0), []).append(one)
         pieces = [(shift - self._jumps_ms, len(by_shift[shift])) for shift in sorted(by_shift)]
@@ -610,34 +735,27 @@ class TimerIndex:
             time.sleep(_DURABLE_S)
         return False
 
-    def _write(self, path: Path, pieces: Iterator[list[bytes]]) -> tuple[int, int, int]:
-        """Write a run; (entries, lowest physical offset, lowest queue offset) of it."""
-        count, low_physical, low_offset = 0, 1 << 62, 1 << 62
+    def _write(self, path: Path, pieces: Iterable[Sequence[bytes]]) -> None:
         writer = RunWriter(self._disk, path)
         try:
             for piece in pieces:
-                if piece:
-                    writer.add(piece)
-                    count += len(piece)
-                    low = _lowest(piece)
-                    low_physical, low_offset = min(low_physical, low[0]), min(low_offset, low[1])
+                writer.add(piece)
             writer.finish()
         finally:
             writer.abandon()
-        return count, low_physical, low_offset
 
-    def _forget(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            was_in_memory = run.is_in_memory
-            run.close()
+    def _forget(self, files: Sequence[RunFile]) -> None:
+        for file in files:
+            was_in_memory = file.is_in_memory
+            file.close()
             try:
                 if not was_in_memory:
-                    self._disk.unlink(run.path)
+                    self._disk.unlink(file.path)
             except OSError as error:  # the next start removes it
-                logger.warning("timers: %s cannot be removed: %s", run.path.name, error)
+                logger.warning("timers: %s cannot be removed: %s", file.path.name, error)
 
     def merge(self, log_begin: int, now_ms: int, pause: Callable[[], bool], everything: bool = False) -> bool:
-        """Make one run of several of about one size; True when something was merged. Raises OSError, CorruptFile.
+        """Make one file of several of about one size; True when something was merged. Raises OSError, CorruptFile.
 
         log_begin: records before it are gone, and entries of them that are not due soon are left out. now_ms: of the
         wall clock. pause: called now and then, False to give up.
@@ -645,7 +763,9 @@ class TimerIndex:
         with self._saving, self._noting_damage():
             with self._lock:
                 chosen = self._choose(everything)
-                sources = [(run, run.begin) for run in chosen]
+                sources = sorted(
+                    ((run, run.begin) for run in self._runs if run.file in chosen), key=lambda source: source[0].lane
+                )
                 if not sources:
                     return False
                 number = self._next_number
@@ -653,15 +773,26 @@ class TimerIndex:
                 # As the clock was when these were stored.
                 now_ms += sources[0][0].shift_ms - self._jumps_ms
             path = self._path(number)
+            #: (lane, where it begins, where it ends, lowest physical offset, lowest queue offset).
+            parts: list[tuple[int, int, int, int, int]] = []
 
             def pieces() -> Iterator[list[bytes]]:
-                for piece in merged(sources):
-                    if not pause():
-                        raise InterruptedError
-                    yield [one for one in piece if not _is_gone(one, log_begin, now_ms)]
+                at = 0
+                for lane, some in groupby(sources, lambda source: source[0].lane):
+                    begin, low_physical, low_offset = at, 1 << 62, 1 << 62
+                    for piece in merged(list(some)):
+                        if not pause():
+                            raise InterruptedError
+                        kept = [one for one in piece if not _is_gone(one, log_begin, now_ms)]
+                        if kept:
+                            yield kept
+                            at += len(kept)
+                            physical, offset = _lowest(kept)
+                            low_physical, low_offset = min(low_physical, physical), min(low_offset, offset)
+                    parts.append((lane, begin, at, low_physical, low_offset))
 
             try:
-                count, low_physical, low_offset = self._write(path, pieces())
+                self._write(path, pieces())
                 self._disk.sync_directory(self._directory)
             except BaseException as error:  # a full disk would get fuller with each try
                 with suppress(OSError):
@@ -670,26 +801,31 @@ class TimerIndex:
                     return False
                 raise
             with self._lock:
-                # Taken meanwhile were the first of them all.
-                taken = sum(run.begin - begin for run, begin in sources)
-                shift_ms = chosen[0].shift_ms
-                run = Run(self._disk, path, number, count, taken, low_physical, low_offset, shift_ms)
-                run.open()
-                self._runs = [*(one for one in self._runs if one not in chosen), run]
+                file = RunFile(self._disk, path, number, chosen[0].shift_ms)
+                file.open(parts[-1][2])
+                taken: dict[int, int] = {}  # meanwhile: the first ones of their lane
+                for run, begin in sources:
+                    taken[run.lane] = taken.get(run.lane, 0) + run.begin - begin
+                self._remove_runs(lambda run: run.file in chosen)
+                self._add_runs([Run(file, lane, begin + taken[lane], *rest) for lane, begin, *rest in parts])
                 self._version += 1
             self._obsolete += chosen
         return True
 
-    def _choose(self, everything: bool) -> list[Run]:
-        by_size: dict[tuple[int, int], list[Run]] = {}
+    def _choose(self, everything: bool) -> list[RunFile]:
+        left: dict[RunFile, int] = {}
         for run in self._runs:
-            if run.left and not run.is_in_memory:
-                size, step = run.left // MOST_INLINE, 0
+            if not run.file.is_in_memory:
+                left[run.file] = left.get(run.file, 0) + run.left
+        by_size: dict[tuple[int, int], list[RunFile]] = {}
+        for file, count in left.items():
+            if count:
+                size, step = count // MOST_INLINE, 0
                 while size >= _SIZE_STEP and not everything:
                     size, step = size // _SIZE_STEP, step + 1
-                by_size.setdefault((step if not everything else 0, run.shift_ms), []).append(run)
+                by_size.setdefault((step if not everything else 0, file.shift_ms), []).append(file)
         least = 1 if everything else _MERGED_AT
-        return next((runs for _, runs in sorted(by_size.items()) if len(runs) >= least), [])
+        return next((files for _, files in sorted(by_size.items()) if len(files) >= least), [])
 
     @contextmanager
     def _noting_damage(self) -> Iterator[None]:
@@ -714,7 +850,7 @@ class TimerIndex:
         with self._saving:
             with self._lock:
                 sources = [(run, run.begin) for run in self._runs if run.low_offset < end]
-                memory = [*self._fresh, *(one for one, copy in self._taken.items() if copy < 0)]
+                memory = [*self._all_fresh(), *(one for one, copy in self._taken.items() if copy < 0)]
             mark(memory)
             with self._noting_damage():
                 for run, first in sources:
@@ -726,8 +862,8 @@ class TimerIndex:
 
     def close(self) -> None:
         """No thread works here any more."""
-        for run in [*self._runs, *self._obsolete]:
-            run.close()
+        for file in [*self._files(), *self._obsolete]:
+            file.close()
 
 
 def _is_gone(one: bytes, log_begin: int, now_ms: int) -> bool:
@@ -737,6 +873,11 @@ def _is_gone(one: bytes, log_begin: int, now_ms: int) -> bool:
 
 def _waiting_bytes(one: bytes) -> int:
     return 0 if is_mark(one) else int.from_bytes(one[24:28], "big")
+
+
+def _in_pieces(entries: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for at in range(0, len(entries), _PIECE):
+        yield entries[at : at + _PIECE]
 
 
 def _lowest(entries: Sequence[bytes]) -> tuple[int, int]:

@@ -128,11 +128,20 @@ class ConsumeQueueTable:
 
     def write_entries(self, files: QueueFiles, queue: ConsumeQueue, offset: int, entries: bytes) -> None:
         """Into a queue's files, from `offset` on. In front of the first one of a queue that does not begin at 0 stands
-        Apache's filler: its recovery would stop at zeros."""
-        front = 0
-        if self.begins and offset == self.begin_of(queue.topic, queue.queue_id):
-            front = offset % files.entries_per_file
+        Apache's filler: its recovery would stop at zeros.
+
+        It depends on what the queue serves and on the file, not on where a queue of this name begins now: the topic may
+        have been deleted again meanwhile, and what is in the file may be wanted when a deletion is taken back.
+        """
+        front = offset % files.entries_per_file
+        if front and (queue.min_offset < offset or self._has_entry(files, queue, offset - 1)):
+            front = 0
         files.write(queue.topic, queue.queue_id, offset - front, HOLE * front + entries)
+
+    def _has_entry(self, files: QueueFiles, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether the file has an entry there that is no filler."""
+        entry = files.read(queue.topic, queue.queue_id, offset, 1)
+        return not has_zeros(entry) and not entry.startswith(HOLE[:12])
 
     def sync_directories(self, queues: Iterable[ConsumeQueue]) -> None:
         """Make the names of queues' files durable, from their directories up."""

@@ -333,8 +333,9 @@ def test_an_index_of_another_log_is_made_again(under_test, clock):
     timers.wait(b"known", 1000)
     timers.rounds()
     index = timers.index
-    index.start_at(index.indexed._replace(physical_offset=index.indexed.physical_offset + 1), index.skip)
-    index._fresh.clear()
+    indexed, skip = index.indexed, index.skip
+    index.clear()
+    index.start_at(indexed._replace(physical_offset=indexed.physical_offset + 1), skip)
     timers.save()
     timers.close()
     timers = Timers(under_test, clock)
