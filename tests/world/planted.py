@@ -68,8 +68,8 @@ PLANTED = (
     Planted(
         "a mark is looked for where the clock is now",
         ENGINE + "broker/timers/delivery.py",
-        "self.index.add(found, last, 0 if old else self._time.jumps_ms, copies)",
-        "self.index.add(found, last, 0, copies)",
+        "self.index.add(found, last, usual_ms, others)",
+        "self.index.add([*found, *(one for some in others.values() for one in some)], last)",
     ),
 )
 
