@@ -104,16 +104,11 @@ class ConsumerOffsetManager:
         self._removed = False
         # Any thread; each step is one C call.
         self._gone: deque[tuple[str, str]] = deque()
-        load_at_start(self._path, self._take, self._files)
+        load_at_start(self._path, "offsetTable", self._take, self._files)
 
-    def _take(self, document: Any) -> None:
+    def _take(self, document: dict[str, Any]) -> None:
         """groupTopicMap says nothing new and is not read."""
-        table = document.get("offsetTable") if isinstance(document, dict) else None
-        if table is None:
-            table = {}
-        if not isinstance(table, dict):
-            raise ValueError("offsetTable is not an object")
-        for key, queues in table.items():
+        for key, queues in document["offsetTable"].items():
             topic, at, group = key.partition("@")
             if not at or not isinstance(queues, dict):
                 logger.warning("offsets: entry left out key=%r", key[:300])
@@ -124,7 +119,7 @@ class ConsumerOffsetManager:
                     raise ValueError(f"{key} holds {queue_id!r}:{offset!r}")
                 entry.queues[int(queue_id)] = offset
             self._table[key] = entry
-        if isinstance(document, dict) and document.get("dataVersion") is not None:
+        if document.get("dataVersion") is not None:
             self.data_version = DataVersion.decode(document["dataVersion"])
 
     # --- remoting-io
