@@ -204,8 +204,8 @@ class ConfigTable(TableState, Generic[T]):
         """Journal and apply one change (None deletes); returns its ticket. When refused, nothing changed: with 1, and
         where the journal cannot take what comes with a client's message, with 14, as the log refuses the message.
 
-        waits: the caller calls `wait_durable` next, as an administrator's acts do. peer: the client that has it made, see `LastingShares`; None for
-        administrators and the broker itself.
+        waits: the caller calls `wait_durable` next, as an administrator's acts do. peer: the client that has it made,
+        see `LastingShares`; None for administrators and the broker itself.
         """
         if config is not None and name not in self._configs:
             count = len(self._configs)
