@@ -153,9 +153,11 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
         pass
 
 
-def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any | None:
+def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: str = "") -> Any | None:
     """The document in the file, or in its `.bak`; None when neither holds anything.
 
+    field: the table that the document is about. One without it, as `null` or `{}`, is damaged like half a document:
+    every version writes the table, an empty one too.
     The directory is synced, so that what was read is durable: a process that died may have renamed the file without.
     Raises CorruptFile when the file is damaged and there is no good copy, OSError when reading fails.
     """
@@ -163,7 +165,7 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     try:
         raw = _read(path, calls)
         if raw is not None:
-            document = fastjson.loads(raw)
+            document = _parsed(raw, field)
             calls.sync_directory(path.parent)
             return document
     except ValueError as error:
@@ -173,7 +175,7 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     try:
         raw = _read(backup, calls)
         if raw is not None:
-            document = fastjson.loads(raw)
+            document = _parsed(raw, field)
     except ValueError as error:
         damage = damage or error
     if document is None and damage is not None:
@@ -186,13 +188,23 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS) -> Any |
     return document
 
 
-def load_at_start(path: Path, take: Callable[[Any], None], calls: FileCalls = OS_FILE_CALLS) -> None:
-    """Hand `take` the document of a file that a start must understand; nothing where there is none.
+def _parsed(raw: bytes, field: str) -> Any:
+    document = fastjson.loads(raw)
+    if field and not (isinstance(document, dict) and isinstance(document.get(field), dict)):
+        raise ValueError(f"there is no {field}")
+    return document
+
+
+def load_at_start(
+    path: Path, field: str, take: Callable[[dict[str, Any]], None], calls: FileCalls = OS_FILE_CALLS
+) -> None:
+    """Hand `take` the document of a file that a start must understand, with the table `field`; nothing where there is
+    none.
 
     take: raises ValueError or msgspec.ValidationError for what the file should not hold. Raises StartError.
     """
     try:
-        document = load_json_with_backup(path, calls)
+        document = load_json_with_backup(path, calls, field)
         if document is not None:
             take(document)
     except CorruptFile as error:

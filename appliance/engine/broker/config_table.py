@@ -130,20 +130,15 @@ class ConfigTable(TableState, Generic[T]):
 
     def load(self, from_the_start: dict[str, T]) -> None:
         """Read the file and the journal, then add what every broker has and they lack. Raises StartError."""
-        load_at_start(self._path, self._take_document, self._files)
+        load_at_start(self._path, self.field, self._take_document, self._files)
         self._replay()
         for name, config in from_the_start.items():
             if name not in self._configs:
                 self._configs[name] = config
                 self._dirty = True
 
-    def _take_document(self, document: Any) -> None:
-        table = document.get(self.field) if isinstance(document, dict) else ()
-        if table is None:
-            table = {}
-        if not isinstance(table, dict):
-            raise ValueError(f"there is no {self.field}")
-        for name, value in table.items():
+    def _take_document(self, document: dict[str, Any]) -> None:
+        for name, value in document[self.field].items():
             if not self._is_legal_name(name):
                 logger.warning("%s: illegal name left out: %r", self._path.name, name[:300])
                 self._dirty = True
@@ -206,10 +201,11 @@ class ConfigTable(TableState, Generic[T]):
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change may be lost again: {error}") from None
 
     def _change_locked(self, name: str, config: T | None, waits: bool = False, peer: bytes | None = None) -> int:
-        """Journal and apply one change (None deletes); returns its ticket. Refuses with 1, and nothing changed.
+        """Journal and apply one change (None deletes); returns its ticket. When refused, nothing changed: with 1, and
+        where the journal cannot take what comes with a client's message, with 14, as the log refuses the message.
 
-        waits: the caller calls `wait_durable` next. peer: the client that has it made, see `LastingShares`; None for
-        administrators and the broker itself.
+        waits: the caller calls `wait_durable` next, as an administrator's acts do. peer: the client that has it made,
+        see `LastingShares`; None for administrators and the broker itself.
         """
         if config is not None and name not in self._configs:
             count = len(self._configs)
@@ -234,7 +230,8 @@ class ConfigTable(TableState, Generic[T]):
         try:
             ticket = self._journal.append(entry, wake=not waits)
         except OSError as error:
-            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
+            code = ResponseCode.SYSTEM_ERROR if waits else ResponseCode.SERVICE_NOT_AVAILABLE
+            raise RefusedRequest(code, f"the change cannot be saved: {error}") from None
         except (UnicodeEncodeError, OverflowError) as error:  # half a surrogate pair, a number over 64 bits
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
         if config is None:

@@ -100,8 +100,8 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
     def find(self, name: str, peer: bytes | None = None) -> SubscriptionGroupConfig | None:
         """The group, made with the defaults if it is not there and may be; else None. peer: the client that names it.
 
-        On remoting-io. The entry is in the journal, not synced, when this returns; refuses with 1 when it cannot be,
-        and when the peer has had its share made.
+        On remoting-io. The entry is in the journal, not synced, when this returns; refuses with 14 when it cannot
+        be, with 1 when the peer has had its share made.
         """
         known = self._configs.get(name)
         if known is not None:

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,6 +87,9 @@ class ConsumerOffsetManager:
         #: Of a slave, which may lack what its master gave out: what lies behind the end counts as the end. Elsewhere it
         #: counts for nothing.
         self.cuts = False
+        #: What administrators moved lately, (entry, queue ids), for whoever counts what was consumed. Once before the
+        #: offsets change and once after: who copies offsets first and then looks here misses none.
+        self.moved_by_hand: deque[tuple[QueueOffsets, Collection[int]]] = deque(maxlen=4096)
         #: How far groups have pulled; not in the file.
         self.pulled = PullOffsets()
         # Who had entries made since the start, and offsets; owned by remoting-io.
@@ -104,16 +107,11 @@ class ConsumerOffsetManager:
         self._removed = False
         # Any thread; each step is one C call.
         self._gone: deque[tuple[str, str]] = deque()
-        load_at_start(self._path, self._take, self._files)
+        load_at_start(self._path, "offsetTable", self._take, self._files)
 
-    def _take(self, document: Any) -> None:
+    def _take(self, document: dict[str, Any]) -> None:
         """groupTopicMap says nothing new and is not read."""
-        table = document.get("offsetTable") if isinstance(document, dict) else None
-        if table is None:
-            table = {}
-        if not isinstance(table, dict):
-            raise ValueError("offsetTable is not an object")
-        for key, queues in table.items():
+        for key, queues in document["offsetTable"].items():
             topic, at, group = key.partition("@")
             if not at or not isinstance(queues, dict):
                 logger.warning("offsets: entry left out key=%r", key[:300])
@@ -124,7 +122,7 @@ class ConsumerOffsetManager:
                     raise ValueError(f"{key} holds {queue_id!r}:{offset!r}")
                 entry.queues[int(queue_id)] = offset
             self._table[key] = entry
-        if isinstance(document, dict) and document.get("dataVersion") is not None:
+        if document.get("dataVersion") is not None:
             self.data_version = DataVersion.decode(document["dataVersion"])
 
     # --- remoting-io
@@ -209,8 +207,10 @@ class ConsumerOffsetManager:
 
         It is kept however full the table is: only an administrator comes here. reset_id: its act in the journal.
         """
-        self._made(topic, group)
+        entry = self._made(topic, group)
+        self.moved_by_hand.append((entry, (queue_id,)))
         self.commit(group, topic, queue_id, offset)
+        self.moved_by_hand.append((entry, (queue_id,)))
         self.pending.arm((group, topic, queue_id), offset, reset_id)
 
     def reset_all(self, move: GroupMove) -> None:
@@ -218,7 +218,9 @@ class ConsumerOffsetManager:
         group = move.group
         for topic, queues in move.targets.items():
             entry = self._made(topic, group)
+            self.moved_by_hand.append((entry, queues))
             entry.queues.update(queues)
+            self.moved_by_hand.append((entry, queues))
             entry.changes += 1
             self._commits += 1
         self.pending.table.update(move.pending)

@@ -182,12 +182,21 @@ class Sampler(ServiceThread):
                     self._forget(moves)
             self._entry_changes = [known.get(entry, -1) for entry in entries]
             self._entries = entries
-        for place, _, _ in _moved_since(entries, _changes, self._entry_changes):
-            self._committed_moved(entries[place], now)
+        places = _moved_since(entries, _changes, self._entry_changes)
+        found = [(entries[place], entries[place].queues.copy()) for place, _, _ in places]
+        by_hand: dict[QueueOffsets, set[int]] = {}
+        moved = self._offsets.moved_by_hand
+        while moved:
+            entry, queue_ids = moved.popleft()
+            by_hand.setdefault(entry, set()).update(queue_ids)
+        for entry, queues in found:
+            self._committed_moved(entry, queues, by_hand.get(entry, set()), now)
 
-    def _committed_moved(self, entry: QueueOffsets, now: float) -> None:
-        """Count how far its offsets went on; a first commit of a queue or a reset is no consumption."""
-        queues = entry.queues.copy()
+    def _committed_moved(self, entry: QueueOffsets, queues: dict[int, int], by_hand: set[int], now: float) -> None:
+        """Count how far its offsets went on; a first commit of a queue or a reset is no consumption.
+
+        by_hand: queues whose offsets an administrator moved.
+        """
         before = self._committed.get(entry)
         self._committed[entry] = queues
         key = (entry.topic, entry.group)
@@ -202,10 +211,10 @@ class Sampler(ServiceThread):
         moved_at: dict[int, float] = {}
         for queue_id, offset in queues.items():
             last = before.get(queue_id)
-            if last is not None and offset > last:
+            if last is not None and offset > last and queue_id not in by_hand:
                 moved += offset - last
                 moved_at[queue_id] = now
-            elif last is None or offset < last:
+            elif offset != last:
                 self._queue_begun_at.setdefault(entry, {})[queue_id] = now
         if moved_at:
             self._queue_moved_at.setdefault(entry, {}).update(moved_at)

@@ -1,14 +1,14 @@
 """Counters and rates of the broker, as GET_BROKER_RUNTIME_INFO (28) and the metrics page show them.
 
 Totals are sampled every 10 s; a rate is the difference over the last 10, 60 or 600 s. "Morning" figures are the totals
-at the last local midnights the process has seen, 0 before.
+at the last two local midnights, 0 for one before the process began.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
+from datetime import date
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -59,9 +59,9 @@ class BrokerStats:
         self._booted = clock.steady()
         # Owned by remoting-io.
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS[-1] + 1)
-        self._day = time.localtime(self._boot_ms / 1000).tm_yday
-        self._put_mornings = (0, 0)  # yesterday's, today's
-        self._get_mornings = (0, 0)
+        # The day by its number -> (put, got) when it began; none of a day that nobody saw begin.
+        self._mornings = {_day_of(self._boot_ms): (0, 0)}
+        self._day_begins()
         self.sample()
 
     def sample(self) -> None:
@@ -71,11 +71,17 @@ class BrokerStats:
         timed, timed_out = self._timers.index.indexed.queue_offset, self._timers.delivered
         now = self._clock.monotonic()
         self._samples.append(_Sample(now, put, pull.found_count, pull.miss_count, got, timed, timed_out))
-        day = time.localtime(self._clock.wall_ms() / 1000).tm_yday
-        if day != self._day:
-            self._day = day
-            self._put_mornings = (self._put_mornings[1], put)
-            self._get_mornings = (self._get_mornings[1], got)
+        self._day_begins()
+
+    def _day_begins(self) -> None:
+        """Keep the totals as the morning's of a new day. A clock that goes back makes no new day: the one that it goes
+        back to began when it began, and the one that it leaves will begin again."""
+        day = _day_of(self._clock.wall_ms())
+        mornings = {one: totals for one, totals in self._mornings.items() if day - 1 <= one <= day}
+        now = (self._store.put_count, self._pull.message_count)
+        today = mornings.setdefault(day, now)
+        mornings.setdefault(day - 1, today)
+        self._mornings, self._today = mornings, (mornings[day - 1], today)
 
     def _rates(self, field: str) -> str:
         samples = list(self._samples)
@@ -102,14 +108,15 @@ class BrokerStats:
         log = store.log
         transferred = self._rates("transferred")
         put, size = store.put_count, store.put_bytes
+        yesterday, today = self._today
         return {
             "bootTimestamp": str(self._boot_ms),
             "runtime": f"[ {days} days, {h} hours, {m} minutes, {s} seconds ]",
-            "msgPutTotalYesterdayMorning": str(self._put_mornings[0]),
-            "msgPutTotalTodayMorning": str(self._put_mornings[1]),
+            "msgPutTotalYesterdayMorning": str(yesterday[0]),
+            "msgPutTotalTodayMorning": str(today[0]),
             "msgPutTotalTodayNow": str(put),
-            "msgGetTotalYesterdayMorning": str(self._get_mornings[0]),
-            "msgGetTotalTodayMorning": str(self._get_mornings[1]),
+            "msgGetTotalYesterdayMorning": str(yesterday[1]),
+            "msgGetTotalTodayMorning": str(today[1]),
             "msgGetTotalTodayNow": str(self._pull.message_count),
             "putTps": self._rates("put"),
             "getFoundTps": self._rates("found"),
@@ -154,6 +161,11 @@ class BrokerStats:
             "queryThreadPoolQueueCapacity": str(queries.capacity),
             "queryThreadPoolQueueHeadWaitTimeMills": str(queried.first_ms),
         }
+
+
+def _day_of(wall_ms: int) -> int:
+    """The local day's number."""
+    return date.fromtimestamp(wall_ms / 1000).toordinal()
 
 
 def _size(count: int) -> str:

@@ -138,8 +138,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         """The topic, made after the template `default_topic` if it is not there; None when it may not be made.
 
         queue_nums: what the producer asks for; the template's number is the limit. peer: who it is. The entry is in the
-        journal, not synced, when this returns. Refuses with 1 when the journal cannot take it, and when the peer has
-        had its share made.
+        journal, not synced, when this returns. Refuses with 14 when the journal cannot take it, with 1 when the
+        peer has had its share made.
         """
         known = self._configs.get(topic)
         if known is not None:

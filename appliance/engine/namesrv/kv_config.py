@@ -45,7 +45,7 @@ class KVConfigManager:
         Raises CorruptFile when neither file can be read as one, OSError when reading fails.
         """
         _make_directory(self._path.parent)
-        document = load_json_with_backup(self._path)
+        document = load_json_with_backup(self._path, field="configTable")
         table = {} if document is None else _checked(document, self._path)
         self._chars = sum(_chars(namespace, values) for namespace, values in table.items())
         self._table = table
@@ -100,6 +100,6 @@ def _chars(namespace: str, values: dict[str, str]) -> int:
 
 def _checked(document: Any, path: Path) -> dict[str, dict[str, str]]:
     try:
-        return msgspec.convert(document, dict[str, dict[str, dict[str, str]]]).get("configTable", {})
+        return msgspec.convert(document, dict[str, dict[str, dict[str, str]]])["configTable"]
     except msgspec.ValidationError as error:
         raise CorruptFile(f"{path} is not a KV configuration: {error}") from None

@@ -50,6 +50,20 @@ def test_315_has_hours_and_days(running):
     assert asked(running, "SNDBCK_PUT_NUMS", "T@G") == {"statsMinute": 1, "statsHour": 1, "statsDay": 1}
 
 
+def test_what_an_administrator_skips_is_not_consumed(running):
+    peer = running._ours()
+    running.put("T", *[b"x"] * 9)
+    peer.ask(200, {}, b'{"groupName":"G"}')
+    for offset in (0, 2):
+        running.commit("G", "T", 0, offset)
+        running.sample()
+    skip = {"topic": "T", "group": "G", "timestamp": -1, "isForce": "true"}
+    assert peer.ask(222, skip).code == 0
+    running.sample()
+    assert running.engine.broker.offsets.get("G", "T", 0) == 9
+    assert asked(running, "GROUP_GET_NUMS", "T@G") == {"statsMinute": 2, "statsHour": 2, "statsDay": 2}
+
+
 def test_what_tools_look_at_is_not_consumed(running):
     running.put("T", b"1", b"2")
     pull = running.engine.broker.pull

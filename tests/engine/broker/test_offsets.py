@@ -240,3 +240,13 @@ def test_offsets_of_a_queue_that_a_power_cut_took_whole_count_nothing_as_read(of
     ends = {"Shorter": 4, "Whole": 7}
     cut_offsets(SimpleNamespace(end_of=lambda topic, queue_id: ends.get(topic, 0)), offsets)
     assert [offsets.get("Readers", topic, 0) for topic in ("Gone", "Shorter", "Whole")] == [0, 4, 7]
+
+
+@pytest.mark.parametrize("content", ["null", "{}", "[]", '{"offsetTable":null}'])
+def test_a_file_without_its_table_is_damage_and_is_read_from_its_backup(path, content):
+    """Without offsets every group would begin anew."""
+    path.write_text(content)
+    with pytest.raises(StartError, match="damaged and there is no good copy"):
+        ConsumerOffsetManager(path, 5000, FakeClock())
+    shutil.copy(RECORDED, path.with_name("consumerOffset.json.bak"))
+    assert ConsumerOffsetManager(path, 5000, FakeClock()).get("CG_Store", "StoreTagged", 3) == 10

@@ -1,5 +1,6 @@
 """SEND as 5.3.3 answers it: codes, texts, headers, and what is stored. Codes and texts as recorded in `errors`."""
 
+import errno
 import struct
 import threading
 
@@ -285,6 +286,17 @@ def test_the_vip_port_takes_sends_and_no_pulls(engine, topic):
     assert vip.ask(11, pull_fields(topic, 0, 0)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert vip.ask(361, pull_fields(topic, 0, 0)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     vip.close()
+
+
+def test_a_topic_that_a_full_disk_cannot_take_is_refused_as_its_message_is(engine, peer, monkeypatch):
+    def full(entry, wake=True):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(engine.broker.journal, "append", full)
+    answer = peer.ask(310, send_fields("MadeOnAFullDisk", properties=UNIQ), b"x")
+    refused(answer, ResponseCode.SERVICE_NOT_AVAILABLE, "No space left on device")
+    answer = peer.ask(310, send_fields("%RETRY%MadeOnAFullDisk", properties=UNIQ), b"x")
+    refused(answer, ResponseCode.SERVICE_NOT_AVAILABLE, "No space left on device")
 
 
 def test_a_broken_log_answers_14_and_goes_on_reading(tmp_path):

@@ -358,6 +358,19 @@ def test_numbers_of_a_file_that_no_topic_has_are_taken_as_some_that_one_may_have
     assert topics.data_version.counter < 1 << 63, "no name server takes a table with such a version"
 
 
+@pytest.mark.parametrize("content", ["null", "{}", '{"dataVersion":{"counter":1}}', '{"topicConfigTable":null}', "7"])
+def test_a_file_without_its_table_is_damage_and_is_read_from_its_backup(open_desk, tmp_path, content):
+    """A start with no topics would give up what waits for those that were there."""
+    path = tmp_path / "store/config/topics.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(StartError, match=r"topics\.json is damaged and there is no good copy of it"):
+        open_desk()
+    path.with_name("topics.json.bak").write_text(json.dumps({"topicConfigTable": {"T": {"topicName": "T"}}}))
+    assert open_desk().topics.get("T") is not None
+    assert path.with_name("topics.json.damaged").read_text() == content
+
+
 @pytest.mark.parametrize("table", [[], "", 0, False])
 def test_a_file_whose_table_is_none_ends_the_start(open_desk, tmp_path, table):
     (tmp_path / "store/config").mkdir(parents=True)

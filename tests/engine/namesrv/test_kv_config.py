@@ -46,7 +46,7 @@ def test_a_damaged_file_gives_way_to_its_backup(make_desk: Callable[..., Desk]) 
     assert make_desk().ask(Code.GET_KV_CONFIG, namespace="NS", key="old").code == 0
 
 
-@pytest.mark.parametrize("text", ['{"configTable":{"NS', '{"configTable":{"NS":{"k":1}}}', "[]"])
+@pytest.mark.parametrize("text", ['{"configTable":{"NS', '{"configTable":{"NS":{"k":1}}}', "[]", "{}", "null"])
 def test_a_file_that_cannot_be_read_stops_the_start_in_one_sentence(
     make_desk: Callable[..., Desk], tmp_path: Path, text: str
 ) -> None:

@@ -77,13 +77,10 @@ class DelayProgress:
         self._saving = threading.Lock()
         self._saved: dict[int, int] = {}
         self.data_version = DataVersion(clock.wall_ms())
-        load_at_start(self._path, self._take, self._files)
+        load_at_start(self._path, "offsetTable", self._take, self._files)
 
-    def _take(self, document: Any) -> None:
-        table = document.get("offsetTable") if isinstance(document, dict) else None
-        if not isinstance(document, dict) or not isinstance(table, dict | None):
-            raise ValueError("offsetTable is not an object")
-        for level, offset in (table or {}).items():
+    def _take(self, document: dict[str, Any]) -> None:
+        for level, offset in document["offsetTable"].items():
             known = level.isascii() and level.isdecimal() and 0 < int(level) < _LEVEL_MAX
             if not known or type(offset) is not int or not -_OFFSET_MAX <= offset <= _OFFSET_MAX:
                 raise ValueError(f"offsetTable holds {level!r}:{offset!r}")
