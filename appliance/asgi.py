@@ -10,6 +10,7 @@ from django.core.asgi import get_asgi_application
 from django.core.exceptions import SuspiciousOperation
 
 from . import runtime
+from .console.database import DamageOnce
 from .console.secret_addresses import NoSecrets
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
@@ -26,6 +27,7 @@ for _kind in (SuspiciousOperation, *SuspiciousOperation.__subclasses__()):
     _logger.propagate = False
 
 logging.getLogger("django.request").addFilter(NoSecrets())
+logging.getLogger("django.request").addFilter(DamageOnce())
 
 _django = get_asgi_application()
 

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 
 from .. import runtime
+from ..console.database import is_damage
 from ..console.secret_addresses import without_secret
 from ..console.user_acts import ExceedsCaller
 from ..engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, StoreBroken, Unavailable
@@ -149,6 +150,8 @@ def _suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpRespons
 
 
 def _internal_error(request: HttpRequest, error: Exception) -> HttpResponse:
+    if is_damage(error):
+        raise error  # as for a page: what failed before this was asked for is answered there, too
     number, path = getattr(request, "request_id", ""), without_secret(request.path)
     logger.error("api: failed request=%s path=%r", number, path, exc_info=error)
     return problem(request, "internal", "The log has the details under the number of this request.")

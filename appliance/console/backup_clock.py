@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 
 from .. import runtime
 from ..engine.errors import AdminError
@@ -30,7 +30,7 @@ class BackupClock(ServiceThread):
             self.wait(_LOOK_S)
             try:
                 self.look()
-            except (AdminError, OSError, runtime.EngineNotRunning) as error:
+            except (AdminError, DatabaseError, OSError, runtime.EngineNotRunning) as error:
                 logger.warning("backups: none was started: %s", error)
             except Exception:
                 logger.exception("backups: no look at the clock")

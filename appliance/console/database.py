@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sqlite3
 from pathlib import Path
@@ -14,6 +15,9 @@ from django.db import DatabaseError, connection
 from ..engine.errors import StartError
 from ..engine.own_files import FILE_MODE
 
+logger = logging.getLogger(__name__)
+
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _GROWING = "console_auditentry"
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -41,7 +45,7 @@ def bring_up_to_date() -> None:
         connection.close()
 
 
-def damaged(error: Exception) -> str:
+def damaged(error: BaseException | None) -> str:
     """What to do when the settings database cannot be read to its end. No message is in it."""
     where = settings.DATABASES["default"]["NAME"]
     return (
@@ -50,6 +54,28 @@ def damaged(error: Exception) -> str:
         f"there), or move {where} and its -wal and -shm files away: the next start makes an empty one, and the set-up "
         f"begins anew. Until then RocketBox runs without a console: --roles broker,namesrv"
     )
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the settings database cannot be read any more; what is locked or full comes back by itself."""
+    cause = error.__cause__ if isinstance(error, DatabaseError) else None
+    code = getattr(cause, "sqlite_errorcode", 0)
+    return code & 0xFF in _DAMAGE or (isinstance(cause, sqlite3.Error) and "no such table" in str(cause))
+
+
+class DamageOnce(logging.Filter):
+    """For the logger of requests that failed: the first of them says what to do, the others nothing new."""
+
+    _is_said = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not is_damage(error):
+            return True
+        if not self._is_said:
+            self._is_said = True
+            logger.error("console: %s", damaged(error))
+        return False
 
 
 def _refuse_damage() -> None:

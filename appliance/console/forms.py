@@ -23,7 +23,26 @@ def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
 _LENGTH = gettext_lazy("At least ten characters, and nothing that is easy to guess.")
 
 
-class Form(forms.Form):
+class WithoutCycles(forms.BaseForm):
+    """A form that ends with its request, and what was sent with it.
+
+    Django's form keeps its bound fields, which hold the form; and its errors have tracebacks, which hold it as well.
+    Old objects are never collected here (decision D10), so each form sent would stay for ever.
+    """
+
+    def __getitem__(self, name: str) -> forms.BoundField:
+        return self.fields[name].get_bound_field(self, name)
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        super().add_error(field, error)
+        for kept in self.errors.values():
+            for one in kept.as_data():
+                one.__traceback__ = one.__context__ = one.__cause__ = None
+        if isinstance(error, ValidationError):
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
+class Form(WithoutCycles, forms.Form):
     """Labels stand above their fields, so no colon follows them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -136,7 +155,7 @@ class SecondFactorRuleForm(Form):
 PATTERNS = ("topic_pattern", "group_pattern")
 
 
-class UserForm(forms.ModelForm):
+class UserForm(WithoutCycles, forms.ModelForm):
     """Role, rights and patterns; the name, and what the user is given, too while the user is new."""
 
     first = forms.ChoiceField(

@@ -52,6 +52,7 @@ class Outermost:
         response = self.finished(request, self.get_response(request))
         if (kept := getattr(request, "_messages", None)) is not None:
             kept.request = None  # they hold each other, and a request its body; nobody collects such pairs (D10)
+        request.__dict__.pop("_upload_handlers", None)  # they hold the request and the files, and it holds them
         return response
 
     @staticmethod

@@ -24,6 +24,8 @@ def password_problem(password: str, user: User | None = None) -> str | None:
     try:
         validate_password(password, user)
     except ValidationError as error:
+        for one in error.error_list:
+            one.__traceback__ = None  # the framework's frame holds them, and through it all callers: a cycle (D10)
         return " ".join(error.messages)
     if is_weak(password, user.username if user is not None else ""):
         return _("This is easy to guess: a common word, a row of keys, your name, or a repetition. Take several words.")

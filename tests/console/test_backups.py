@@ -7,8 +7,9 @@ import tarfile
 import time
 
 import pytest
+from django.db import DatabaseError
 
-from appliance.console import backups
+from appliance.console import backup_clock, backups
 from appliance.console.backup_clock import BackupClock
 from appliance.console.jobs import board
 from appliance.console.jobs.runner import run_waiting
@@ -118,3 +119,18 @@ def test_made_and_checked_as_jobs(client_as, broker, topic):
     look_at_backups(found, backups.directory().parent)
     assert found.lines[-1].level == "fail"
     assert admin.post("/system/backups/no-such.tar/check/").status_code == 404
+
+
+def test_a_settings_database_that_cannot_be_read_is_one_line(monkeypatch, caplog):
+    clock = BackupClock()
+
+    def unreadable() -> None:
+        clock.request_stop()
+        raise DatabaseError("file is not a database")
+
+    monkeypatch.setattr(backup_clock, "_LOOK_S", 0)
+    monkeypatch.setattr(backup_clock, "schedule", unreadable)
+    clock.run()
+    assert [(one.getMessage(), one.exc_info) for one in caplog.records] == [
+        ("backups: none was started: file is not a database", None)
+    ]

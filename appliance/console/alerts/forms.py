@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..alert_models import AlertChannel, AlertRule
-from ..forms import Form
+from ..forms import Form, WithoutCycles
 from .figures import FIGURES
 from .sending import POSTED
 
@@ -22,7 +22,7 @@ SECURITIES = (("starttls", "STARTTLS"), ("tls", "TLS"), ("none", gettext_lazy("n
 _LONGEST_SILENCE_HOURS = 30 * 24
 
 
-class RuleForm(forms.ModelForm):
+class RuleForm(WithoutCycles, forms.ModelForm):
     """A rule."""
 
     figure = forms.ChoiceField(

@@ -15,6 +15,7 @@ from django.http import HttpRequest
 
 from ...engine.errors import InvalidInput, StoreBroken, Unavailable
 from ..audit import audit
+from ..forms import Form
 from .window import refusal_text
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from ...engine.window.snapshots import Change
 
 
-class SettingsForm(forms.Form):
+class SettingsForm(Form):
     """Settings; `name` only while the topic or group is new."""
 
     name: forms.Field
 
     def __init__(self, *args: Any, new: bool, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", **kwargs)
+        super().__init__(*args, **kwargs)
         if not new:
             del self.fields["name"]
 

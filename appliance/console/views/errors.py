@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..access import RANKS, Rule
+from ..database import is_damage
+from ..identity import AnonymousUser
 from ..models import Role
 
 
@@ -144,6 +148,12 @@ def engine_not_running(request: HttpRequest) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: something failed here; the log has the details under the request's number."""
+    """500: something failed here; the log has the details under the request's number. 503: the settings database is
+    damaged, so nobody is known, and neither is what to tell them."""
+    if is_damage(sys.exc_info()[1]):
+        request.user = AnonymousUser()
+        request.__dict__.pop("_messages", None)
+        sentence = _("The settings database cannot be read. Messages are served all the same. The log says what to do.")
+        return _answer(request, 503, "unavailable", _("Not available right now"), sentence)
     sentence = _("The log has the details under the number of this request.")
     return _answer(request, 500, "internal", _("Internal error"), sentence)
