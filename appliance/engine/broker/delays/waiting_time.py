@@ -97,9 +97,10 @@ class WaitingTime:
         """By what the wall clock had jumped when it was last looked at."""
         return self._jumps
 
-    def look(self) -> None:
-        """Look at both clocks; at least once a second while anything waits."""
-        if self._clock.steady() - self._looked < MIN_LOOK_S:
+    def look(self, physical: int = -1) -> None:
+        """Look at both clocks; at least once a second while anything waits. physical: of a record that somebody asks
+        about now, who cannot wait for the next look."""
+        if self._clock.steady() - self._looked < MIN_LOOK_S and physical < self._checked:
             return
         # First: what lies below, and what was stamped so, came before the clocks are read.
         written, stamped = self._written(), self._stamped_ms()

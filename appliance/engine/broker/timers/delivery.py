@@ -432,6 +432,7 @@ class DeliverTimers(ServiceThread):
         offset, last = begin, self.index.indexed
         places = [(at, size) for at, size, _ in unpack_entries(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES])]
         self._spans.expect(places)
+        self._time.look(places[-1][0])  # the clock may have been set since the last one, and these stamped after that
         usual_ms = self._time.jumps_at(places[-1][0])
         for physical, size in places:
             if size <= 0:
