@@ -564,6 +564,7 @@ class Broker:
             self._clock,
         )
         self.waiting_places.on_timer = self.deliver_timers.expect
+        self.waiting_places.on_wait = self.topics.note_heard
         self.save_timers = SaveTimers(
             self.timers,
             store.paths.root,

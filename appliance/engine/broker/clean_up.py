@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..clock import Clock
@@ -70,6 +71,10 @@ class CleanUpService:
         self._topic_service = topic_service
         self._moved_at = moved_at
         self._clock = clock
+
+    def now(self) -> float:
+        """Monotonic s: before a search, for the removal of what it finds."""
+        return self._clock.monotonic()
 
     # --- what nobody uses
 
@@ -134,15 +139,17 @@ class CleanUpService:
 
     # --- removing it
 
-    def remove_groups(self, names: list[str], idle_s: float, by: str) -> list[str]:
+    def remove_groups(self, names: list[str], idle_s: float, by: str, since: float) -> list[str]:
         """Forget those of them that are unused still, with their empty retry and dead letter topics; which they are.
 
-        Durable when it returns. Refuses with 1 when it may not be.
+        since: `now` before they were searched; whatever was heard of after that stays. Durable when it returns.
+        Refuses with 1 when it may not be.
         """
         deletions: list[TopicDeletion] = []
 
         def remove(name: str) -> bool:
-            if not self._is_unused_group(name, idle_s):
+            quiet_s = min(self._groups.quiet_s(name), self._topics.quiet_s(RETRY_PREFIX + name))
+            if not self._is_unused_group(name, idle_s) or self._was_heard(quiet_s, since):
                 return False
             self._groups.remove_now(name)
             for topic in (RETRY_PREFIX + name, DLQ_PREFIX + name):
@@ -157,12 +164,17 @@ class CleanUpService:
             logger.info("admin: unused groups deleted count=%d first=%s by=%s", len(done), done[:3], by)
         return done
 
-    def remove_topics(self, names: list[str], idle_s: float, by: str) -> list[str]:
+    def _was_heard(self, quiet_s: float, since: float) -> bool:
+        return self._clock.monotonic() - quiet_s > since
+
+    def remove_topics(self, names: list[str], idle_s: float, by: str, since: float) -> list[str]:
         """The same of topics."""
         deletions: list[TopicDeletion] = []
 
         def remove(name: str) -> bool:
-            if not self._is_unused_topic(name, idle_s):
+            if not self._is_unused_topic(name, idle_s) or self._was_heard(self._topics.quiet_s(name), since):
+                return False
+            if any(name in info.subscriptions for info in self._clients.consumer_groups()):
                 return False
             deletions.append(self._remove_topic(name))
             return True
@@ -173,7 +185,7 @@ class CleanUpService:
             logger.info("admin: unused topics deleted count=%d first=%s by=%s", len(done), done[:3], by)
         return done
 
-    def remove_offsets(self, found: list[Lost], idle_s: float, by: str) -> list[Lost]:
+    def remove_offsets(self, found: list[Lost], idle_s: float, by: str, since: float) -> list[Lost]:
         """The same of offsets."""
         entries = {Lost(entry.group, entry.topic): entry for entry in self._offsets.all()}
 
@@ -181,10 +193,12 @@ class CleanUpService:
             entry = entries.get(one)
             if entry is None or not self._is_lost(entry, idle_s):
                 return False
+            if self._was_heard(min(self._groups.quiet_s(one.group), self._topics.quiet_s(one.topic)), since):
+                return False
             self._offsets.remove_entry(entry)
             return True
 
-        done = self._in_slices(found, lambda part: [one for one in part if remove(one)])
+        done = self._in_slices(found, lambda part: _removed(part, remove))
         if done:
             try:
                 self._offsets.persist()
@@ -202,7 +216,7 @@ class CleanUpService:
         def part_of(part: list[str]) -> list[str] | None:
             if self._offsets.made != made:
                 return None
-            return [name for name in part if name not in used and remove(name)]
+            return _removed([name for name in part if name not in used], remove)
 
         def look() -> None:
             nonlocal made, used
@@ -226,8 +240,14 @@ class CleanUpService:
         while begin < min(len(names), MOST) and not late():
             part = names[begin : min(begin + SLICE, MOST)]
             answer: list[list[T] | None] = []
-            if not raise_from_loop(self._store.scheduler.call_soon, lambda: answer.append(remove(part)), late):  # noqa: B023
-                break
+            removal = partial(lambda part, answer: answer.append(remove(part)), part, answer)
+            try:
+                if not raise_from_loop(self._store.scheduler.call_soon, removal, late):
+                    break
+            except RefusedRequest:
+                if not done:
+                    raise
+                break  # what is gone is made durable, and told
             if answer[0] is None:
                 look()
                 continue
@@ -255,6 +275,20 @@ class CleanUpService:
             raise _incomplete(error) from None
         if deletions:
             self._topic_service.tell_members("deleted")
+
+
+def _removed(part: list[T], remove: Callable[[T], bool]) -> list[T]:
+    """Those of them that were removed. Raises what refuses the first of all; behind that what was done counts."""
+    done: list[T] = []
+    for one in part:
+        try:
+            if remove(one):
+                done.append(one)
+        except RefusedRequest:
+            if not done:
+                raise
+            break
+    return done
 
 
 def _incomplete(error: OSError) -> RefusedRequest:

@@ -52,6 +52,7 @@ class CleanUps:
         if not 0 <= idle_hours <= MOST_HOURS:
             raise InvalidInput("idle_hours", say("out_of_range", field="idle_hours", low=0, high=MOST_HOURS))
         idle_s = idle_hours * 3600.0
+        since = self._service.now()
         found = self._found(kind, idle_s, q.strip().lower())
         seen = _revision_of(found)
         if revision is not None and revision != seen:
@@ -59,7 +60,7 @@ class CleanUps:
         if dry_run or not found:
             return _answer(kind, found, len(found), seen, not dry_run)
         remove: Any = getattr(self._service, f"remove_{kind}")
-        done = self._pool.run(lambda: remove(found, idle_s, by or "console"))
+        done = self._pool.run(lambda: remove(found, idle_s, by or "console", since))
         if kind == "groups":
             self._forget_routes([prefix + name for name in done for prefix in (RETRY_PREFIX, DLQ_PREFIX)])
         elif kind == "topics":

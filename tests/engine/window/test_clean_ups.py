@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.engine.broker import clean_up
-from appliance.engine.errors import Conflict, InvalidInput, Unavailable
+from appliance.engine.errors import Conflict, InvalidInput, RefusedRequest, Unavailable
 from tests.support.engine import RunningEngine
 
 
@@ -134,6 +134,38 @@ def test_a_commit_during_the_act_is_seen(running, monkeypatch):
 
     monkeypatch.setattr(type(running.engine.broker.groups), "remove_now", committing)
     assert names(clean(running, "groups")) == [("a", None), ("c", None)]
+
+
+def test_a_topic_that_somebody_needs_during_the_act_stays(running, monkeypatch):
+    for name in ("A", "B", "C"):
+        running.window.create_topic(name)
+    find = clean_up.CleanUpService.unused_topics
+
+    def late(self, *arguments):
+        found = find(self, *arguments)
+        running.join("late", "G", topic="A")
+        running.put("B", b"waits", properties="DELAY\x013\x02")
+        return found
+
+    monkeypatch.setattr(clean_up.CleanUpService, "unused_topics", late)
+    assert names(clean(running, "topics")) == [(None, "C")]
+
+
+def test_what_was_removed_before_a_refusal_is_durable_and_told(running, monkeypatch):
+    for name in ("a", "b"):
+        group(running, name)
+    remove = type(running.engine.broker.groups).remove_now
+
+    def refusing(self, name):
+        if name == "b":
+            raise RefusedRequest(1, "the journal is broken")
+        remove(self, name)
+
+    monkeypatch.setattr(type(running.engine.broker.groups), "remove_now", refusing)
+    durable = []
+    monkeypatch.setattr(type(running.engine.broker.groups), "make_durable", lambda self: durable.append(1))
+    assert names(clean(running, "groups")) == [("a", None)]
+    assert durable
 
 
 def test_offsets_of_what_is_gone_go(running):

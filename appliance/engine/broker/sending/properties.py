@@ -153,6 +153,7 @@ class SendProperties:
         raw = checked_bytes(text)
         if len(raw) > MAX_PROPERTIES_BYTES - CHECKS_ROOM_BYTES - (ADDED_BYTES if has_time(found) else 0):
             raise IllegalProperties
+        self._places.on_wait(target.topic)
         return key, raw, properties_tag_code(text), HALF
 
     def _complete(self, found: dict[str, str], fields: SendFields, store_ms: int) -> str:

@@ -80,6 +80,8 @@ class WaitingPlaces:
         self._wall_ms = wall_ms
         #: Told when each message with a time of its own is due, before it is stored.
         self.on_timer: Callable[[int], None] = lambda due_ms: None
+        #: Told for which topic a message is about to wait.
+        self.on_wait: Callable[[str], None] = lambda topic: None
 
     def place_of(self, properties: dict[str, str], target: Place) -> Waits | None:
         """Where a message for `target` waits, which its properties say from then on; None when it goes there at once.
@@ -92,6 +94,7 @@ class WaitingPlaces:
             for name in TIMER_NAMES:
                 properties.pop(name, None)
             make_wait(properties, level, target)
+            self.on_wait(target.topic)
             return Waits(Place(SCHEDULE_TOPIC, queue_of_level(level)), level)
         if TIMER_OUT_MS in properties or not has_time(properties):
             return None
@@ -116,6 +119,7 @@ class WaitingPlaces:
         properties[REAL_TOPIC] = target.topic
         properties[REAL_QUEUE_ID] = str(target.queue_id)
         self.on_timer(due_ms)
+        self.on_wait(target.topic)
         return Waits(Place(TIMER_TOPIC, 0), 0, due_ms)
 
     def _asked(self, properties: Mapping[str, str], now_ms: int) -> tuple[int, bool]:
