@@ -91,8 +91,11 @@ class EventLoop(ServiceThread, LoopState):
             self.wake()
 
     def wake(self) -> None:
+        fd = self._wake_write_fd
+        if fd < 0:  # it has ended, and another file may have the number by now
+            return
         try:
-            os.write(self._wake_write_fd, _ONE)
+            os.write(fd, _ONE)
         except BlockingIOError:  # as full as it gets: the loop will wake
             pass
 
@@ -207,10 +210,11 @@ class EventLoop(ServiceThread, LoopState):
 
     def close(self) -> None:
         """Release the poller and the wake-up pipe; after the thread has ended."""
+        write_fd, self._wake_write_fd = self._wake_write_fd, -1
         self._poller.close()
         os.close(self._wake_fd)
-        if self._wake_write_fd != self._wake_fd:
-            os.close(self._wake_write_fd)
+        if write_fd != self._wake_fd:
+            os.close(write_fd)
 
 
 def _wakeup_pipe() -> tuple[int, int]:

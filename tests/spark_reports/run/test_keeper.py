@@ -93,7 +93,8 @@ def kept(tmp_path):
 
 
 def is_clean(run: Kept) -> bool:
-    return not run.left() and not run.scratch.exists()
+    """A killed process is there as long as the kernel takes its memory back."""
+    return wait_for(lambda: not run.left() and not run.scratch.exists(), "nothing is left of the run")
 
 
 def test_a_worker_that_says_how_it_went(kept):
