@@ -758,61 +758,67 @@ class TimerIndex:
         """Make one file of several of about one size; True when something was merged. Raises OSError, CorruptFile.
 
         log_begin: records before it are gone, and entries of them that are not due soon are left out. now_ms: of the
-        wall clock. pause: called now and then, False to give up.
+        wall clock. pause: called now and then, False to give up. everything: of all files, one for each shift.
         """
         with self._saving, self._noting_damage():
             with self._lock:
-                chosen = self._choose(everything)
-                sources = sorted(
-                    ((run, run.begin) for run in self._runs if run.file in chosen), key=lambda source: source[0].lane
-                )
-                if not sources:
-                    return False
-                number = self._next_number
-                self._next_number += 1
-                # As the clock was when these were stored.
-                now_ms += sources[0][0].shift_ms - self._jumps_ms
-            path = self._path(number)
-            #: (lane, where it begins, where it ends, lowest physical offset, lowest queue offset).
-            parts: list[tuple[int, int, int, int, int]] = []
+                groups = self._choose(everything)
+            return any([self._merge(files, log_begin, now_ms, pause) for files in groups])
 
-            def pieces() -> Iterator[list[bytes]]:
-                at = 0
-                for lane, some in groupby(sources, lambda source: source[0].lane):
-                    begin, low_physical, low_offset = at, 1 << 62, 1 << 62
-                    for piece in merged(list(some)):
-                        if not pause():
-                            raise InterruptedError
-                        kept = [one for one in piece if not _is_gone(one, log_begin, now_ms)]
-                        if kept:
-                            yield kept
-                            at += len(kept)
-                            physical, offset = _lowest(kept)
-                            low_physical, low_offset = min(low_physical, physical), min(low_offset, offset)
-                    parts.append((lane, begin, at, low_physical, low_offset))
+    def _merge(self, chosen: list[RunFile], log_begin: int, now_ms: int, pause: Callable[[], bool]) -> bool:
+        """Make one file of these, which have one shift."""
+        with self._lock:
+            sources = sorted(
+                ((run, run.begin) for run in self._runs if run.file in chosen), key=lambda source: source[0].lane
+            )
+            if not sources:
+                return False
+            number = self._next_number
+            self._next_number += 1
+            # As the clock was when these were stored.
+            now_ms += sources[0][0].shift_ms - self._jumps_ms
+        path = self._path(number)
+        #: (lane, where it begins, where it ends, lowest physical offset, lowest queue offset).
+        parts: list[tuple[int, int, int, int, int]] = []
 
-            try:
-                self._write(path, pieces())
-                self._disk.sync_directory(self._directory)
-            except BaseException as error:  # a full disk would get fuller with each try
-                with suppress(OSError):
-                    self._disk.unlink(path)
-                if isinstance(error, InterruptedError):
-                    return False
-                raise
-            with self._lock:
-                file = RunFile(self._disk, path, number, chosen[0].shift_ms)
-                file.open(parts[-1][2])
-                taken: dict[int, int] = {}  # meanwhile: the first ones of their lane
-                for run, begin in sources:
-                    taken[run.lane] = taken.get(run.lane, 0) + run.begin - begin
-                self._remove_runs(lambda run: run.file in chosen)
-                self._add_runs([Run(file, lane, begin + taken[lane], *rest) for lane, begin, *rest in parts])
-                self._version += 1
-            self._obsolete += chosen
+        def pieces() -> Iterator[list[bytes]]:
+            at = 0
+            for lane, some in groupby(sources, lambda source: source[0].lane):
+                begin, low_physical, low_offset = at, 1 << 62, 1 << 62
+                for piece in merged(list(some)):
+                    if not pause():
+                        raise InterruptedError
+                    kept = [one for one in piece if not _is_gone(one, log_begin, now_ms)]
+                    if kept:
+                        yield kept
+                        at += len(kept)
+                        physical, offset = _lowest(kept)
+                        low_physical, low_offset = min(low_physical, physical), min(low_offset, offset)
+                parts.append((lane, begin, at, low_physical, low_offset))
+
+        try:
+            self._write(path, pieces())
+            self._disk.sync_directory(self._directory)
+        except BaseException as error:  # a full disk would get fuller with each try
+            with suppress(OSError):
+                self._disk.unlink(path)
+            if isinstance(error, InterruptedError):
+                return False
+            raise
+        with self._lock:
+            file = RunFile(self._disk, path, number, chosen[0].shift_ms)
+            file.open(parts[-1][2])
+            taken: dict[int, int] = {}  # meanwhile: the first ones of their lane
+            for run, begin in sources:
+                taken[run.lane] = taken.get(run.lane, 0) + run.begin - begin
+            self._remove_runs(lambda run: run.file in chosen)
+            self._add_runs([Run(file, lane, begin + taken[lane], *rest) for lane, begin, *rest in parts])
+            self._version += 1
+        self._obsolete += chosen
         return True
 
-    def _choose(self, everything: bool) -> list[RunFile]:
+    def _choose(self, everything: bool) -> list[list[RunFile]]:
+        """Files to be merged with each other: the smallest group that is large enough, or all of one shift each."""
         left: dict[RunFile, int] = {}
         for run in self._runs:
             if not run.file.is_in_memory:
@@ -824,8 +830,9 @@ class TimerIndex:
                 while size >= _SIZE_STEP and not everything:
                     size, step = size // _SIZE_STEP, step + 1
                 by_size.setdefault((step if not everything else 0, file.shift_ms), []).append(file)
-        least = 1 if everything else _MERGED_AT
-        return next((files for _, files in sorted(by_size.items()) if len(files) >= least), [])
+        if everything:
+            return list(by_size.values())
+        return next(([files] for _, files in sorted(by_size.items()) if len(files) >= _MERGED_AT), [])
 
     @contextmanager
     def _noting_damage(self) -> Iterator[None]:

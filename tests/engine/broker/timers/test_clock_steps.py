@@ -175,6 +175,21 @@ def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_bac
     assert sorted(timers.arrived()) == bodies
 
 
+def test_what_is_gone_is_left_out_of_files_from_before_and_after_a_step(timers, clock, monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 1)
+    for hours in (0, -1, -1):
+        step(timers, hours * 60 * MINUTE_MS)
+        for n in range(2):
+            timers.wait(b"%d-%d" % (hours, n), 2 * DAY_MS)
+        timers.rounds()
+        timers.save()
+    index = timers.index
+    assert index.pending == 6
+    assert len({run.shift_ms for run in index._runs}) > 1
+    assert index.merge(timers.store.log.written, clock.wall_ms(), lambda: True, everything=True)
+    assert index.pending == 0
+
+
 def test_what_came_after_the_clock_was_set_back_cannot_be_recalled_any_more(timers, clock):
     due_ms = timers.wait(b"x", MINUTE_MS)
     timers.rounds()
