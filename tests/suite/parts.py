@@ -43,15 +43,16 @@ _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 #: All that a commit runs, each test once.
 EVERYTHING = (
     _part("clients", 11, "tests/clients"),
-    _part("spark", 5, "tests/spark_reports"),
-    _part("broker", 4, "tests/engine/broker"),
+    _part("spark", 7, "tests/spark_reports"),
+    _part("broker", 5, "tests/engine/broker"),
     _part("browser", 3, "tests/browser"),
-    _part("engine", 13, "tests/engine --ignore=tests/engine/broker"),
-    _part("console", 7, "tests/console"),
-    _part("processes", 6, f"{_TOP} tests/examples"),
+    _part("engine", 15, "tests/engine --ignore=tests/engine/broker"),
+    _part("console", 9, "tests/console"),
+    _part("processes", 8, f"{_TOP} tests/examples"),
     _part("api", 4, "tests/api tests/commands"),
     _part("sets", 6, "tests/rig tests/exchange"),
-    _part("crash", 10, "tests/crash tests/world tests/fuzz tests/hotpath tests/mutants"),
+    _part("crash", 12, "tests/crash"),
+    _part("hostile", 5, "tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
 #: What has two bodies, done by the Python code that the compiled part stands in for.
 PURE = _part(
