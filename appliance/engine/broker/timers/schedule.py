@@ -763,7 +763,8 @@ class TimerIndex:
         with self._saving, self._noting_damage():
             with self._lock:
                 groups = self._choose(everything)
-            return any([self._merge(files, log_begin, now_ms, pause) for files in groups])
+            done = [self._merge(files, log_begin, now_ms, pause) for files in groups]
+        return any(done)
 
     def _merge(self, chosen: list[RunFile], log_begin: int, now_ms: int, pause: Callable[[], bool]) -> bool:
         """Make one file of these, which have one shift."""
