@@ -233,6 +233,7 @@ class Producer:
     def __init__(self, agent: Agent, name: str) -> None:
         self._agent, self._name = agent, name
         self.abandoned = False
+        self._begun: list[Future[Any]] = []
 
     def abandon(self) -> None:
         """Do not stop it: its process is gone."""
@@ -252,8 +253,10 @@ class Producer:
 
     def begin_transaction(self, topic: str, message: Message) -> None:
         """Send a message in a transaction whose local branch may never end; nobody waits for the answer."""
-        self._agent.begin(
-            "producer.send", name=self._name, topic=topic, how="transaction", messages=[message.as_json()]
+        self._begun.append(
+            self._agent.begin(
+                "producer.send", name=self._name, topic=topic, how="transaction", messages=[message.as_json()]
+            )
         )
 
     @property
@@ -267,8 +270,15 @@ class Producer:
         return self._said("checked")
 
     def wait_for_executed(self, count: int, timeout_s: float = 60.0) -> list[Json]:
-        what = f"{count} local branches"
-        self._agent.wait_for(self._name, lambda _: len(self.executed) >= count, what, timeout_s)
+        """ClientFailed when a transaction could not be begun."""
+
+        def enough(_: list[Json]) -> bool:
+            for one in self._begun:
+                if one.done():
+                    one.result()
+            return len(self.executed) >= count
+
+        self._agent.wait_for(self._name, enough, f"{count} local branches", timeout_s)
         return self.executed
 
     def wait_for_checks(self, message: Message, count: int = 1, timeout_s: float = 60.0) -> list[Json]:
