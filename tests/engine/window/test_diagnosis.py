@@ -216,7 +216,9 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
     monkeypatch.setattr(diagnosis, "STUCK_S", 0.6)
     healthy(running)
     running.put("Orders", b"poison", b"behind it", queue=3)
-    assert states(running)["queue_stuck"] == "clear"  # not yet
+    with monkeypatch.context() as patience:
+        patience.setattr(diagnosis, "STUCK_S", 3600.0)
+        assert states(running)["queue_stuck"] == "clear"  # not yet
 
     def others_go_on() -> bool:
         offset = others_go_on.offset = getattr(others_go_on, "offset", 1) + 1  # type: ignore[attr-defined]
@@ -245,14 +247,16 @@ def test_a_group_in_which_nothing_goes_on_has_no_stuck_queue(running):
     assert states(running)["queue_stuck"] == "clear"
 
 
-def test_a_slow_handler(running):
+def test_a_slow_handler(running, monkeypatch):
     healthy(running)
     member = running.join("c1", "CG")
     for _ in range(3):
         running.put("Orders", *[b"work"] * 30)
     pull(member, 0, 1)
     pull(member, 0, 33)
-    assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
+    with monkeypatch.context() as patience:
+        patience.setattr(diagnosis, "SLOW_S", 3600.0)
+        assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
     running.sample()
     pull(member, 0, 65)
     one = lasting(running, "slow_handler")
