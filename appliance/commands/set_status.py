@@ -89,7 +89,7 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
                 addr=one.addr if one is not None else "",
                 ha_addr=one.ha if one is not None else "",
                 version=one.version if one is not None else "",
-                role=_role(one) if fresh else "unknown",
+                role=_role(one) if fresh and (uuid == leader or one.role != "leader") else "unknown",
                 in_sync=uuid in in_sync,
                 is_leader=uuid == leader,
                 is_here=here,
