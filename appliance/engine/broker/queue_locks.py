@@ -67,10 +67,13 @@ class _Holder:
         self.line: _Line | None = None
         self.gone_at = math.inf
 
-    def is_there(self, now: float) -> bool:
-        """Whether its leases count as long as they last. One that no heartbeat told of hangs up, too."""
+    def leaves_at(self) -> float:
+        """When its leases end, however long they last. One that no heartbeat told of hangs up, too."""
         line = self.line
-        return self.gone_at > now and (line is None or not line.closed or self.believes_until() > now)
+        return self.gone_at if line is None or not line.closed else min(self.gone_at, self.believes_until())
+
+    def is_there(self, now: float) -> bool:
+        return self.leaves_at() > now
 
     def believes_until(self) -> float:
         return self.ends - LEASE_S + BELIEVED_S
@@ -254,11 +257,15 @@ class RebalanceLockManager:
         return lease[0].client_id if lease is not None and _is_alive(lease, now) else None
 
     def leases(self, group: str) -> dict[MessageQueue, tuple[str, float]]:
-        """What is leased now: queue -> (client id, seconds that its lease still has)."""
+        """What is leased now: queue -> (client id, seconds until it is free unless the client renews it)."""
         now = self._clock.monotonic()
         with self._lock:
             locks = dict(self._groups.get(group, {}))
-        return {queue: (lease[0].client_id, lease[1] - now) for queue, lease in locks.items() if _is_alive(lease, now)}
+        return {
+            queue: (holder.client_id, min(until, holder.leaves_at()) - now)
+            for queue, (holder, until) in locks.items()
+            if min(until, holder.leaves_at()) > now
+        }
 
     def _sweep_locked(self, now: float) -> None:
         """Drop leases that ran out: they are free anyway. One step of a round; the next comes with the next lock."""

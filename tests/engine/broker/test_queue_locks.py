@@ -139,6 +139,7 @@ def test_who_hangs_up_has_its_leases_as_long_as_it_believes_in_them(locks, clock
     clock.advance(ms=10_000)
     assert locks.hung_up("g", "c1") == BELIEVED_S - 10
     assert locks.hung_up("g", "c3") == 0
+    assert locks.leases("g") == dict.fromkeys([A, B], ("c1", BELIEVED_S - 10))
     clock.advance(ms=20_000)
     assert locks.lock("g", "c2", [A]) == []
     clock.advance(ms=int(BELIEVED_S * 1000) - 30_000)
