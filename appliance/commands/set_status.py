@@ -89,7 +89,7 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
                 addr=one.addr if one is not None else "",
                 ha_addr=one.ha if one is not None else "",
                 version=one.version if one is not None else "",
-                role=_role(one) if fresh else "unknown",
+                role=_role(one, uuid == leader) if fresh else "unknown",
                 in_sync=uuid in in_sync,
                 is_leader=uuid == leader,
                 is_here=here,
@@ -114,8 +114,11 @@ def _end(said: Announcement | None, own: OwnLook | None) -> int | None:
     return said.log_end if said is not None else None
 
 
-def _role(said: Announcement | None) -> str:
+def _role(said: Announcement | None, is_leader: bool) -> str:
+    """One that leads by its own words only has gone, or does not know yet."""
     assert said is not None
+    if said.role == "leader" and not is_leader:
+        return "unknown"
     return {"in-sync": "follower", "stranger": "follower", "candidate": "fenced"}.get(said.role, said.role)
 
 

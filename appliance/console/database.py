@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import DatabaseError, connection
 
 from ..engine.errors import StartError
 from ..engine.own_files import FILE_MODE
+
+if TYPE_CHECKING:
+    from django.db.backends.utils import CursorWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -32,17 +39,38 @@ def bring_up_to_date() -> None:
         _make_private()
         wanted = schema_version()
         with connection.cursor() as cursor:
-            found = cursor.execute("PRAGMA user_version").fetchone()[0]
+            if _version(cursor) != wanted:
+                with _turn():
+                    if _version(cursor) != wanted:
+                        _refuse_damage()
+                        _refuse_newer()
+                        _migrate()
+                        cursor.execute(f"PRAGMA user_version = {wanted}")
+                        return
             _refuse_damage()
-            if found == wanted:
-                return
-            _refuse_newer()
-            _migrate()
-            cursor.execute(f"PRAGMA user_version = {wanted}")
     except (DatabaseError, sqlite3.Error, OSError) as error:
         raise StartError(damaged(error)) from None
     finally:
         connection.close()
+
+
+def _version(cursor: CursorWrapper) -> int:
+    return int(cursor.execute("PRAGMA user_version").fetchone()[0])
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """One process at a time: a command may open the database while the server's first start makes it."""
+    name = connection.settings_dict["NAME"]
+    if not isinstance(name, Path):
+        yield
+        return
+    fd = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def damaged(error: BaseException | None) -> str:

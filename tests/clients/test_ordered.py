@@ -113,7 +113,7 @@ def assert_order_kept(members: list[PushConsumer], queues: int) -> None:
 
 @pytest.mark.at_once
 @every_kind
-def test_a_queue_whose_holder_was_killed_is_taken_over_at_once(kind: str, stage: Stage) -> None:
+def test_a_queue_whose_holder_was_killed_is_taken_over_before_its_lease_ends(kind: str, stage: Stage) -> None:
     stage.create_topic()
     messages = steps(6)
     victim = stage.another(kind)

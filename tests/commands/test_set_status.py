@@ -69,6 +69,7 @@ def test_a_set_is_told_without_a_console_and_without_an_administrator(store, mem
     assert (first["is_leader"], first["log_end"], first["last_epoch"]) == (True, 900, 4)
     assert first["differs"] == ["brokerRole=ASYNC_MASTER (here SYNC_MASTER)"]
     assert (second["is_here"], second["in_sync"], second["slot"], second["last_epoch"]) == (True, True, 2, 3)
+    assert (first["role"], second["role"]) == ("leader", "unknown"), "it said so before another was elected"
     assert run("ha", ["status", "-c", options]) == 0
     assert "fullest: uuid-1" in capsys.readouterr().out
 

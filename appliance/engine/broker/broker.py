@@ -84,7 +84,7 @@ from .processors.send_back import SendBackProcessor
 from .processors.slave_tables import SlaveTablesProcessor
 from .processors.transaction import TransactionProcessor
 from .promotion import cut_offsets
-from .queue_locks import HUNG_UP_S, RebalanceLockManager
+from .queue_locks import RebalanceLockManager
 from .registration import Registration
 from .replay.service import ReplayService
 from .replication import NOT_CONFIRMED, NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
@@ -936,13 +936,14 @@ class Broker:
     def _connection_closed(self, conn: Connection) -> None:
         self.pull.long_polling.forget(conn)
         self.clients.on_close(conn)
+        self.locks.closed(conn)
 
     def _consumer_gone(self, group: str, client_id: str, signed_off: bool) -> None:
         """What it held in order is free, and the others of its group are told when they can have it."""
         if signed_off:
             self.locks.signed_off(group, client_id)
-        elif self.locks.hung_up(group, client_id):
-            self._loop.call_later(HUNG_UP_S, lambda: self.clients.have_rebalance(group))
+        elif left_s := self.locks.hung_up(group, client_id):
+            self._loop.call_later(left_s, lambda: self.clients.have_rebalance(group))
 
     def _scan_expired(self) -> None:
         self.clients.scan_expired()

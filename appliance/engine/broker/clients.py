@@ -351,7 +351,8 @@ class ClientManager:
                 self.on_consumer(name, who.client_id)
             channel.take(who, now_ms)
             newest = info.newest.get(who.client_id, conn) if info.newest else conn
-            if newest is not conn and who.client_id not in info.twice:
+            # In a broadcasting group each has all queues, whatever it is called.
+            if newest is not conn and who.client_id not in info.twice and info.message_model != BROADCASTING:
                 self._tell_of_twins(info, who.client_id)
         if not without:
             info.channels[conn].subscriptions = consumer.subscription_data_set

@@ -1,8 +1,8 @@
 """RebalanceLockManager: which consumer of a group holds a queue it consumes in order.
 
 A lock is a lease of 60 s; clients renew every 20 s. A member that signs off (35) has no leases any more. One whose
-connection has closed keeps them for a moment: it may only have lost its connection, and be back with the same client
-id. Apache lets both run out.
+connection has closed keeps them as long as it may believe in them itself: it may only have lost its connection, and be
+at work on what it has pulled. It is back with its next renewal, or heartbeat. Apache lets both run out.
 Source: RocketMQ `RebalanceLockManager`.
 """
 
@@ -31,8 +31,9 @@ _SWEEP_PAUSE_S = 0.05
 MOST_LEASES = 200_000
 #: And what each connection may hold besides: a client's queues of some topics.
 FEW_LEASES = 64
-#: A member whose connection closed is waited for so long: a client that lost it is back within a second or two.
-HUNG_UP_S = 2.0
+#: A client believes in a lease for 30 s from the answer on (`ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`), and handles
+#: what it has so long, connected or not.
+BELIEVED_S = 32.0
 
 
 class MessageQueue(NamedTuple):
@@ -43,18 +44,39 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
 
-class _Holder:
-    """A client of a group that holds queues. peer: over whose connection it first asked. ends: of its last lease.
-    gone_at: when it counts as gone."""
+class _Line:
+    """A connection over which clients asked for locks."""
 
-    __slots__ = ("client_id", "count", "ends", "gone_at", "peer")
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        self.closed = False
+
+
+class _Holder:
+    """A client of a group that holds queues. peer: over whose connection it first asked. line: over which it asked
+    last. ends: of its last lease. gone_at: when it counts as gone."""
+
+    __slots__ = ("client_id", "count", "ends", "gone_at", "line", "peer")
 
     def __init__(self, client_id: str, peer: bytes | None) -> None:
         self.client_id = client_id
         self.peer = peer
         self.count = 0
         self.ends = 0.0
+        self.line: _Line | None = None
         self.gone_at = math.inf
+
+    def leaves_at(self) -> float:
+        """When its leases end, however long they last. One that no heartbeat told of hangs up, too."""
+        line = self.line
+        return self.gone_at if line is None or not line.closed else min(self.gone_at, self.believes_until())
+
+    def is_there(self, now: float) -> bool:
+        return self.leaves_at() > now
+
+    def believes_until(self) -> float:
+        return self.ends - LEASE_S + BELIEVED_S
 
 
 Lease = tuple[_Holder, float]
@@ -73,16 +95,22 @@ class RebalanceLockManager:
         self._groups: dict[str, dict[MessageQueue, Lease]] = {}
         self._holders: dict[str, dict[str, _Holder]] = {}
         self._shares = Shares(FEW_LEASES)
+        self._lines: dict[object, _Line] = {}
         self._count = 0
         self._sweep_at = _SWEEP_AT
         self._to_sweep: list[str] = []
         self._swept_at = -math.inf
 
     def lock(
-        self, group: str, client_id: str, queues: Iterable[MessageQueue], peer: bytes | None = None
+        self,
+        group: str,
+        client_id: str,
+        queues: Iterable[MessageQueue],
+        peer: bytes | None = None,
+        conn: object | None = None,
     ) -> list[MessageQueue]:
         """Those of the queues the client holds now: free ones as far as its share goes, its own, and those whose lease
-        ran out. peer: who asks, see `Shares`."""
+        ran out. peer: who asks, see `Shares`. conn: over what; `closed` is told when it is gone."""
         now = self._clock.monotonic()
         held: list[MessageQueue] = []
         taken_over: list[tuple[MessageQueue, str]] = []
@@ -90,10 +118,12 @@ class RebalanceLockManager:
             locks = self._groups.setdefault(group, {})
             holders = self._holders.setdefault(group, {})
             holder = holders.get(client_id)
-            if holder is None or holder.gone_at <= now:
+            if holder is None or not holder.is_there(now):
                 holders.pop(client_id, None)
                 holder = holders[client_id] = _Holder(client_id, peer)
             holder.gone_at = math.inf
+            if conn is not None:
+                holder.line = self._lines.setdefault(conn, _Line())
             room = self._shares.room(holder.peer, MOST_LEASES)
             is_short = False
             ends = now + LEASE_S
@@ -101,9 +131,9 @@ class RebalanceLockManager:
                 lease = locks.get(queue)
                 if lease is not None and lease[0] is not holder:
                     other, until = lease
-                    if until > now and other.gone_at > now:
+                    if until > now and other.is_there(now):
                         continue
-                    if other.client_id != client_id and other.gone_at > now:
+                    if other.client_id != client_id and other.is_there(now):
                         taken_over.append((queue, other.client_id))
                     del locks[queue]
                     self._end_locked(group, other)
@@ -164,23 +194,35 @@ class RebalanceLockManager:
             if not locks:
                 del self._groups[group]
 
-    def signed_off(self, group: str, client_id: str) -> bool:
-        """The client has left the group: its queues are free. Whether it held any."""
-        return self._leave(group, client_id, 0.0)
-
-    def hung_up(self, group: str, client_id: str) -> bool:
-        """The client's connection has closed: its queues are free in a moment, unless it is back by then. Whether it
-        holds any."""
-        return self._leave(group, client_id, HUNG_UP_S)
-
-    def _leave(self, group: str, client_id: str, after_s: float) -> bool:
+    def signed_off(self, group: str, client_id: str) -> None:
+        """The client has left the group: its queues are free."""
         now = self._clock.monotonic()
         with self._lock:
-            holder = self._holders.get(group, {}).get(client_id)
-            if holder is None or holder.ends <= now:
-                return False
-            holder.gone_at = min(holder.gone_at, now + after_s)
-            return True
+            holder = self._held_locked(group, client_id, now)
+            if holder is not None:
+                holder.gone_at = now
+
+    def hung_up(self, group: str, client_id: str) -> float:
+        """The client is a member over no connection any more: its queues are free as soon as it does not believe in its
+        leases itself, unless it is back by then. Seconds until that; 0.0 when it holds none."""
+        now = self._clock.monotonic()
+        with self._lock:
+            holder = self._held_locked(group, client_id, now)
+            if holder is None:
+                return 0.0
+            holder.gone_at = min(holder.gone_at, holder.believes_until())
+            return max(0.0, holder.gone_at - now)
+
+    def _held_locked(self, group: str, client_id: str, now: float) -> _Holder | None:
+        holder = self._holders.get(group, {}).get(client_id)
+        return None if holder is None or holder.ends <= now else holder
+
+    def closed(self, conn: object) -> None:
+        """A connection is gone, and with it those that asked over it and sent no heartbeat, as after a restart of the
+        broker: they believe in their leases for a while, as in `hung_up`."""
+        line = self._lines.pop(conn, None)
+        if line is not None:
+            line.closed = True
 
     def came_back(self, group: str, client_id: str) -> None:
         """The client is a member again, over another connection: what it held it holds."""
@@ -189,8 +231,9 @@ class RebalanceLockManager:
         now = self._clock.monotonic()
         with self._lock:
             holder = self._holders.get(group, {}).get(client_id)
-            if holder is not None and holder.gone_at > now:
+            if holder is not None and holder.is_there(now):
                 holder.gone_at = math.inf
+                holder.line = None
 
     def is_locked(self, group: str) -> bool:
         """Whether any queue of the group is leased now (then the group consumes in order)."""
@@ -201,7 +244,7 @@ class RebalanceLockManager:
                 client_id, holder = next(reversed(holders.items()))
                 if holder.ends <= now:
                     return False  # so have those of all others
-                if holder.gone_at > now:
+                if holder.is_there(now):
                     return True
                 del holders[client_id]  # its leases are found to be free one by one
             return False
@@ -214,11 +257,15 @@ class RebalanceLockManager:
         return lease[0].client_id if lease is not None and _is_alive(lease, now) else None
 
     def leases(self, group: str) -> dict[MessageQueue, tuple[str, float]]:
-        """What is leased now: queue -> (client id, seconds that its lease still has)."""
+        """What is leased now: queue -> (client id, seconds until it is free unless the client renews it)."""
         now = self._clock.monotonic()
         with self._lock:
             locks = dict(self._groups.get(group, {}))
-        return {queue: (lease[0].client_id, lease[1] - now) for queue, lease in locks.items() if _is_alive(lease, now)}
+        return {
+            queue: (holder.client_id, min(until, holder.leaves_at()) - now)
+            for queue, (holder, until) in locks.items()
+            if min(until, holder.leaves_at()) > now
+        }
 
     def _sweep_locked(self, now: float) -> None:
         """Drop leases that ran out: they are free anyway. One step of a round; the next comes with the next lock."""
@@ -247,4 +294,4 @@ class RebalanceLockManager:
 
 
 def _is_alive(lease: Lease, now: float) -> bool:
-    return lease[1] > now and lease[0].gone_at > now
+    return lease[1] > now and lease[0].is_there(now)

@@ -175,6 +175,8 @@ class MemberFiles:
                 self.stranger = "it is not known any more which member of the set this store was"
             if self.stranger:
                 logger.warning("fail-over: this store is a new member of its set: %s", self.stranger)
+            if not mark:
+                self.set_id = ""  # a store that was in no set joins the one that is there
             self.renew()
         self._look_at_last_run(here)
 

@@ -480,6 +480,8 @@ class FailoverService(ServiceThread):
             with contextlib.suppress(StoreUnavailable), self._asked(writes=True):
                 if not self._files.slot:
                     self._take_slot()
+                elif self._memory.role != "frozen":
+                    self._keep_slot()
                 self._store.put(f"{self._root}/member/{self._files.uuid}", encode(self._announcement()))
             with self._asked():
                 found = self._store.list(f"{self._root}/member/")
@@ -543,6 +545,24 @@ class FailoverService(ServiceThread):
             return
         self._full = True
         logger.error("failover: all %d slots of the set are taken: delete those of members that are gone", _MAX_SLOT)
+
+    def _keep_slot(self) -> None:
+        """Say again whose the slot is where a store that was wiped or put back does not say so: a newcomer would have
+        the same brokerId. Raises StoreUnavailable."""
+        key, own = f"{self._root}/slot/{self._files.slot}", self._files.uuid.encode()
+        holder = self._store.list(f"{self._root}/slot/").get(key)
+        if holder is None:
+            with contextlib.suppress(SwapConflict):  # then it is looked at in the next round
+                self._store.swap(key, own, None)
+                logger.info("failover: took slot=%d again", self._files.slot)
+        elif holder != own and self._memory.role != "leader":  # a leader's brokerId is 0
+            logger.warning(
+                "failover: slot=%d is that of uuid=%s by now: this member takes another one, which is its brokerId "
+                "from its next start on",
+                self._files.slot,
+                holder.decode(errors="replace"),
+            )
+            self._take_slot()
 
     def _announcement(self) -> Announcement:
         files, health = self._files, self._brokers.health()

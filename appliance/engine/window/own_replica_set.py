@@ -111,7 +111,7 @@ class OwnReplicaSet:
             addr=self._address if here else said.addr if said is not None else "",
             ha_addr=self._ha_address if here else said.ha if said is not None else "",
             version=said.version if said is not None else "",
-            role=_role(status.role if here else said.role if said is not None and not _is_stale(status, said) else ""),
+            role=_role(status.role if here else _said_role(status, said, is_leader)),
             in_sync=in_sync,
             is_leader=is_leader,
             is_here=here,
@@ -236,6 +236,13 @@ def _slow_members(status: SetStatus) -> Mapping[str, int]:
         return status.slow
     said = status.announced.get(state.leader.uuid)
     return {} if said is None or _is_stale(status, said) else said.slow
+
+
+def _said_role(status: SetStatus, said: Announcement | None, is_leader: bool) -> str:
+    """What a member said lately that it is; one that leads by its own words only has gone, or does not know yet."""
+    if said is None or _is_stale(status, said) or (said.role == "leader" and not is_leader):
+        return ""
+    return said.role
 
 
 def _role(role: str) -> str:

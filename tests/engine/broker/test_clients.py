@@ -459,6 +459,13 @@ def test_one_client_id_of_two_clients_is_said_once_with_both_addresses(desk, pee
     assert desk.clients.consumer_group("g").twice == set()
 
 
+def test_one_client_id_of_two_that_each_read_everything_is_nothing_to_tell(desk, peers, caplog):
+    for peer in (peers[0], peers[1], peers[0]):
+        desk.heartbeat(peer, "c", consumerDataSet=[consumer("g", "T", messageModel="BROADCASTING")])
+    assert "one client id" not in caplog.text
+    assert desk.clients.consumer_group("g").twice == set()
+
+
 def test_what_members_want_of_topics_is_gone_through_once_a_heartbeat(desk, peers, monkeypatch):
     looked = []
     looks = ConsumerGroupInfo._said_by_members

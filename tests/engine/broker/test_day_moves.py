@@ -41,6 +41,8 @@ def test_315_has_hours_and_days(running):
     running.put("T", *[b"x"] * 5)
     running.sample()
     assert asked(running, "TOPIC_PUT_NUMS", "T") == {"statsMinute": 5, "statsHour": 5, "statsDay": 5}
+    for odd in ("T@", "T@G", "@"):
+        assert peer.ask(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": odd}).code == 1, "no topic is called that"
     peer.ask(200, {}, b'{"groupName":"G"}')
     for offset in (0, 3):
         running.commit("G", "T", 0, offset)

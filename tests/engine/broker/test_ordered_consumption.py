@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from appliance.engine.broker.queue_locks import HUNG_UP_S
+from appliance.engine.broker.queue_locks import BELIEVED_S
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.protocol.properties import decode_properties
@@ -36,13 +36,15 @@ def engine(tmp_path, clock):
 class Consumer:
     """A client that consumes in order, as Java's does it."""
 
-    def __init__(self, engine, client_id):
+    def __init__(self, engine, client_id, heartbeat=True):
         self.client_id = client_id
         self.engine = engine
-        self.peer = None
-        self.connect()
+        self.peer = Peer(engine.broker_address)
+        if heartbeat:
+            self.connect()
 
     def connect(self):
+        self.peer.close()
         self.peer = Peer(self.engine.broker_address)
         subscription = {"topic": TOPIC, "subString": "*", "subVersion": 1, "tagsSet": [], "codeSet": []}
         consumer = {
@@ -111,14 +113,24 @@ def test_who_signs_off_leaves_its_queue_to_another_at_once(first, second):
     assert seen + second.consume(0, 7) == list(range(14)), "from where the group was"
 
 
-def test_who_dies_leaves_its_queue_to_another_after_a_moment_and_the_group_is_told(clock, first, second):
+def test_who_dies_leaves_its_queue_to_another_when_it_would_not_believe_in_it_any_more(clock, first, second):
     seen = first.consume(0, 7)
     first.peer.sock.close()
     wait_for(lambda: second.members() == ["second@1"], "the group knows")
-    assert second.lock(0, 1) == [1], "it may have lost its connection only"
-    clock.skipped_ms += int(HUNG_UP_S * 1000)
+    clock.skipped_ms += int(BELIEVED_S * 1000) - 5_000
+    assert second.lock(0, 1) == [1], "it may have lost its connection only, and be at work"
+    clock.skipped_ms += 5_000
     assert second.lock(0, 1) == [0, 1]
     assert seen + second.consume(0, 7) == list(range(14))
+
+
+def test_who_dies_before_its_first_heartbeat_leaves_its_queue_as_well(clock, orders, second):
+    """After a restart of the broker a client renews its locks before it sends a heartbeat."""
+    renewed = Consumer(orders, "first@1", heartbeat=False)
+    assert renewed.lock(0) == [0]
+    renewed.peer.sock.close()
+    clock.skipped_ms += int(BELIEVED_S * 1000)
+    wait_for(lambda: second.lock(0) == [0], "it is gone")
 
 
 def test_who_is_cut_off_leaves_its_queue_to_another_after_a_minute(clock, first, second):

@@ -163,6 +163,7 @@ def test_a_damaged_file_is_said_until_a_leaders_list_is_adopted(paths, name):
 def test_a_store_that_is_not_the_one_is_a_stranger(paths, how):
     files = opened(paths)
     files.take_slot(3)
+    files.join("of the set")
     files.begin_epoch(4, 0)
     mark = paths.root / MARK
     if how == "emptied":
@@ -177,6 +178,8 @@ def test_a_store_that_is_not_the_one_is_a_stranger(paths, how):
     assert again.uuid != files.uuid
     assert (again.slot, again.epochs, again.seen) == (0, (), 4)
     assert again.stranger
+    # One that bears no name, as an emptied one, may join a set that was begun anew.
+    assert again.set_id == ("of the set" if how == "another's" else "")
     last = opened(paths)
     assert (last.uuid, last.stranger) == (again.uuid, "")
 

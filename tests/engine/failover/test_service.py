@@ -508,3 +508,19 @@ def test_an_election_that_nobody_saw_the_end_of_is_none_by_a_key_that_was_put_ba
     first.brokers.running, first.brokers.role = True, "fenced"
     first.begin()
     wait_for(lambda: second.leads(2), "the first follows, and nobody is asked")
+
+
+def test_slots_that_a_store_lost_are_taken_again_before_a_newcomer_has_them(store, members, caplog):
+    first, second = two(members)
+    for slot in (1, 2):
+        del store.keys[f"{ROOT}/slot/{slot}"]
+    wait_for(lambda: {f"{ROOT}/slot/{slot}" for slot in (1, 2)} <= set(store.keys), "they are taken again")
+    third = members()
+    wait_for(lambda: third.files.slot, "the newcomer has one")
+    assert [member.files.slot for member in (first, second, third)] == [1, 2, 3]
+    # One that came while the store did not know of the others.
+    with store.changed:
+        store.write(f"{ROOT}/slot/2", b"uuid2")
+    wait_for(lambda: second.files.slot != 2, "the other one takes a free one")
+    assert store.keys[f"{ROOT}/slot/{second.files.slot}"][0] == b"uuid1"
+    assert "slot=2 is that of uuid=uuid2 by now" in caplog.text

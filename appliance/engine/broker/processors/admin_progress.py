@@ -271,7 +271,9 @@ class AdminProgressProcessor:
     def handle_statistics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """315: messages of the last minute, hour and day, counted from the start on."""
         name, key = require_str(request, "statsName"), require_str(request, "statsKey")
-        topic, _, group = key.partition("@")
+        topic, group = key, ""  # of a topic alone
+        if name != _STATISTICS[0]:
+            topic, _, group = key.partition("@")
         moved = None
         if name == _STATISTICS[0] and self._topics.get(topic) is not None:
             moved = self._movements.put_into(topic, MINUTE_S)

@@ -120,7 +120,7 @@ class ConsumerProcessor:
         if self._groups.get(group) is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         there = [queue for queue in queues if self._is_queue(queue.topic, queue.queue_id)]
-        held = self._locks.lock(group, client_id, there, conn.born_host)
+        held = self._locks.lock(group, client_id, there, conn.born_host, conn)
         found = [{"brokerName": q.broker_name, "queueId": q.queue_id, "topic": q.topic} for q in held]
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"lockOKMQSet": found}))
 
