@@ -126,7 +126,7 @@ def test_a_queue_whose_holder_was_killed_is_taken_over_before_its_lease_ends(kin
             consumer.abandon()
             stage.send(messages[3:], how="ordered")
             heir = stack.enter_context(stage.consumer(orderly=True))
-            heir.wait_for(3, LEASE_S - 25)  # before the lease would have ended
+            heir.wait_for(3, LEASE_S - 5)  # before the lease would have ended
             wait_for_clients(lambda: bodies(messages[3:]) <= {o["body_sha256"] for o in heir.received}, "the rest came")
     finally:
         with contextlib.suppress(AssertionError):  # what waited for the killed one's answers
