@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from appliance.engine.errors import StartError
 from tests.crash.life import TOPICS, Life, Recovered
 from tests.crash.tables import GROUP, Tables
 
@@ -22,21 +21,12 @@ class BrokerLife(Life):
 
     tables: Tables
 
-    def open(self) -> None:
-        super().open()
-        try:
-            self.tables = Tables(self.disk)
-        except OSError as error:
-            self.leave()
-            raise StartError(str(error)) from error
+    def begin(self) -> None:
+        super().begin()
+        self.tables = Tables(self.disk)
+        self.closing.append(self.tables.close)
         # As the broker has it: no message is acknowledged in a topic that could be lost.
         self.store.sync_first(self.before_log)
-        self.opened_at = len(self.disk.record)
-
-    def leave(self) -> None:
-        if hasattr(self, "tables"):
-            self.tables.close()
-        super().leave()
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [

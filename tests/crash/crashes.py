@@ -116,9 +116,18 @@ class Crashes:
             self._crash(following, image, expected, Expected.all_of(recovered), chance, depth + 1)
 
 
-def run_lives(crashes: Crashes, name: str, count: int, steps: int, faults: bool = False) -> None:
-    """So many seeds, each a life in either flush mode. Raises Violation."""
-    for seed in range(count):
-        for synchronous in (True, False):
-            crashes.run(f"{name} {seed}", synchronous, steps, faults)
+def run_lives(
+    crashes: Crashes,
+    name: str,
+    count: int,
+    steps: int,
+    faults: bool = False,
+    first: tuple[int, bool] | None = None,
+) -> None:
+    """So many seeds, each a life in either flush mode; before them `first`, a seed and whether that life syncs.
+
+    Raises Violation."""
+    lives = [(seed, synchronous) for seed in range(count) for synchronous in (True, False)]
+    for seed, synchronous in [first, *lives] if first else lives:
+        crashes.run(f"{name} {seed}", synchronous, steps, faults)
     print(f"{name}: {2 * count} lives, {len(crashes.seen)} distinct images, {crashes.recoveries} recoveries")

@@ -49,8 +49,7 @@ class CutLife(ServicesLife):
         super().open()
 
     def cutter(self) -> StoreCut:
-        settings = self.settings._replace(index_enabled=True, index_slots=16, index_entries=42)
-        return StoreCut(PATHS, self.disk, settings, self.members, lambda: 1)
+        return StoreCut(PATHS, self.disk, self.settings, self.members, lambda: 1)
 
     @property
     def was_cut(self) -> bool:

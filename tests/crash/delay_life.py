@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from appliance.engine.broker.delays.delivery import DeliverDelayed
-from appliance.engine.broker.delays.levels import DelayLevels
 from appliance.engine.broker.delays.progress import FILE_NAME, DelayProgress, SaveDelays
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.broker.topic_config import new_topic
-from appliance.engine.clock import FakeClock
-from appliance.engine.errors import StartError, StoreBroken
+from appliance.engine.errors import StoreBroken
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC, waiting_tag_code
 from tests.crash.life import Recovered, Violation, properties_of
 from tests.crash.own_appends_life import LateAppendsLife
@@ -25,24 +23,19 @@ LEVEL = 1
 class DelayLife(LateAppendsLife):
     """The driver plays `deliver-delayed`, `save-delays`, and the part of `remoting-io` that stages their batches."""
 
-    def open(self) -> None:
-        super().open()
+    PASSES_MS = (100, 600, 1200)
+
+    def begin(self) -> None:
+        super().begin()
         store, disk = self.store, self.disk
-        self.clock = FakeClock()
-        levels = DelayLevels(self.settings.delay_levels_ms)
         topics = {name: new_topic(name, 2, 6) for name in (SCHEDULE_TOPIC, TARGET)}
         self.begin_appends(topics.get)
-        try:
-            disk.make_directory(CONFIG_DIR)
-            self.progress = DelayProgress(
-                CONFIG_DIR / FILE_NAME, lambda: store.log.durable, self.clock, FilesOnDisk(disk)
-            )
-        except (OSError, StartError) as error:
-            super().leave()
-            raise StartError(str(error)) from error
+        disk.make_directory(CONFIG_DIR)
+        self.progress = DelayProgress(CONFIG_DIR / FILE_NAME, lambda: store.log.durable, self.clock, FilesOnDisk(disk))
         self.delivery = DeliverDelayed(
-            store, self.appends, levels.delays_ms, self.progress, topics.get, clock=self.clock
+            store, self.appends, tuple(self.settings.delay_levels_ms), self.progress, topics.get, clock=self.clock
         )
+        self.closing.append(self.delivery._files.close)
         self.saver = SaveDelays(self.progress, self.clock)
         store.services += [self.delivery, self.saver]
         self._wrap_saves()
@@ -51,8 +44,6 @@ class DelayLife(LateAppendsLife):
         #: Bodies by their offset in the level's queue.
         self.sent = super().recovered().get((SCHEDULE_TOPIC, LEVEL - 1), [])
         self.last_delivered = -1
-        self._prepare(self)
-        self.opened_at = len(disk.record)
 
     def _saved(self) -> int | None:
         return self.progress._saved.get(LEVEL)
@@ -72,17 +63,12 @@ class DelayLife(LateAppendsLife):
 
         self.saver.save_now = marked  # type: ignore[method-assign]
 
-    def leave(self) -> None:
-        if hasattr(self, "delivery"):
-            self.delivery._files.close()
-        super().leave()
-
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [
             *super().actions(deletions),
             (6, self._send_delayed),
             (8, self._deliver),
-            (3, self.saver_turn),
+            (3, lambda: self.saver.save_now()),
         ]
 
     def _staged(self, message: OwnMessage) -> None:
@@ -108,17 +94,6 @@ class DelayLife(LateAppendsLife):
             self.disk.mark(("put", SCHEDULE_TOPIC, LEVEL - 1, body, place))
             self.sent.append(body)
         self.store.end_tick()
-
-    def _deliver(self) -> None:
-        """Time passes, and what is due is handed over; or what was handed over is looked after."""
-        for _ in range(self.chance.choice((1, 2, 3))):
-            self.clock.advance(self.chance.choice((100, 600, 1200)))
-            self.delivery.round()
-        if sum(self.delivery.given_up.values()):
-            raise Violation(f"given up: {self.delivery.given_up}")
-
-    def saver_turn(self) -> None:
-        self.saver.save_now()
 
     # --- judging
 

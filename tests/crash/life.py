@@ -10,13 +10,15 @@ import errno
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 from zlib import crc32
 
 from appliance.engine.errors import StartError, StoreBroken
 from appliance.engine.protocol.message_id import encode_host
-from appliance.engine.protocol.record import decode_record
+from appliance.engine.protocol.record import Record, decode_record
 from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
+from appliance.engine.store.queues.consume_queue import unpack_entries
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.store.results import GetStatus
 from tests.crash.recording_disk import Image, RecordingDisk
@@ -83,15 +85,7 @@ class Expected:
 
     def copy(self) -> Expected:
         other = Expected()
-        other.bodies = {queue: list(bodies) for queue, bodies in self.bodies.items()}
-        other.places = {queue: list(places) for queue, places in self.places.items()}
-        other.expired = self.expired
-        other.promised = dict(self.promised)
-        other.published = dict(self.published)
-        other.deleting = set(self.deleting)
-        other.configs = {name: list(values) for name, values in self.configs.items()}
-        other.exact = self.exact
-        other.kept = self.kept
+        other.__dict__.update({name: _copy(value) for name, value in self.__dict__.items()})
         return other
 
     def follow(self, event: tuple) -> None:
@@ -145,12 +139,26 @@ class Expected:
         return expected
 
 
+def _copy(value: Any) -> Any:
+    """Of what is changed in place; values of a table are not."""
+    if isinstance(value, dict):
+        return {key: list(each) if isinstance(each, list) else each for key, each in value.items()}
+    return value.copy() if isinstance(value, set) else value
+
+
 class Violation(AssertionError):
     """A promise that was broken; the text says which."""
 
 
 class Life:
-    """A store from its start on. `work` runs random steps; what it did is in `disk.record`, with marks between."""
+    """A store from its start on. `work` runs random steps; what it did is in `disk.record`, with marks between.
+
+    A kind of life says what begins on the open store, what it does and what must hold after a crash: `begin`,
+    `actions`, `recovered`.
+    """
+
+    #: Whether a sabotage is one of `begin`'s parts; else it is the store's, before that is opened.
+    sabotages_parts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -184,6 +192,8 @@ class Life:
         self._unsynced: list[tuple[int, Queue, int]] = []
         #: First operation behind recovery: from there on everything a reader sees is promised.
         self.opened_at = 0
+        #: What `begin` has opened, for a process that ends.
+        self.closing: list[Callable[[], object]] = []
         self.store: MessageStore
 
     def open(self) -> None:
@@ -192,12 +202,33 @@ class Life:
         self.store = store = MessageStore(self.settings, paths, self.disk, Now(), self._store_host)
         store.log._allocator.start = lambda: None
         store.on_published = self._published
-        self._prepare(self)
+        if not self.sabotages_parts:
+            self._prepare(self)
         store.open()
+        try:
+            self.begin()
+        except (OSError, StartError) as error:
+            self.leave()
+            raise StartError(str(error)) from error
+        if self.sabotages_parts:
+            self._prepare(self)
+        self.load()
         self.opened_at = len(self.disk.record)
+
+    def begin(self) -> None:
+        """Make what works on the open store. Raises OSError, StartError."""
+
+    def load(self) -> None:
+        """Have that read what an earlier life left."""
+
+    def _close(self) -> None:
+        for close in self.closing:
+            close()
+        self.closing.clear()
 
     def leave(self) -> None:
         """Let go of the store as a killed process does."""
+        self._close()
         self.store._flush_queues.files.close()
         self.store.let_go()
         self.disk._owed = frozenset()  # nobody remembers
@@ -329,6 +360,7 @@ class Life:
     def _stop(self) -> None:
         self.store.end_tick()
         self.store.stop()
+        self._close()
 
     def _restart(self) -> None:
         """A clean stop or a kill, and a start on the same machine."""
@@ -353,6 +385,23 @@ class Life:
 
     def go_on(self) -> None:
         """After a crash was judged: have what was under way come to its end. Raises Violation."""
+
+    def record_at(self, topic: str, offset: int, queue_id: int = 0) -> tuple[int, int, Record] | None:
+        """(physical offset, bytes, record) by a queue offset; None where there is none."""
+        queue = self.store.find_queue(topic, queue_id)
+        assert queue is not None
+        for physical, size, _ in unpack_entries(self.store.queues.read_entries(queue, offset, 1)):
+            found = self.store.records.get(physical, size)
+            return found and (physical, size, found.record)
+        return None
+
+    def records_of(self, topic: str) -> dict[int, tuple[int, int, Record]]:
+        """Those of queue 0 by queue offset, as `record_at` has them."""
+        queue = self.store.find_queue(topic, 0)
+        if queue is None:
+            return {}
+        found = {offset: self.record_at(topic, offset) for offset in range(queue.min_offset, queue.max_offset)}
+        return {offset: one for offset, one in found.items() if one is not None}
 
     def finish_repairs(self) -> None:
         """Rebuild, as the broker does behind its back, each queue that somebody found broken since the start."""

@@ -1,29 +1,36 @@
-"""A life that stores messages of the broker's own: each copy is marked "put", and who waits for it is told."""
+"""Lives that store messages of the broker's own: each copy is marked "put", and who waits for it is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
+from appliance.engine.broker.delays.early_batch import Chosen, Ended, Fate
 from appliance.engine.broker.delays.levels import DelayLevels
+from appliance.engine.broker.delays.settled import How
 from appliance.engine.broker.sending.outcome import ReplyTo, store_unavailable
 from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
+from appliance.engine.broker.timers.apache_files import read_checkpoint
+from appliance.engine.broker.timers.delivery import DeliverTimers
+from appliance.engine.broker.timers.schedule import DIRECTORY, TimerIndex
+from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.topic_config import TopicConfig
-from tests.crash.life import Life
+from appliance.engine.clock import FakeClock
+from tests.crash.life import Life, Recovered, Violation
+
+FindTopic = Callable[[str], TopicConfig | None]
 
 
 class OwnAppendsLife(Life):
     """What is handed over is staged at once, in a tick of its own."""
 
-    def begin_appends(
-        self,
-        find_topic: Callable[[str], TopicConfig | None],
-        wall_ms: Callable[[], int] = lambda: 0,
-        delays_ms: tuple[int, ...] = (1000,),
-    ) -> None:
+    sabotages_parts = True
+
+    def begin_appends(self, find_topic: FindTopic, wall_ms: Callable[[], int] = lambda: 0) -> None:
         """On the open store."""
         store = self.store
-        levels = DelayLevels(list(delays_ms))
+        levels = DelayLevels(self.settings.delay_levels_ms)
         self.appends = OwnAppends(store, find_topic, levels, self._call, lambda: True, wall_ms)
         self._stage, self.appends.put = self.appends.put, self._put  # type: ignore[method-assign]
         store.on_failed = self._refuse
@@ -51,13 +58,34 @@ class OwnAppendsLife(Life):
         for reply_to, _ in tick.acks:
             reply_to.put_ended(store_unavailable(reason))
 
+    def _sync_while(self, work: Callable[[], Any]) -> Any:
+        """Work that waits for what it hands over, while the thread of the log's sync works."""
+        during, self.disk.during_sync = self.disk.during_sync, lambda path: None
+        call = self.appends._call_soon
+
+        def call_and_sync(job: Callable[[], None]) -> None:
+            call(job)
+            if self.settings.synchronous:
+                self._sync()
+
+        self.appends._call_soon = call_and_sync
+        try:
+            return work()
+        finally:
+            self.appends._call_soon = call
+            self.disk.during_sync = during
+
 
 class LateAppendsLife(OwnAppendsLife):
-    """What is handed over is staged with the next tick of the driver."""
+    """What is handed over is staged with the next tick of the driver, and what is due is delivered by `delivery`."""
 
-    def begin_appends(self, *arguments: Any, **more: Any) -> None:
+    #: How much time passes between two looks, in ms.
+    PASSES_MS: ClassVar[tuple[int, ...]]
+
+    def begin(self) -> None:
+        super().begin()
+        self.clock = FakeClock()
         self.calls: list[Callable[[], None]] = []
-        super().begin_appends(*arguments, **more)
 
     def _call(self, job: Callable[[], None]) -> None:
         self.calls.append(job)
@@ -70,6 +98,80 @@ class LateAppendsLife(OwnAppendsLife):
             call()
         super()._tick()
 
+    def _deliver(self) -> None:
+        """Time passes, and what is due is handed over; or what was handed over is looked after."""
+        for _ in range(self.chance.choice((1, 2, 3))):
+            self.clock.advance(self.chance.choice(self.PASSES_MS))
+            self.delivery.round()
+        if sum(self.delivery.given_up.values()):
+            raise Violation(f"given up: {self.delivery.given_up}")
+
     def _stop(self) -> None:
         self._tick()
         super()._stop()
+
+
+class TimedLife(OwnAppendsLife):
+    """The driver plays `deliver-timers`, which keeps the index of what waits for a time of its own."""
+
+    def begin_timers(self, find_topic: FindTopic, wall_ms: Callable[[], int], **more: Any) -> None:
+        """On the open store, with `appends`. more: as DeliverTimers takes it."""
+        store, disk = self.store, self.disk
+        self.places = WaitingPlaces(DelayLevels(self.settings.delay_levels_ms), TimerRules(), wall_ms)
+        self.index = TimerIndex(
+            Path("/rocketbox") / DIRECTORY,
+            disk,
+            lambda: store.log.durable,
+            lambda physical: store.log.durable > physical,
+        )
+        self.delivery = DeliverTimers(
+            store,
+            self.appends,
+            self.index,
+            find_topic,
+            lambda: 1000,
+            lambda: read_checkpoint(disk, store.paths.root),
+            **more,
+        )
+        self.closing += [self.delivery._files.close, self.index.close]
+
+
+class Waiting(FakeClock):
+    """While somebody waits, the log is synced."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        super().__init__()
+        self._sync = sync
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._sync()
+
+
+class ActsLife(OwnAppendsLife):
+    """Administrators deliver what waits early, or drop it. Marks "changed" before an act and "kept" when it is
+    acknowledged."""
+
+    #: Where what waits is to go; nobody else sends there.
+    TARGET = "C"
+    #: What does that: `act` as EarlyActs has it.
+    acts: Any
+    #: Unique key -> what was tried with it, over all lives of a kind.
+    tried: ClassVar[dict[str, set[How | str]]]
+
+    def _try(self, key: str, how: How | str) -> None:
+        self.tried.setdefault(key, set()).add(how)
+        self.disk.mark(("changed", f"settled {key}", "", True))
+
+    def _act_on(self, how: How, chosen: Sequence[Chosen], keys: Sequence[str]) -> None:
+        """The sync of sync flush comes while they are waited for."""
+        ended: list[Ended] = self._sync_while(lambda: self.acts.act(how, chosen))
+        for one, key in zip(ended, keys, strict=True):
+            if one.fate is Fate.DONE:
+                self.disk.mark(("kept", f"settled {key}"))
+
+    def judge_settled(self, found: Recovered, key: str, settled: bool, has_come: bool) -> None:
+        """Of one that waits, or did."""
+        found.configs[f"settled {key}", ""] = settled or None
+        if settled and not has_come and self.tried.get(key, set()) <= {How.DELIVERED}:
+            raise Violation(f"{key} will not be delivered, and was not")

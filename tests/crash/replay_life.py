@@ -10,23 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from appliance.engine.broker.delays.levels import DelayLevels
-from appliance.engine.broker.durability import Durability
 from appliance.engine.broker.replay.job import DONE, FAILED, PAUSED, RUNNING, TO_GROUP, JobSpec, Result, Span
-from appliance.engine.broker.replay.journal import JobJournal, Line, TargetLine
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ
 from appliance.engine.broker.replay.service import Refused, ReplayService
-from appliance.engine.broker.sending.outcome import ReplyTo
-from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
-from appliance.engine.broker.topics import TopicConfigManager
+from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.clock import FakeClock
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.properties import decode_properties, encode_properties
-from appliance.engine.store.message_store import Tick
-from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.crash.broker_life import BrokerLife
 from tests.crash.life import Recovered, Violation
-from tests.support.fakes import InlineLoop
+from tests.crash.own_appends_life import OwnAppendsLife
 
 GROUP, LETTERS, TARGET = "R", "%DLQ%R", "%RETRY%R"
 LETTER_COUNT = 12
@@ -35,71 +28,28 @@ GONE_WITH_A_TABLE = ("replay_group_gone", "replay_letters_gone", "replay_target_
 JOBS = Path("/rocketbox/replay")
 
 
-class MarkedAppends(OwnAppends):
-    """Marks what is staged, as the life does with what it puts itself."""
+class ReplayLife(OwnAppendsLife, BrokerLife):
+    """What is handed over is staged into the tick under way."""
 
-    def __init__(self, life: ReplayLife, topics: TopicConfigManager) -> None:
-        super().__init__(
-            life.store, topics.get, DelayLevels([1000]), lambda callback: callback(), lambda: True, lambda: 0
-        )
-        self._life = life
-
-    def put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
-        store = self._life.store
-        queue = store.queues.get_or_create(message.topic, message.queue_id)
-        before = queue.next_offset
-        super().put(message, reply_to)
-        if queue.next_offset > before:
-            physical, _, _ = ENTRY.unpack_from(queue.tail, len(queue.tail) - 20)
-            self._life.disk.mark(("put", message.topic, message.queue_id, message.body, physical))
-
-
-class ReplayLife(BrokerLife):
-    """blind, late, hasty: what a sabotage sets, see `sabotage.py`."""
-
-    blind = late = hasty = False
     service: ReplayService
 
-    def open(self) -> None:
-        super().open()
-        store, tables = self.store, self.tables
-        durability = Durability(store, InlineLoop(), lambda: 1 << 40, lambda queues: None)  # type: ignore[arg-type]
-
-        def published(tick: Tick) -> None:
-            durability._published(tick)
-            self._published(tick)
-
-        store.on_published = published
-        self.appends = MarkedAppends(self, tables.topics)
+    def begin(self) -> None:
+        super().begin()
+        tables = self.tables
+        self.begin_appends(tables.topics.get)
         self.clock = FakeClock()
-        self.service = ReplayService(JOBS, store, self.appends, tables.topics, tables.groups, self.clock)
-        if self.late:
-            self._write_targets_late(self.service.journal)
+        self.service = ReplayService(JOBS, self.store, self.appends, tables.topics, tables.groups, self.clock)
+        self.closing.append(self.service.journal.close_all)
+
+    def load(self) -> None:
         self.service.load()
-        self.opened_at = len(self.disk.record)
 
-    @staticmethod
-    def _write_targets_late(journal: JobJournal) -> None:
-        append, held = journal.append, list[Line]()
-
-        def late(job: str, *lines: Line) -> None:
-            if all(isinstance(line, TargetLine) for line in lines):
-                held.extend(lines)
-                return
-            append(job, *held, *lines)
-            held.clear()
-
-        journal.append = late  # type: ignore[method-assign]
-
-    def leave(self) -> None:
-        if hasattr(self, "service"):
-            self.service.journal.close_all()
-        super().leave()
+    def _call(self, job: Callable[[], None]) -> None:
+        job()
 
     def _stop(self) -> None:
         for run in self.service._runs.values():
             run.leave()
-        self.service.journal.close_all()
         super()._stop()
 
     # --- working
@@ -158,18 +108,10 @@ class ReplayLife(BrokerLife):
 
     def _step(self) -> None:
         for _ in range(self.chance.choice((1, 2, 4))):
-            self._work()
+            self.service.work()
             if self.chance.random() < 0.5:
                 self.store.end_tick()
             self.clock.advance(self.chance.choice((1, 100, 1500)))
-
-    def _work(self) -> None:
-        for run in self.service._runs.values():
-            if self.blind:
-                run.checking = False
-            if self.hasty:
-                run._is_durable = lambda mark: True  # type: ignore[method-assign]
-        self.service.work()
 
     def _command(self) -> None:
         """Somebody pauses, resumes or, rarely, cancels a job."""
@@ -190,13 +132,13 @@ class ReplayLife(BrokerLife):
         return found
 
     def _judge_copies(self) -> None:
-        letters, copies = self._records(LETTERS), self._records(TARGET)
+        letters = {record.body for _, _, record in self.records_of(LETTERS).values()}
         stored: Counter[tuple[str, int]] = Counter()
-        for body, text in copies:
-            properties = decode_properties(text)
+        for _, _, record in self.records_of(TARGET).values():
+            properties = decode_properties(record.properties)
             stored[properties[REPLAY_JOB], int(properties[REPLAY_SEQ])] += 1
-            if body not in {letter for letter, _ in letters}:
-                raise Violation(f"{body[:20]!r} is the copy of nothing")
+            if record.body not in letters:
+                raise Violation(f"{record.body[:20]!r} is the copy of nothing")
         for place, count in stored.items():
             if count > 1:
                 raise Violation(f"{place} is stored {count} times")
@@ -218,27 +160,12 @@ class ReplayLife(BrokerLife):
         if self.service.unread():
             raise Violation(f"journals that cannot be read: {self.service.unread()}")
 
-    def _records(self, topic: str) -> list[tuple[bytes, str]]:
-        low, end = self.store.offset_range(topic, 0)
-        if end <= low:
-            return []
-        queue = self.store.find_queue(topic, 0)
-        assert queue is not None
-        found = []
-        for offset in range(low, end):
-            physical, size, _ = ENTRY.unpack(self.store.queues.read_entries(queue, offset, 1))
-            stored = self.store.records.get(physical, size)
-            if stored is None:
-                raise Violation(f"{topic} has no record at {offset}")
-            found.append((stored.record.body, stored.record.properties))
-        return found
-
     def go_on(self) -> None:
         """What is under way after the crash comes to its end."""
         for _ in range(400):
             if not self.service._runs:
                 break
-            self._work()
+            self.service.work()
             self._end_and_sync()
             self.clock.advance(500)
         else:

@@ -41,8 +41,8 @@ class ReplicaLife(ServicesLife):
 
     master: MasterLog
 
-    def open(self) -> None:
-        super().open()
+    def begin(self) -> None:
+        super().begin()
         self._appender = ReplicaAppender(self.store)
         log = self.store.log
         empty = self.store.last_record_offset < 0 and log.written == log.min_offset

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from appliance.engine.broker.replay.journal import Line, TargetLine
+from appliance.engine.broker.replay.run import Run
 from tests.crash.life import Life
+from tests.crash.replay_life import ReplayLife
 
 
 def acknowledge_before_sync(life: Life) -> None:
@@ -100,14 +105,11 @@ def unlink_in_any_order(life: Life) -> None:
 
 def save_undurable_progress(life: Life) -> None:
     """A delayed message counts as delivered when its copy is published."""
-    if hasattr(life, "progress"):
-        life.progress._durable = lambda: 1 << 62
+    life.progress._durable = lambda: 1 << 62
 
 
 def save_what_is_under_way(life: Life) -> None:
     """A delayed message counts as delivered when it was handed over."""
-    if not hasattr(life, "delivery"):
-        return
     submit = life.delivery._submit
 
     def submit_and_count(level, *batch) -> bool:
@@ -120,23 +122,44 @@ def save_what_is_under_way(life: Life) -> None:
 
 def forget_undurable_timers(life: Life) -> None:
     """A timer is done with when its copy was stored, durable or not."""
-    if hasattr(life, "index"):
-        life.index._durable = lambda: 1 << 60
+    life.index._durable = lambda: 1 << 60
 
 
-def announce_targets_late(life: Life) -> None:
+def announce_targets_late(life: ReplayLife) -> None:
     """A replay's journal says where the target ended only once copies are there."""
-    life.late = True
+    journal = life.service.journal
+    append, held = journal.append, list[Line]()
+
+    def late(job: str, *lines: Line) -> None:
+        if all(isinstance(line, TargetLine) for line in lines):
+            held.extend(lines)
+            return
+        append(job, *held, *lines)
+        held.clear()
+
+    journal.append = late
 
 
-def resume_without_reading(life: Life) -> None:
+def before_each_turn(life: ReplayLife, sabotage: Callable[[Run], None]) -> None:
+    """Runs come and go."""
+    work = life.service.work
+
+    def sabotaged() -> None:
+        for run in life.service._runs.values():
+            sabotage(run)
+        work()
+
+    life.service.work = sabotaged
+
+
+def resume_without_reading(life: ReplayLife) -> None:
     """A resumed replay does not look for what is stored already."""
-    life.blind = True
+    before_each_turn(life, lambda run: setattr(run, "checking", False))
 
 
-def journal_before_sync(life: Life) -> None:
+def journal_before_sync(life: ReplayLife) -> None:
     """A replay's journal is ahead of the durable log."""
-    life.hasty = True
+    before_each_turn(life, lambda run: setattr(run, "_is_durable", lambda mark: True))
 
 
 SABOTAGES = [

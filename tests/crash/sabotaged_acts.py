@@ -13,8 +13,6 @@ from tests.crash.life import Life
 
 def settle_first(life: Life) -> None:
     """A message is settled before its copy is in the log."""
-    if not hasattr(life, "acts"):
-        return
     acts = life.acts
     append, settle = acts._append, acts._settled.settle
 
@@ -38,14 +36,11 @@ def settle_first(life: Life) -> None:
 
 def do_not_wait(life: Life) -> None:
     """Nobody waits until the log is durable."""
-    if hasattr(life, "acts"):
-        life.acts._durable = lambda end: True
+    life.acts._durable = lambda end: True
 
 
 def forget_the_sync(life: Life) -> None:
     """The list of what was settled is written, not synced."""
-    if not hasattr(life, "settled"):
-        return
     disk, sync = life.disk, type(life.disk).fdatasync
 
     def fdatasync(fd):
@@ -58,8 +53,6 @@ def forget_the_sync(life: Life) -> None:
 
 def hold_everything(life: Life) -> None:
     """What is read from the file at a start is one too many."""
-    if not hasattr(life, "settled"):
-        return
     holds = life.settled.holds
     life.settled.holds = lambda level, offset: holds(level, offset) or holds(level, offset - 1)
 
@@ -69,8 +62,6 @@ def hold_everything(life: Life) -> None:
 
 def mark_first(life: Life) -> None:
     """The mark is in the log before the copy."""
-    if not hasattr(life, "acts"):
-        return
     acts = life.acts
     do = acts._do
 
@@ -84,8 +75,6 @@ def mark_first(life: Life) -> None:
 
 def answer_at_once(life: Life) -> None:
     """A recall is answered when it is staged."""
-    if not hasattr(life, "recalls"):
-        return
     appends = life.appends
     put = appends.put
 
@@ -99,15 +88,14 @@ def answer_at_once(life: Life) -> None:
 
 def mark_another(life: Life) -> None:
     """The mark names another time."""
-    if hasattr(life, "claims"):
-        make = early.mark_of
-        life.acts._do = lambda work, ended, claimed: _do_with(
-            life,
-            lambda topic, key, out, *rest, **named: make(topic, key, out + 1000, *rest, **named),
-            work,
-            ended,
-            claimed,
-        )
+    make = early.mark_of
+    life.acts._do = lambda work, ended, claimed: _do_with(
+        life,
+        lambda topic, key, out, *rest, **named: make(topic, key, out + 1000, *rest, **named),
+        work,
+        ended,
+        claimed,
+    )
 
 
 def _do_with(life, make, work, ended, claimed):
@@ -123,70 +111,65 @@ def _do_with(life, make, work, ended, claimed):
 
 def forget_the_log(life: Life) -> None:
     """What a crash left without op message is not looked for."""
-    if hasattr(life, "checks"):
-        rebuild = life.rebuild
+    rebuild = life.rebuild
 
-        def blind():
-            found = rebuild()
-            found._speaking = lambda begin: iter(())
-            return found
+    def blind():
+        found = rebuild()
+        found._speaking = lambda begin: iter(())
+        return found
 
-        life.rebuild = blind
+    life.rebuild = blind
 
 
 def save_early(life: Life) -> None:
     """The offsets of CID_RMQ_SYS_TRANS do not wait for the log."""
-    if hasattr(life, "checks"):
-        save = life.checks._save
+    save = life.checks._save
 
-        def hasty():
-            life.checks._progress = (0, *life.decisions.progress())
-            save()
+    def hasty():
+        life.checks._progress = (0, *life.decisions.progress())
+        save()
 
-        life.checks._save = hasty
+    life.checks._save = hasty
 
 
 def acknowledge_early(life: Life) -> None:
     """One that is rolled back is acknowledged before its op message is there."""
-    if hasattr(life, "checks"):
-        decisions = life.decisions
-        end_tick, ticks = decisions.end_tick, [0]
+    decisions = life.decisions
+    end_tick, ticks = decisions.end_tick, [0]
 
-        def late():
-            life.store.tick.acks += decisions._rolled_back
-            decisions._rolled_back = []
-            ticks[0] += 1
-            if ticks[0] % 10 == 0:
-                end_tick()
+    def late():
+        life.store.tick.acks += decisions._rolled_back
+        decisions._rolled_back = []
+        ticks[0] += 1
+        if ticks[0] % 10 == 0:
+            end_tick()
 
-        decisions.end_tick = late
+    decisions.end_tick = late
 
 
 def op_first(life: Life) -> None:
     """The op message is staged before the copy, and another tick holds that."""
-    if hasattr(life, "checks"):
-        decisions = life.decisions
-        stage = decisions._stage
+    decisions = life.decisions
+    stage = decisions._stage
 
-        def late(half, place, properties, sys_flag, reply_to):
-            decisions._put_op(half.record.queue_offset)
-            type(life.store).end_tick(life.store)
-            return stage(half, place, properties, sys_flag, reply_to)
+    def late(half, place, properties, sys_flag, reply_to):
+        decisions._put_op(half.record.queue_offset)
+        type(life.store).end_tick(life.store)
+        return stage(half, place, properties, sys_flag, reply_to)
 
-        decisions._stage = late
+    decisions._stage = late
 
 
 def keep_the_old_place(life: Life) -> None:
     """A half that was put back stays open where it lay."""
-    if hasattr(life, "checks"):
-        put_back, halves = life.decisions.put_back, life.halves
+    put_back, halves = life.decisions.put_back, life.halves
 
-        def twice(half, checks, due_ms):
-            done = put_back(half, checks, due_ms)
-            halves.open(half.record.queue_offset, due_ms, checks)
-            return done
+    def twice(half, checks, due_ms):
+        done = put_back(half, checks, due_ms)
+        halves.open(half.record.queue_offset, due_ms, checks)
+        return done
 
-        life.decisions.put_back = twice
+    life.decisions.put_back = twice
 
 
 DELAY_ACT_SABOTAGES = [settle_first, do_not_wait, forget_the_sync, hold_everything]

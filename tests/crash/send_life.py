@@ -20,8 +20,8 @@ class SendLife(BrokerLife):
     #: lives, but for copies: lives that follow one another from the same image may put different ones at one place.
     stored: ClassVar[dict[tuple[bytes, int], set[tuple[int, bytes]]]] = {}
 
-    def open(self) -> None:
-        super().open()
+    def begin(self) -> None:
+        super().begin()
         self._going: set[str] = set()
         self._sender = Sender(self.store, self.tables.topics, self.tables.groups)
 
@@ -90,8 +90,8 @@ class SendBackLife(SendLife):
     A copy that was acknowledged is there after any crash, beside the message itself.
     """
 
-    def open(self) -> None:
-        super().open()
+    def begin(self) -> None:
+        super().begin()
         #: Where messages and copies were put, by this start.
         self._places: list[int] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import StoreConfig
@@ -18,10 +19,14 @@ ASKED = 3
 class ServicesLife(Life):
     """Marks "expired" before log files are deleted: from there on they may be gone."""
 
-    def open(self) -> None:
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.settings = self.settings._replace(index_enabled=True, index_slots=SLOTS, index_entries=ENTRIES)
-        super().open()
+
+    def begin(self) -> None:
+        super().begin()
         store = self.store
+        self.closing.append(store.cleaner.stop)
         cleaner = store.cleaner
         cleaner.clock = FakeClock()
         cleaner.options = StoreConfig(
@@ -35,10 +40,6 @@ class ServicesLife(Life):
         store.blocks._pause = lambda seconds: False
         store.index._rest = lambda spent: None
         store.blocks.guarded(store.blocks.forget_strangers)
-
-    def leave(self) -> None:
-        self.store.cleaner.stop()
-        super().leave()
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [

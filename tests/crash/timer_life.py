@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-from appliance.engine.broker.delays.levels import DelayLevels, Place
+from appliance.engine.broker.delays.levels import Place
 from appliance.engine.broker.sending.own_appends import OwnMessage
-from appliance.engine.broker.timers.apache_files import read_checkpoint
-from appliance.engine.broker.timers.delivery import DeliverTimers
 from appliance.engine.broker.timers.rolling import RollTimers
 from appliance.engine.broker.timers.saving import SaveTimers
-from appliance.engine.broker.timers.schedule import DIRECTORY, TimerIndex
-from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.topic_config import new_topic
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties, encode_properties, find_property
-from appliance.engine.store.queues.consume_queue import unpack_entries
 from tests.crash.life import GONE, Recovered, Violation, properties_of, unique_key
-from tests.crash.own_appends_life import LateAppendsLife
+from tests.crash.own_appends_life import LateAppendsLife, TimedLife
 
 #: Where they go; nobody else sends there.
 TARGET = "T"
 
 
-class TimerLife(LateAppendsLife):
-    """The driver plays `deliver-timers`, `save-timers`, and the part of `remoting-io` that stages their batches."""
+class TimerLife(LateAppendsLife, TimedLife):
+    """The driver plays `save-timers`, too, and the part of `remoting-io` that stages their batches."""
 
-    def open(self) -> None:
-        super().open()
+    PASSES_MS = (50, 600, 1500)
+
+    def begin(self) -> None:
+        super().begin()
         store, disk = self.store, self.disk
-        self.clock = FakeClock()
         #: Bodies that came, and bodies whose cancelling was published, in this life.
         self.delivered: set[bytes] = set()
         self.cancelled: set[bytes] = set()
-        levels = DelayLevels(self.settings.delay_levels_ms)
         topics = {name: new_topic(name, 2, 6) for name in (TIMER_TOPIC, TARGET)}
-        self.places = WaitingPlaces(levels, TimerRules(), self.clock.wall_ms)
         self.begin_appends(topics.get, self.clock.wall_ms)
-        self.index = TimerIndex(
-            Path("/rocketbox") / DIRECTORY,
-            disk,
-            lambda: store.log.durable,
-            lambda physical: store.log.durable > physical,
-        )
-        self.delivery = DeliverTimers(
-            store,
-            self.appends,
-            self.index,
-            topics.get,
-            lambda: 1000,
-            lambda: read_checkpoint(disk, store.paths.root),
-            clock=self.clock,
-        )
+        self.begin_timers(topics.get, self.clock.wall_ms, clock=self.clock)
         self.saver = SaveTimers(
             self.index, store.paths.root, disk, lambda: store.log.min_offset, lambda: self.delivery.is_ready, self.clock
         )
@@ -62,14 +40,6 @@ class TimerLife(LateAppendsLife):
         )
         self.saver.roll = self.roll
         store.services += [self.delivery, self.saver]
-        self._prepare(self)
-        self.opened_at = len(disk.record)
-
-    def leave(self) -> None:
-        if hasattr(self, "delivery"):
-            self.delivery._files.close()
-            self.index.close()
-        super().leave()
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [
@@ -108,20 +78,19 @@ class TimerLife(LateAppendsLife):
         if queue is None or queue.max_offset <= queue.min_offset:
             return
         offset = self.chance.randrange(queue.min_offset, queue.max_offset)
-        for physical, size, _ in unpack_entries(self.store.queues.read_entries(queue, offset, 1)):
-            found = self.store.records.get(physical, size)
-            if found is None or found.record.body == b"0":
-                return
-            text = found.record.properties
-            out = int(find_property(text, "TIMER_OUT_MS") or "0")
-            if out < self.clock.wall_ms() + 100:
-                return
-            key = f"{TARGET}+{find_property(text, 'UNIQ_KEY')}"
-            mark = f"TIMER_OUT_MS\x01{out}\x02TIMER_DEL_UNIQKEY\x01{key}\x02UNIQ_KEY\x01m\x02"
-            self.appends.submit([OwnMessage(TIMER_TOPIC, 0, b"0", mark, "", 1)])
-            self._tick()
-            if self.store.published > physical and queue.max_offset == queue.next_offset:
-                self.cancelled.add(found.record.body)
+        found = self.record_at(TIMER_TOPIC, offset)
+        if found is None or found[2].body == b"0":
+            return
+        physical, _, record = found
+        out = int(find_property(record.properties, "TIMER_OUT_MS") or "0")
+        if out < self.clock.wall_ms() + 100:
+            return
+        key = f"{TARGET}+{find_property(record.properties, 'UNIQ_KEY')}"
+        mark = f"TIMER_OUT_MS\x01{out}\x02TIMER_DEL_UNIQKEY\x01{key}\x02UNIQ_KEY\x01m\x02"
+        self.appends.submit([OwnMessage(TIMER_TOPIC, 0, b"0", mark, "", 1)])
+        self._tick()
+        if self.store.published > physical and queue.max_offset == queue.next_offset:
+            self.cancelled.add(record.body)
 
     def _want_roll(self) -> None:
         self.roll.keep(self.store.log.written)
@@ -131,14 +100,6 @@ class TimerLife(LateAppendsLife):
             self._tick()
             self.saver._try(self.roll.scan)
 
-    def _deliver(self) -> None:
-        """Time passes, and what is due is handed over; or what was handed over is looked after."""
-        for _ in range(self.chance.choice((1, 2, 3))):
-            self.clock.advance(self.chance.choice((50, 600, 1500)))
-            self.delivery.round()
-        if sum(self.delivery.given_up.values()):
-            raise Violation(f"given up: {self.delivery.given_up}")
-
     # --- judging
 
     def recovered(self) -> Recovered:
@@ -147,15 +108,13 @@ class TimerLife(LateAppendsLife):
         known = self._known()
         copies = {body for queue in range(2) for body in found.get((TARGET, queue), [])}
         waiting = found.get((TIMER_TOPIC, 0), [])
-        queue = self.store.find_queue(TIMER_TOPIC, 0)
         bodies: dict[bytes, set[int]] = {}
         cancelled: set[str] = set()
         for offset, body in enumerate(waiting):
             if body == b"0":
-                [(physical, size, _)] = unpack_entries(self.store.queues.read_entries(queue, offset, 1))
-                stored = self.store.records.get(physical, size)
+                stored = self.record_at(TIMER_TOPIC, offset)
                 assert stored is not None
-                cancelled.add(find_property(stored.record.properties, "TIMER_DEL_UNIQKEY") or "")
+                cancelled.add(find_property(stored[2].properties, "TIMER_DEL_UNIQKEY") or "")
             elif body != GONE:
                 bodies.setdefault(body, set()).add(offset)
         for body, offsets in bodies.items():

@@ -49,12 +49,11 @@ class _Reply:
 class TransactionLife(OwnAppendsLife, BrokerLife):
     """The driver plays `check-transactions` and producers that name any half, open or not, by any of its places."""
 
-    def open(self) -> None:
-        super().open()
+    def begin(self) -> None:
+        super().begin()
         store = self.store
         self.acknowledged: list[str] = []
         self._undurable: list[tuple[int, str]] = []
-        self._dead = False
         if self.tables.topics.get(TARGET) is None:
             self.tables.make_topic(TARGET)
         clock = FakeClock()
@@ -78,11 +77,9 @@ class TransactionLife(OwnAppendsLife, BrokerLife):
             return done
 
         self.decisions._put_op = marked  # type: ignore[method-assign]
-        self._prepare(self)  # once more, now that these are there
-        self._find_open()
-        self.opened_at = len(self.disk.record)
+        self.closing.append(self.checks._files.close)
 
-    def _find_open(self) -> None:
+    def load(self) -> None:
         checks = self.checks
         found = self.rebuild().find(checks._half_begin, checks._half_end, checks._op_begin, checks._op_end)
         assert found is not None
@@ -91,15 +88,6 @@ class TransactionLife(OwnAppendsLife, BrokerLife):
 
     def rebuild(self) -> Rebuild:
         return Rebuild(self.store, self.checks._files, lambda: False)
-
-    def leave(self) -> None:
-        if hasattr(self, "checks"):
-            self.checks._files.close()
-        super().leave()
-
-    def _stop(self) -> None:
-        super()._stop()
-        self.checks._files.close()
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [*super().actions(False), (10, self._send_halves), (10, self._end), (3, self._aside), (3, self._move),
