@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..clock import Clock
 from ..config import BrokerConfig, EngineConfig, StoreConfig, broker_properties
@@ -20,6 +20,7 @@ from ..config_journal import ConfigJournal
 from ..errors import RefusedRequest, StartError
 from ..host_port import host_of, split_host_port
 from ..loop_calls import run_on_loop
+from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.message_id import UniqueKeys, encode_host
 from ..protocol.names import TEMPLATE_TOPIC

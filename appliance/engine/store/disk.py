@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from .. import file_sync
 from ..hotpath import cached_pages
+from ..named_tuple import NamedTuple
 from ..own_files import DIRECTORY_MODE, FILE_MODE
 
 logger = logging.getLogger(__name__)
