@@ -237,7 +237,12 @@ class RocketBoxServer(Server):
         ]  # fmt: skip
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=with_bytecode() | self.environment
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=with_bytecode() | self.environment,
             )
 
     def _said(self) -> str:
