@@ -14,10 +14,11 @@ import shlex
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .errors import StartError
 from .host_port import parse_host_port, parse_told_host
+from .named_tuple import NamedTuple
 
 ENGINE_ROLES = frozenset({"broker", "namesrv"})
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .errors import StartError
+from .named_tuple import NamedTuple
 
 Entry = tuple[str, str, Any]
 

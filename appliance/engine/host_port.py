@@ -10,6 +10,7 @@ import ipaddress
 import re
 import socket
 import threading
+from typing import Any
 
 #: What to bind to in order to listen on all addresses.
 EVERYWHERE = ("0.0.0.0", "::", "")
@@ -77,7 +78,7 @@ def resolved(host: str, limit_s: float = RESOLVE_LIMIT_S) -> tuple[str, ...]:
 
     def look_up() -> None:
         try:
-            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            answers = socket.getaddrinfo(for_resolver(host), None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             return
         found.extend(dict.fromkeys(str(answer[4][0]).partition("%")[0] for answer in answers))
@@ -86,6 +87,12 @@ def resolved(host: str, limit_s: float = RESOLVE_LIMIT_S) -> tuple[str, ...]:
     thread.start()
     thread.join(limit_s)
     return tuple(sorted(found, key=lambda address: ":" in address))
+
+
+def for_resolver(host: str) -> Any:
+    """A host as `getaddrinfo` takes it. Bytes for ASCII: of a text it makes such bytes with a codec for all languages,
+    which has to be loaded first."""
+    return host.encode() if host.isascii() else host
 
 
 def cannot_reach(host: str, bind: str) -> bool:

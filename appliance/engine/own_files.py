@@ -12,7 +12,8 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+from .named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

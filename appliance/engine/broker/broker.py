@@ -10,8 +10,9 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..clock import Clock
 from ..config import BrokerConfig, EngineConfig, StoreConfig, broker_properties
@@ -19,6 +20,7 @@ from ..config_journal import ConfigJournal
 from ..errors import RefusedRequest, StartError
 from ..host_port import host_of, split_host_port
 from ..loop_calls import run_on_loop
+from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.message_id import UniqueKeys, encode_host
 from ..protocol.names import TEMPLATE_TOPIC
@@ -28,7 +30,6 @@ from ..remoting.event_loop import EventLoop, Timer
 from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ReplicatedPosition
-from ..replication.master import ReplicationServer
 from ..replication.roles import slaves_needed
 from ..service_thread import ServiceThread
 from ..store.disk import Disk
@@ -37,18 +38,14 @@ from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths
 from ..store.queues.consume_queue_table import descriptors_below
 from ..wire_gate import Act
-from .clean_up import CleanUpService
 from .cleaning_service import CleaningService
 from .clients import ClientManager
 from .delays.delivery import DeliverDelayed
-from .delays.early import EarlyActs
 from .delays.levels import DelayLevels
-from .delays.moving import MoveDelayed
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.progress import DelayProgress, SaveDelays
 from .delays.settled import NAME as SETTLED_DELAYS
 from .delays.settled import SettledDelays, is_in_log
-from .deliveries.history import DeliveryReader
 from .deliveries.recorder import DeliveryRecorder
 from .deliveries.ring import DeliveryRing
 from .deliveries.service import PERIOD_S as HAND_OVER_S
@@ -58,6 +55,7 @@ from .filters.consumer_filters import FILE_NAME as FILTERS_FILE
 from .filters.consumer_filters import ConsumerFilters
 from .group_service import SubscriptionGroupService
 from .groups import SubscriptionGroupManager
+from .late_replays import LateReplays
 from .member_questions import MemberQuestions
 from .movements import SampledMovements
 from .offset_resets.journal import ResetJournal
@@ -86,8 +84,7 @@ from .processors.transaction import TransactionProcessor
 from .promotion import cut_offsets
 from .queue_locks import RebalanceLockManager
 from .registration import Registration
-from .replay.service import ReplayService
-from .replication import NOT_CONFIRMED, NoAdmission, SlaveSide, ha_status, master_side, refuse_pulls, slave_wait
+from .replication import NOT_CONFIRMED, NoAdmission, ha_status, refuse_pulls, slave_wait
 from .role import HURRY_S, Kind, Role, role_of
 from .sampler import Sampler
 from .sending.admission import SendAdmission
@@ -102,7 +99,6 @@ from .stats import SAMPLE_S, BrokerStats
 from .timers.apache_files import checkpoint_answer, read_checkpoint
 from .timers.claims import Claims
 from .timers.delivery import DeliverTimers
-from .timers.early import EarlyTimerActs
 from .timers.look import ScheduleLook
 from .timers.recall import RecallPath
 from .timers.rolling import RollTimers
@@ -126,6 +122,16 @@ from .transactions.resolved import ResolvedTransactions
 from .transactions.resume import ResumeDiscarded
 from .waiting_share import WaitingShare
 from .wire_acts import broker_acts
+
+if TYPE_CHECKING:
+    from ..replication.master import ReplicationServer
+    from .clean_up import CleanUpService
+    from .delays.early import EarlyActs
+    from .delays.moving import MoveDelayed
+    from .deliveries.history import DeliveryReader
+    from .replay.service import ReplayService
+    from .slave_side import SlaveSide
+    from .timers.early import EarlyTimerActs
 
 logger = logging.getLogger(__name__)
 
@@ -345,12 +351,16 @@ class Broker:
 
     def _master_side(self, network: Network) -> ReplicationServer | None:
         """What serves slaves as the settings say; a member's is its leader's own."""
-        if self.role.is_member:
+        if self.role.is_member or network.ha_socket is None:
             return None
+        from .master_side import master_side
+
         return master_side(self.store, self._config.store, network.ha_socket, self.replicated, self._clock)
 
     def _slave_side(self) -> SlaveSide:
         """What follows the master. Nothing that appends by itself runs on a slave."""
+        from .slave_side import SlaveSide
+
         return SlaveSide(
             self.store,
             self._config.store,
@@ -524,30 +534,11 @@ class Broker:
             settled,
             self._clock,
         )
-        self.early_acts = EarlyActs(
-            self.store,
-            self.own_appends,
-            settled,
-            self.deliver_delayed.delivered_to,
-            self.topics.get,
-            self._retry_policy.dead_letters_of,
-            self._clock,
-        )
-        self.move_delayed = MoveDelayed(
-            self.store,
-            self.own_appends,
-            settled,
-            self.deliver_delayed,
-            self.delay_progress.durable_of,
-            self.topics.get,
-            self._retry_policy.dead_letters_of,
-            self._clock,
-        )
         self.save_delays = SaveDelays(self.delay_progress)
         # The store stops them when its log is durable to the end: then all that was delivered may be saved.
         if self.role.appends:
             self.store.services += [self.deliver_delayed, self.save_delays]
-            self.store.cleaner.keepers.append(self.move_delayed.keep)
+            self.store.cleaner.keepers.append(lambda end: self.move_delayed.keep(end))
 
     def _build_timers(self) -> None:
         """Delivery of messages that wait for a time of their own, and what is kept of them."""
@@ -591,17 +582,6 @@ class Broker:
         if self.role.appends:
             store.cleaner.keepers.append(roll.keep)
             store.services += [self.deliver_timers, self.save_timers]
-        self.early_timer_acts = EarlyTimerActs(
-            store,
-            self.own_appends,
-            self.timer_claims,
-            self.look_at_timers,
-            lambda: self.timers.indexed.queue_offset,
-            self.topics.get,
-            self._timer_precision_ms,
-            self._clock,
-            self.deliver_timers.wakeup,
-        )
 
     def _build_transactions(self, network: Network) -> None:
         """Half messages: which are open, how they end, and who asks about them."""
@@ -713,7 +693,7 @@ class Broker:
         self.delivery_events = DeliveryService(
             self._recorder, ring, lambda: self._config.store.max_delivery_event_bytes, published, self._clock
         )
-        self.delivery_history = DeliveryReader(ring)
+        self._ring = ring
 
     def _build_services(self, server: RemotingServer) -> None:
         """What wire and window both ask."""
@@ -723,20 +703,8 @@ class Broker:
         self.sampler = Sampler(self.store, self.offsets, self.pull)
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration, self._clock)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
-        self.clean_up = CleanUpService(
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.clients,
-            self.store,
-            self.topic_service,
-            lambda topic: 0.0 if (moves := self.sampler.topics.get(topic)) is None else moves.moved_at,
-            self._clock,
-        )
         self.cleaning = CleaningService(self.store, self.topics)
-        self.replays = ReplayService(
-            self.store.paths.own / "replay", self.store, self.own_appends, self.topics, self.groups, self._clock
-        )
+        self._replays = LateReplays(self.store.paths.own / "replay", self.store.disk, self._make_replays)
         self.offset_resets = OffsetResets(
             self.store,
             self.topics,
@@ -751,6 +719,87 @@ class Broker:
         if self.role.kind is Kind.MASTER:
             cut_offsets(self.store, self.offsets)
         self.offset_resets.restore()
+
+    # --- what few brokers need, or only their administrators; loaded and made at the first use
+
+    @property
+    def replays(self) -> ReplayService:
+        """Any thread."""
+        return self._replays.service()
+
+    def _make_replays(self, directory: Path) -> ReplayService:
+        from .replay.service import ReplayService
+
+        return ReplayService(directory, self.store, self.own_appends, self.topics, self.groups, self._clock)
+
+    @cached_property
+    def early_acts(self) -> EarlyActs:
+        """On delayed messages."""
+        from .delays.early import EarlyActs
+
+        return EarlyActs(
+            self.store,
+            self.own_appends,
+            self.settled_delays,
+            self.deliver_delayed.delivered_to,
+            self.topics.get,
+            self._retry_policy.dead_letters_of,
+            self._clock,
+        )
+
+    @cached_property
+    def move_delayed(self) -> MoveDelayed:
+        """What waits in a log file that is about to go."""
+        from .delays.moving import MoveDelayed
+
+        return MoveDelayed(
+            self.store,
+            self.own_appends,
+            self.settled_delays,
+            self.deliver_delayed,
+            self.delay_progress.durable_of,
+            self.topics.get,
+            self._retry_policy.dead_letters_of,
+            self._clock,
+        )
+
+    @cached_property
+    def early_timer_acts(self) -> EarlyTimerActs:
+        """On messages that wait for a time of their own."""
+        from .timers.early import EarlyTimerActs
+
+        return EarlyTimerActs(
+            self.store,
+            self.own_appends,
+            self.timer_claims,
+            self.look_at_timers,
+            lambda: self.timers.indexed.queue_offset,
+            self.topics.get,
+            self._timer_precision_ms,
+            self._clock,
+            self.deliver_timers.wakeup,
+        )
+
+    @cached_property
+    def clean_up(self) -> CleanUpService:
+        from .clean_up import CleanUpService
+
+        return CleanUpService(
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.store,
+            self.topic_service,
+            lambda topic: 0.0 if (moves := self.sampler.topics.get(topic)) is None else moves.moved_at,
+            self._clock,
+        )
+
+    @cached_property
+    def delivery_history(self) -> DeliveryReader:
+        from .deliveries.history import DeliveryReader
+
+        return DeliveryReader(self._ring)
 
     def _make_processors(self, server: RemotingServer, options: RunningOptions, network: Network) -> list[Processor]:
         config, loop, clock = self._config, self._loop, self._clock
@@ -920,12 +969,10 @@ class Broker:
         self.store.start()
         self.sampler.start()
         self.delivery_events.start()
+        self._replays.start(self.role.appends)
         if self.role.appends:
-            self.replays.start()
             self.check_transactions.start()
             self.transaction_records.start()
-        else:
-            self.replays.rest()
         if self.replication is not None:
             self.replication.start()
         if self.role.is_told:
@@ -956,10 +1003,10 @@ class Broker:
         """Stop counting, and tell the name servers, so that clients stop coming."""
         if self.follower is not None:
             self.follower.stop()
-        working = (
+        working: tuple[ServiceThread | LateReplays, ...] = (
             *self.member_threads,
             self.sampler,
-            self.replays,
+            self._replays,
             self.deliver_delayed,
             self.deliver_timers,
             self.check_transactions,
@@ -969,7 +1016,7 @@ class Broker:
         for thread in self.member_threads:
             thread.stop(2.0)
         self.sampler.stop(2.0)
-        self.replays.stop(2.0)
+        self._replays.stop(2.0)
         self.deliver_delayed.stop(2.0)
         self.deliver_timers.stop(2.0)
         self.check_transactions.stop(2.0)
@@ -1006,7 +1053,8 @@ class Broker:
         self.journal.stop()
         self.store.stop(settle)
         self.settled_delays.close()
-        self.move_delayed.close()
+        if "move_delayed" in self.__dict__:
+            self.move_delayed.close()
         self.waiting_share.close()
 
     def forget(self) -> None:
@@ -1027,7 +1075,7 @@ class Broker:
             "configuration": self.journal.failure or self.topics.failure or self.groups.failure,
             "offsets": self.offsets.failure,
             "filters": self.filters.failure,
-            "replay": self.replays.failure,
+            "replay": self._replays.failure,
             "timers": self.save_timers.failure or self.deliver_timers.failure or self.roll_timers.failure,
             "transactions": self.check_transactions.failure,
             "delays": self.save_delays.failure or self.deliver_delayed.failure,

@@ -13,10 +13,10 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import NamedTuple
 
 from ..clock import Clock
 from ..config import BrokerConfig
+from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode
 from ..protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ..remoting.connection import Connection

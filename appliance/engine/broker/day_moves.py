@@ -7,7 +7,8 @@ whole seconds of a steady clock.
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+
+from ..named_tuple import NamedTuple
 
 HOUR_S, DAY_S = 3600, 86_400
 _TEN_S = 600

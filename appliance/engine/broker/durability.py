@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
 from ..remoting.event_loop import EventLoop, Timer
 from ..store.message_store import MessageStore, Tick

@@ -12,9 +12,9 @@ import logging
 import math
 import threading
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ..clock import Clock
+from ..named_tuple import NamedTuple
 from ..shares import Shares
 
 logger = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..config import EngineConfig
+from ..named_tuple import NamedTuple
 
 
 class Kind(enum.Enum):

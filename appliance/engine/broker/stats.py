@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from datetime import date
-from typing import NamedTuple
 
 from ..clock import Clock
+from ..named_tuple import NamedTuple
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore

@@ -6,9 +6,9 @@ Texts and order of checks: RocketMQ 5.3.3 `TopicAttributes`, `AttributeParser`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from ..errors import RefusedRequest
+from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
 from .topic_config import BATCH_QUEUES, MESSAGE_TYPE, QUEUE_TYPE, RESERVE_TIME
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ..clock import SYSTEM, Clock
 from ..errors import RefusedRequest
+from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
 from ..protocol.names import RETRY_PREFIX, topic_name_error
 from .offsets import ConsumerOffsetManager

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..broker.broker import Broker
+from ..broker.master_side import link_settings
 from ..broker.member_side import LeadersTables, LeadersTopics
 from ..broker.promotion import settle_side_state
-from ..broker.replication import link_settings
 from ..broker.role import Kind, Role
 from ..clock import Clock
 from ..config import EngineConfig, parse_networks

@@ -1,23 +1,47 @@
-"""The types of expression that a consumer may filter by, and what makes a filter of each."""
+"""The types of expression that a consumer may filter by, and what makes a filter of each.
+
+The language SQL92 is loaded when the first expression comes: most brokers never see one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from types import ModuleType
 
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
-from .message_filter import MessageFilter
-from .sql92 import SqlError
-from .sql_filter import QUICK_CHARS, TooManyExpressions, known_filter, sql_filter
+from .message_filter import QUICK_CHARS, MessageFilter
 from .tags import tag_filter
 
 SQL92 = "SQL92"
 #: Types that mean tags. None, "": of clients that do not say.
 TAG_TYPES: frozenset[str | None] = frozenset((None, "", "TAG"))
+
+
+@cache
+def _sql() -> ModuleType:
+    from . import sql_filter
+
+    return sql_filter
+
+
+def _sql92_filter(expression: str | None, peer: bytes | None) -> MessageFilter:
+    """Refuses as `make_filter`."""
+    sql = _sql()
+    try:
+        made: MessageFilter = sql.sql_filter(expression, peer)
+        return made
+    except sql.SqlError as error:
+        raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    except sql.TooManyExpressions as error:
+        raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
+
+
 #: Type -> what makes a filter of an expression.
 FILTERS: dict[str | None, Callable[[str | None, bytes | None], MessageFilter]] = {
     **dict.fromkeys(TAG_TYPES, lambda expression, peer: tag_filter(expression)),
-    SQL92: sql_filter,
+    SQL92: _sql92_filter,
 }
 
 
@@ -36,12 +60,7 @@ def make_filter(kind: str | None, expression: str | None, peer: bytes | None = N
     make = FILTERS.get(kind)
     if make is None:
         raise not_supported(kind)
-    try:
-        return make(expression, peer)
-    except SqlError as error:
-        raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-    except TooManyExpressions as error:
-        raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
+    return make(expression, peer)
 
 
 def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
@@ -58,9 +77,10 @@ def is_quick(expression: str) -> bool:
 
 def is_known(expression: str) -> bool:
     """Whether an SQL92 expression was compiled lately, or found to be wrong."""
+    sql = _sql()
     try:
-        return known_filter(expression) is not None
-    except SqlError:
+        return sql.known_filter(expression) is not None
+    except sql.SqlError:
         return True
 
 

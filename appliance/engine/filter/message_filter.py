@@ -16,6 +16,9 @@ from collections.abc import Mapping, Sequence
 from ..protocol.properties import decode_properties
 from .projection import properties_at
 
+#: An SQL92 expression of this length is compiled in well under a millisecond.
+QUICK_CHARS = 400
+
 
 class MessageFilter:
     """Tells the messages of a queue that are wanted. Never changes, so that any thread may ask it.

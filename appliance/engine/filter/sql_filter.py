@@ -7,13 +7,13 @@ the verdicts of all of them together.
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
+from ..digests import blake2b
 from ..shares import LooseShares
-from .message_filter import MessageFilter
+from .message_filter import QUICK_CHARS, MessageFilter
 from .projection import SEPARATOR, needles, property_values
 from .sql92 import Sql92Expression, SqlError, compile_sql92
 
@@ -27,8 +27,6 @@ _LONGEST_KEY = 200
 _MOST_DIFFERENT = 2000
 #: With more names it is cheaper to decode all properties, and hardly two messages have the same values.
 _MOST_NAMES = 16
-#: A text of this length is compiled in well under a millisecond.
-QUICK_CHARS = 400
 
 
 class TooManyExpressions(Exception):
@@ -188,7 +186,7 @@ def known_filter(expression: str) -> SqlFilter | None:
 
 
 def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return blake2b(text.encode("utf-8", "surrogatepass"), 16)
 
 
 def _remember(judge: SqlFilter, key: bytes, verdict: bool) -> None:

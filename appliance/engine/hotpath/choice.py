@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import ModuleType
-from typing import NamedTuple
 
+from ..named_tuple import NamedTuple
 from .building import mark_of_sources
 
 #: Why the pure twin runs: code -> sentence without a full stop.

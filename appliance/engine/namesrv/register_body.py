@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from .. import fastjson
 from ..errors import RefusedRequest
+from ..named_tuple import NamedTuple
 from ..protocol.askers import MAPS_STATIC_TOPICS, WRAPS_TABLES
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion

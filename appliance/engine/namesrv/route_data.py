@@ -9,10 +9,11 @@ address map at its commas and would keep blanks as part of an address. Whether b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
+from ..named_tuple import NamedTuple
 from ..protocol.data_version import DataVersion
 from .register_body import TopicShape
 

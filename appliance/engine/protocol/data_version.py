@@ -8,7 +8,9 @@ writes it into its JSON files. 4.9 knows no `stateVersion`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..named_tuple import NamedTuple
 
 _LONG = 1 << 63
 _LARGEST = _LONG - 1

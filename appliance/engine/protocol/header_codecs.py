@@ -25,11 +25,12 @@ decoded here and takes the cold way to the same code.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..errors import FrameError, HeaderTextError
+from ..named_tuple import NamedTuple
 from .codes import LANGUAGE_CODES, LANGUAGES
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import NamedTuple
+
+from ..named_tuple import NamedTuple
 
 #: What Java's URL decoder takes: the padding may be left out, but is not wrong.
 _BASE64 = re.compile(r"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?\Z", re.ASCII)

@@ -13,11 +13,11 @@ Source: RocketMQ `MessageExtEncoder`, `MessageDecoder`; the same layout in 4.9 a
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
 from ..errors import CorruptFile
+from ..named_tuple import NamedTuple
 from .message_id import decode_host
 
 MAGIC_V1 = 0xDAA320A7

@@ -12,7 +12,7 @@ import threading
 
 from ..clock import Clock
 from ..errors import CallTimeout, ConnectError, FrameError
-from ..host_port import split_host_port
+from ..host_port import for_resolver, split_host_port
 from ..protocol.command import FLAG_ONEWAY, MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class RemotingClient:
     def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None) -> None:
         # Constant after construction.
         self.address = address
-        self._target = split_host_port(address)
+        host, port = split_host_port(address)
+        self._target = for_resolver(host), port
         self._connect_timeout_ms = connect_timeout_ms
         self._clock = clock or Clock()
         # Held by a call until it has its answer: the connection serves one call at a time.

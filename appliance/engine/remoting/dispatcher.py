@@ -15,11 +15,12 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import Clock
 from ..errors import FrameError, HeaderTextError, QueueBroken, RefusedRequest
 from ..hotpath import FrameRunner
+from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import (
     CODEC_JSON,

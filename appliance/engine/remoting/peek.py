@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import NamedTuple
 
 import msgspec
+
+from ..named_tuple import NamedTuple
 
 _I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
 #: A header up to this size is read as JSON, at most 1.2 ms on a slow machine; four times the longest that is accepted.

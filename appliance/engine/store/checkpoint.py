@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from ..named_tuple import NamedTuple
 from ..protocol.record import Record
 from .disk import Disk
 

@@ -21,9 +21,9 @@ import logging
 import threading
 from bisect import bisect_right
 from pathlib import Path
-from typing import NamedTuple
 
 from ..crc_lines import line_of, text_of
+from ..named_tuple import NamedTuple
 from .disk import Disk
 
 logger = logging.getLogger(__name__)

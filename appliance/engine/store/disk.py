@@ -5,7 +5,6 @@ Tests put a recording or a failing disk in its place; nothing in the store calls
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import logging
@@ -13,11 +12,12 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from .. import file_sync
 from ..hotpath import cached_pages
+from ..named_tuple import NamedTuple
 from ..own_files import DIRECTORY_MODE, FILE_MODE
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ def _make_cached_pages() -> Callable[[int, int, int], int]:
     """
     if sys.platform != "linux":
         return lambda fd, position, size: -1
+    import ctypes
+
     asked, answer = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
     syscall = ctypes.PyDLL(None).syscall
     syscall.argtypes = [ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
@@ -80,14 +82,16 @@ def disk_usage(path: str | os.PathLike[str]) -> DiskUsage:
     return DiskUsage(stat.f_blocks * size, (stat.f_blocks - stat.f_bfree) * size, stat.f_bavail * size)
 
 
-def _make_syncfs() -> Callable[[int], int] | None:
-    """syncfs(2), which gives the GIL up; None before Linux 5.8, where it keeps quiet about what was not written."""
+@cache
+def _syncfs() -> Callable[[int], int] | None:
+    """syncfs(2), which gives the GIL up and returns 0 or an error number; None before Linux 5.8, where it keeps quiet
+    about what was not written."""
     if sys.platform != "linux" or tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) < (5, 8):
         return None
-    return ctypes.CDLL(None, use_errno=True).syncfs
+    import ctypes
 
-
-_syncfs = _make_syncfs()
+    syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    return lambda fd: ctypes.get_errno() if syncfs(fd) else 0
 
 
 class Disk:
@@ -233,10 +237,10 @@ class Disk:
 
         fd: of a directory, opened before what is to be made durable was written: errors since then are told.
         """
-        if _syncfs is None:
+        syncfs = _syncfs()
+        if syncfs is None:
             return False
-        if _syncfs(fd) != 0:
-            number = ctypes.get_errno()
+        if number := syncfs(fd):
             raise OSError(number, os.strerror(number))
         return True
 

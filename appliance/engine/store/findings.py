@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from typing import NamedTuple
 
+from ..named_tuple import NamedTuple
 from .disk import Disk
 from .paths import StorePaths
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..errors import CorruptFile
+from ..named_tuple import NamedTuple
 from ..protocol.record import (
     FIXED_BYTES,
     MAGIC_V1,

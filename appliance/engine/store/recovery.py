@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import errno
 import logging
-from typing import NamedTuple
 
 from ..clock import Clock
+from ..named_tuple import NamedTuple
 from ..protocol.record import Record, store_time_ms
 from .checkpoint import RecoveryPosition
 from .dispatch import Dispatch

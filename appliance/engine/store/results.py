@@ -5,7 +5,7 @@ Source: RocketMQ `PutMessageStatus`, `GetMessageStatus`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ..named_tuple import NamedTuple
 
 
 class GetStatus:

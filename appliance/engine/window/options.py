@@ -6,7 +6,6 @@ is kept in `rocketbox/options.json` and laid over the configuration at the next 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
@@ -22,6 +21,7 @@ from ..config import (
     options_of,
     parse_option,
 )
+from ..digests import sha256
 from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, Unavailable
 from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
 from ..own_files import make_directory
@@ -327,4 +327,4 @@ def _text(value: object) -> str:
 
 def _revision(rows: list[Option]) -> str:
     text = "\n".join(f"{row.section}.{row.name}={row.value}" for row in rows)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return sha256(text.encode()).hex()[:16]

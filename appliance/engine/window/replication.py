@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..broker.replication import SlaveSide, is_in_sync
+from ..broker.replication import is_in_sync
 from ..broker.role import Role
+from ..broker.slave_side import SlaveSide
 from ..host_port import host_of
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.master import ReplicationServer

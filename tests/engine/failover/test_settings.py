@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.command_line import load
-from appliance.engine.broker.replication import link_settings
+from appliance.engine.broker.master_side import link_settings
 from appliance.engine.config import (
     EngineConfig,
     StoreConfig,

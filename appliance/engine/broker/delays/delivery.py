@@ -21,10 +21,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ...clock import SYSTEM, Clock
 from ...errors import QueueBroken, Unavailable
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...service_thread import ServiceThread
 from ...store.dispatch import SCHEDULE_TOPIC

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...errors import RefusedRequest
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.fields import I32_MAX, I32_MIN
 from ...protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC

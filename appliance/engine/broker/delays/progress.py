@@ -15,11 +15,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...clock import SYSTEM, Clock
 from ...fastjson import encode_pretty
 from ...json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
+from ...named_tuple import NamedTuple
 from ...protocol.data_version import DataVersion
 from ...service_thread import ServiceThread
 

@@ -33,9 +33,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 from ...store.dispatch import SCHEDULE_TOPIC
 from ...store.record_reader import Missing, RecordReader

@@ -16,7 +16,8 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from ...named_tuple import NamedTuple
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().raw_decode

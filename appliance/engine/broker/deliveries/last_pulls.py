@@ -6,8 +6,8 @@ A consumer that does not lock its queues leaves no other trace of which of them 
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
+from ...named_tuple import NamedTuple
 from .event_format import EVENT, EVENT_BYTES, time_of
 from .recorder import Taken
 

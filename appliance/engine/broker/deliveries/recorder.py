@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...filter.message_filter import MessageFilter
 from ...hotpath import DeliveryState
+from ...named_tuple import NamedTuple
 from .event_format import EVENT, EVENT_BYTES, MOST_COUNT, MOST_LOST, MOST_OFFSET, SOME, Definition
 
 if TYPE_CHECKING:

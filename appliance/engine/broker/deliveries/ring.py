@@ -13,8 +13,8 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 from .event_format import (
     BATCH_HEADER_BYTES,

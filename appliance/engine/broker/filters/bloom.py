@@ -9,7 +9,8 @@ Source: RocketMQ `BloomFilter`, Guava `Hashing.murmur3_128`.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+
+from ...named_tuple import NamedTuple
 
 _MASK = (1 << 64) - 1
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F

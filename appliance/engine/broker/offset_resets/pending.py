@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from ...clock import Clock
+from ...named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,13 @@ A queue that no message ever reached is 0 to 0. Source: RocketMQ 5.3.3 `AdminBro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from ...clock import Clock
 from ...errors import RefusedRequest
+from ...named_tuple import NamedTuple
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, optional_int, optional_long, require_int, require_str

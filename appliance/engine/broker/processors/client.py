@@ -18,8 +18,7 @@ import msgspec
 from ...config import BrokerConfig
 from ...errors import RefusedRequest
 from ...filter.expressions import FILTERS, SQL92, TAG_TYPES, is_known, is_quick, make_filter, not_supported
-from ...filter.message_filter import MessageFilter
-from ...filter.sql_filter import QUICK_CHARS
+from ...filter.message_filter import QUICK_CHARS, MessageFilter
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import require_str

@@ -7,11 +7,11 @@ Source: RocketMQ `MessageDecoder.encodeMessages`.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
 from ...errors import MessageTooLarge, RefusedRequest
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.properties import (
     DELAY_TIME_LEVEL,

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
 from ...errors import RefusedRequest
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.message_id import encode_offset_id
 from ...protocol.names import DLQ_PREFIX, NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX

@@ -27,9 +27,9 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 
 CHECKPOINT_BYTES = 4096

@@ -20,10 +20,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
 
 from ...clock import SYSTEM, Clock
 from ...errors import CorruptFile, QueueBroken, Unavailable
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import (

@@ -12,10 +12,10 @@ Source: RocketMQ 5.3.3 `RecallMessageProcessor`, checks in its order, texts as t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ...config import BrokerConfig
 from ...errors import RefusedRequest
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.names import PERM_WRITE, TIMER_TOPIC, is_legal_group
 from ...protocol.properties import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
+from ...digests import blake2b
 from ...protocol.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
@@ -109,4 +108,4 @@ def cancel_key(properties: str) -> str:
 
 def short_key(key: str) -> str:
     """A key as it is kept in memory while its mark counts: a hash of a long one, as a client may name 32 KB."""
-    return key if len(key) <= _SHORT else blake2b(key.encode("utf-8", "replace"), digest_size=20).hexdigest()
+    return key if len(key) <= _SHORT else blake2b(key.encode("utf-8", "replace"), 20).hex()

@@ -19,10 +19,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
 
 from ...clock import Clock
 from ...errors import CorruptFile, QueueBroken, Unavailable
+from ...named_tuple import NamedTuple
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import UNIQUE_KEY, find_property
 from ...protocol.record import hosts

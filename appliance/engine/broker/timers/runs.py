@@ -20,10 +20,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
 from ...errors import CorruptFile
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 
 ENTRY_BYTES = 32

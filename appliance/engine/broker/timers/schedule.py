@@ -28,10 +28,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from ...errors import CorruptFile
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 from .runs import (
     ENTRY_BYTES,

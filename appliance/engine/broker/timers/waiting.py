@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from ...errors import RefusedRequest
+from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import (

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import NamedTuple
 
 from ...clock import Clock
 from ...errors import AdminError, QueueBroken, RefusedRequest, Unavailable
+from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC
 from ...protocol.properties import UNIQUE_KEY, find_property
 from ...store.message_store import MessageStore

@@ -20,11 +20,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from ...clock import Clock
 from ...errors import QueueBroken
 from ...loop_calls import run_on_loop
+from ...named_tuple import NamedTuple
 from ...protocol.codes import RequestCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.message_id import encode_offset_id

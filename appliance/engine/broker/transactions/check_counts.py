@@ -12,9 +12,9 @@ import struct
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 from .open_halves import PAGE
 

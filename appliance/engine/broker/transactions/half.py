@@ -18,8 +18,8 @@ Source: RocketMQ 5.3.3 `TransactionalMessageBridge.parseHalfMessageInner`,
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC
 from ...protocol.properties import (
     CHECK_IMMUNITY_TIME,

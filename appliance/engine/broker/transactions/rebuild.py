@@ -18,9 +18,9 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from ...errors import QueueBroken
+from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from ...protocol.properties import (
     DELAY_TIME_LEVEL,

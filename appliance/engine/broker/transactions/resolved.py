@@ -19,9 +19,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
+from ...named_tuple import NamedTuple
 from ...store.disk import Disk
 
 logger = logging.getLogger(__name__)

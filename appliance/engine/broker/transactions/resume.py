@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import NamedTuple
 
 from ...errors import Conflict, InvalidInput, NotFound, Unavailable
+from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC
 from ...protocol.properties import UNIQUE_KEY, find_property
 from ...protocol.record import SYS_TRANSACTION_MASK, hosts

@@ -7,8 +7,7 @@ Source: RocketMQ `IndexService.queryOffset`, `DefaultMessageStore.queryMessage`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ...named_tuple import NamedTuple
 from ...protocol.fields import I64_MAX
 from ..dispatch import keys_of
 from ..record_reader import RecordReader, StoredRecord

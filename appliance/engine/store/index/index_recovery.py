@@ -16,10 +16,10 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from ...named_tuple import NamedTuple
 from ..disk import Disk
 from ..log.raw_log import RawLog
 from ..paths import StorePaths

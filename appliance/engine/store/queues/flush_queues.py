@@ -21,11 +21,11 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from ...clock import Clock
 from ...errors import CorruptFile
 from ...loop_calls import run_on_loop
+from ...named_tuple import NamedTuple
 from ...protocol.record import store_time_ms
 from ...service_thread import ServiceThread
 from ..checkpoint import RecoveryPosition

@@ -13,8 +13,8 @@ import struct
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
 
+from ...named_tuple import NamedTuple
 from ..disk import Disk
 from ..paths import StorePaths, segment_name, segment_offset
 

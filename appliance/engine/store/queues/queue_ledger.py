@@ -13,10 +13,10 @@ import logging
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
+from ...named_tuple import NamedTuple
 from ..disk import Disk
 from ..paths import StorePaths
 from .consume_queue import ConsumeQueue

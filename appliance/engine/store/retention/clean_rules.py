@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...config import parse_hours
+from ...named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from ...config import StoreConfig

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from ...clock import Clock
 from ...config import StoreConfig
 from ...errors import RocketBoxError
 from ...loop_calls import run_on_loop
+from ...named_tuple import NamedTuple
 from ...service_thread import ServiceThread
 from ..clock_steps import ClockSteps
 from ..disk import DiskUsage

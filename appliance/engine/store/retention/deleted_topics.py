@@ -18,10 +18,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
+from ...named_tuple import NamedTuple
 from ..disk import Disk
 from ..paths import StorePaths
 

@@ -1,0 +1,44 @@
+"""Who follows this broker: the server for slaves, made where somebody listens for them."""
+
+from __future__ import annotations
+
+import socket
+
+from ..clock import Clock
+from ..config import StoreConfig, parse_networks
+from ..replication.acknowledged import ReplicatedPosition
+from ..replication.master import ReplicationServer
+from ..replication.slave_link import LinkSettings
+from ..store.message_store import MessageStore
+
+
+def master_side(
+    store: MessageStore,
+    config: StoreConfig,
+    sock: socket.socket,
+    replicated: ReplicatedPosition | None,
+    clock: Clock,
+) -> ReplicationServer:
+    """What serves the slaves that come to this socket."""
+    server = ReplicationServer(
+        sock,
+        parse_networks(config.ha_slave_addresses),
+        store.log,
+        store.kept,
+        link_settings(config),
+        replicated,
+        clock,
+    )
+    store.on_kept = server.log_grew
+    return server
+
+
+def link_settings(config: StoreConfig) -> LinkSettings:
+    return LinkSettings(
+        heartbeat_s=config.ha_send_heartbeat_interval_ms / 1000,
+        silence_s=config.ha_housekeeping_interval_ms / 1000,
+        batch_bytes=config.ha_transfer_batch_size,
+        bytes_per_s=config.max_ha_transfer_bytes_per_s if config.ha_flow_control_enable else 0,
+        from_last_file=config.sync_from_last_file,
+        late_s=config.ha_max_ack_delay_ms / 1000,
+    )

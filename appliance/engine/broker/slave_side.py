@@ -1,0 +1,84 @@
+"""Whom this broker follows, when it is a slave: its master's log, and its tables."""
+
+from __future__ import annotations
+
+from ..clock import Clock
+from ..config import StoreConfig
+from ..loop_calls import run_on_loop
+from ..remoting.event_loop import EventLoop
+from ..replication.follower import Follower, Master
+from ..replication.log_copy import CopySettings
+from ..store.message_store import MessageStore
+from .groups import SubscriptionGroupManager
+from .offsets import ConsumerOffsetManager
+from .registration import Registration
+from .role import Role
+from .slave_sync import SlaveSync
+from .topics import TopicConfigManager
+
+
+class SlaveSide:
+    """Follows the master: its log, and its tables."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: StoreConfig,
+        registration: Registration,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        own_address: str,
+        loop: EventLoop,
+        clock: Clock,
+        role: Role,
+    ) -> None:
+        # Constant after construction.
+        self._registration = registration
+        self._ha_address = config.ha_master_address
+        self._own_address = own_address
+        self.follower = Follower(
+            store,
+            loop.call_soon,
+            self.master,
+            registration.register_all,
+            CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
+            clock,
+        )
+        self.sync = SlaveSync(
+            # Tables of another log's master would take away what is needed to read this one.
+            lambda: found.address if (found := self.master()) and self.follower.agrees else "",
+            registration.register_all,
+            topics,
+            groups,
+            offsets,
+            lambda job: run_on_loop(loop.call_soon, job, lambda: self.sync.stopped),
+            store,
+            clock,
+        )
+        store.on_kept = self.follower.log_kept
+        store.log.refuse(role.no_sends, "role")
+
+    def master(self) -> Master | None:
+        """Where the master is: its log where the settings say, else as the name servers do."""
+        address, ha_address = self._registration.master or ("", "")
+        if address == self._own_address:
+            address = ha_address = ""
+        ha_address = self._ha_address or ha_address
+        return Master(address, ha_address) if ha_address else None
+
+    def master_address(self) -> str:
+        """Where clients reach the master, "" while nobody has told."""
+        found = self.master()
+        return found.address if found is not None else ""
+
+    def start(self) -> None:
+        self.follower.start()
+        self.sync.start()
+
+    def stop(self) -> None:
+        """Before the loop ends: who appends waits for it."""
+        self.follower.request_stop()
+        self.sync.request_stop()
+        self.follower.stop()
+        self.sync.stop()
