@@ -1,9 +1,12 @@
 """The rule of conftest.py: where CI is set, what does not run has failed."""
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
+
+from tests.support.effort import NIGHTLY
 
 pytest_plugins = "pytester"
 
@@ -25,7 +28,8 @@ def test_runs(): ...
 
 
 @pytest.fixture
-def suite(pytester):
+def suite(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
     pytester.makepyfile(SUITE)
     return pytester
@@ -49,6 +53,20 @@ def test_a_module_that_skips_itself_fails_under_ci(suite, monkeypatch):
 def test_elsewhere_a_skipped_test_is_only_skipped(suite, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     suite.runpytest_subprocess("-p", "no:django").assert_outcomes(passed=1, skipped=2, xfailed=1)
+
+
+def test_a_test_waits_for_no_disk_but_at_night(tmp_path):
+    assert (os.fsync is os.fdatasync) is not NIGHTLY
+    with (tmp_path / "file").open("wb") as file:
+        os.fdatasync(file.fileno())
+        closed = file.fileno()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fdatasync(closed)
+
+
+@pytest.mark.disk
+def test_one_that_says_so_waits_for_it():
+    assert os.fsync is not os.fdatasync
 
 
 def test_directories_that_tests_share_go_with_their_fixture():
@@ -90,6 +108,8 @@ CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time"
 
 def measured(source):
     """Lines with an `assert` that a difference of readings of a clock is small: how fast this machine is, just then."""
+    if "assert" not in source or not any(f"{name}(" in source for name in CLOCKS):
+        return
     tree = ast.parse(source)
     differences = {
         target.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from functools import cache
 from typing import Any
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -34,7 +35,8 @@ def differences(stand_in: object, real: type, own: frozenset[str] = frozenset())
     return found
 
 
-def names_of(cls: type) -> set[str]:
+@cache
+def names_of(cls: type) -> frozenset[str]:
     """Public and other names of a class, and of what its constructor sets."""
     found = set(dir(cls))
     for base in cls.__mro__[:-1]:
@@ -48,7 +50,7 @@ def names_of(cls: type) -> set[str]:
                 and isinstance(node.ctx, ast.Store)
                 and ast.unparse(node.value) == "self"
             }
-    return found
+    return frozenset(found)
 
 
 def _parameters(function: Any) -> list[str]:

@@ -56,7 +56,7 @@ class PlayedMaster:
 
 
 @pytest.fixture
-def master():
+def master(impatient):
     played = PlayedMaster()
     yield played
     played.server.close()

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.engine.failover.set_state import Leader
 from appliance.engine.protocol.ha_preamble import SAYS_TAKEN, Answer, Hello, Opening, Reason, Refusal, pack, set_hash
-from appliance.engine.protocol.ha_stream import CONFIRM, pack_header
+from appliance.engine.protocol.ha_stream import CHANGES, CONFIRM, pack_header
 from appliance.engine.replication import bound_follower
 from tests.engine.replication.test_bad_masters import PlayedMaster
 from tests.support.bound import FollowerBox, LeaderBox, epochs_of
@@ -321,8 +321,9 @@ def test_a_master_without_a_set_is_left_after_two_seconds(boxes, played):
     "frame",
     [
         pack_header(0, 0x7FFFFFFF),
-        pack_header(0, -2),
-        pack_header(-1, CONFIRM),
+        pack_header(0, -3),
+        pack_header(-1, CHANGES),
+        pack_header(-2, CONFIRM),
         pack_header(500, CONFIRM) + pack_header(499, CONFIRM),
         pack_header(FILE - 1, 2),
         pack_header(5, 10) + bytes(10),
@@ -335,7 +336,8 @@ def test_frames_that_no_leader_sends_end_the_stream(boxes, played, frame):
     assert played.report(sock) == 0
     sock.sendall(frame)
     played.gone(sock)
-    wait_for(lambda: stream.status.why, "it to say so")
+    why = wait_for(lambda: stream.status.why, "it to say so")
+    assert "nothing was heard" not in why, "a frame that is well"
     assert follower.store.log.written == 0
 
 

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 
 @pytest.fixture
-def pair(tmp_path):
+def pair(tmp_path, impatient):
     """(start master, start slave); what was started is stopped."""
     port = reserve_port()
     started = []
@@ -207,7 +207,7 @@ def test_a_slave_that_has_what_nobody_may_see_yet_follows_again(pair):
     wait_for(lambda: [s.acknowledged for s in master.engine.broker.replication.slaves] == [theirs.log.written], "it")
 
 
-def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path):
+def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path, monkeypatch):
     """The master was made anew: what its slave has is all that is left, and stays readable."""
     master = pair[0]()
     fill(master, 30)
@@ -225,7 +225,10 @@ def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path):
     slave = pair[1](master)
     status = slave.engine.broker.follower.follower
     wait_for(lambda: "the last one" in status.status.why_not, "it to say so")
-    time.sleep(4)  # longer than between two looks at the tables
+    sync, asked = slave.engine.broker.follower.sync, []
+    master_of_tables = sync._master
+    monkeypatch.setattr(sync, "_master", lambda: asked.append(master_of_tables()) or asked[-1])
+    wait_for(lambda: len(asked) > 2, "it to have had time for the tables twice")
     assert slave.engine.broker.topics.get("Orders")
     assert slave.engine.broker.topics.get("Others") is None
     assert slave.engine.broker.offsets.get("Readers", "Orders", 1) == 5

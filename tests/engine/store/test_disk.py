@@ -12,6 +12,7 @@ from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.store import lies_in_memory
 
 
+@pytest.mark.disk
 def test_residency_is_that_of_the_whole_range(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(os.urandom(64 * PAGE_BYTES))

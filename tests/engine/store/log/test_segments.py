@@ -84,6 +84,7 @@ def test_the_appender_asks_in_time(log, monkeypatch):
     assert asked == [log.written]
 
 
+@pytest.mark.disk
 def test_the_pages_are_really_there(log):
     """Where the kernel can say so."""
     segment = log.segments[0]
