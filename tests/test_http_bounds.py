@@ -634,6 +634,20 @@ def test_a_download_ends_when_its_user_is_signed_out_elsewhere(server, backup):
         assert len(all_of(peer)) < 128 * MIB
 
 
+def test_a_download_by_a_token_ends_when_the_token_is_revoked(server, backup):
+    person = Person(server)
+    rights = {"may_read_bodies": True, "may_export": True}
+    assert person.api("PATCH", "/users/root", rights)[0] == 200
+    status, token = person.api("POST", "/tokens", {"name": "nightly copy", "role": "admin", **rights})
+    assert status == 201
+    with connect(server) as peer:
+        bearer = f"Authorization: Bearer {token['secret']}\r\n\r\n".encode()
+        peer.sendall(f"GET {backup} HTTP/1.1\r\n".encode() + HOST + bearer)
+        assert status_of(peer.recv(4096)) == 200
+        assert person.api("DELETE", f"/tokens/{token['id']}", None)[0] == 200
+        assert len(all_of(peer)) < 128 * MIB
+
+
 def test_a_stream_ends_when_its_user_is_signed_out_elsewhere(server):
     person, other = Person(server), Person(server)
     with person.stream(server) as stream, other.stream(server) as others:
