@@ -137,6 +137,14 @@ class Person:
         return peer
 
 
+def sign_out(person: Person) -> None:
+    connection = http.client.HTTPConnection(person.address, timeout=30)
+    headers = {"Cookie": person.cookies, "Content-Type": "application/x-www-form-urlencoded"}
+    connection.request("POST", "/logout/", urlencode({"csrfmiddlewaretoken": person.csrf}), headers)
+    assert connection.getresponse().status == 302
+    connection.close()
+
+
 # --- bodies
 
 ADDRESSES = ["/login/", "/", "/nothing/there", "/healthz", "/api/v1/tokens", "/api/v1/topics", "/rocketmq/nsaddr",
@@ -583,14 +591,67 @@ def test_streams_asked_for_at_once_are_no_more_than_one_user_may_have(server):
     assert statuses.count(200) == 8
 
 
+@pytest.fixture
+def backup(server: Server) -> Iterator[str]:
+    """The address of one that takes long to read: more than the kernel takes of it."""
+    path = server.data_dir / "rocketbox/backups/rocketbox-20260101-000000.tar"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(256 * MIB)
+    yield f"/api/v1/system/backups/{path.name}/file"
+    path.unlink()
+
+
+def asks_for(server: Server, person: Person, path: str) -> socket.socket:
+    peer = connect(server)
+    peer.sendall(f"GET {path} HTTP/1.1\r\n".encode() + HOST + b"Cookie: " + person.cookies.encode() + b"\r\n\r\n")
+    return peer
+
+
+def test_files_asked_for_at_once_and_read_slowly_are_no_more_than_one_user_may_have(server, backup):
+    person = Person(server)
+    peers = [asks_for(server, person, backup) for _ in range(24)]
+    try:
+        answers = [peer.recv(4096) for peer in peers]
+        assert sorted(map(status_of, answers)) == [200] * 8 + [429] * 16
+        assert b"too_many_streams" in next(one for one in answers if status_of(one) == 429)
+    finally:
+        for peer in peers:
+            peer.close()
+
+    def again() -> bool:
+        with asks_for(server, person, backup) as peer:
+            return status_of(peer.recv(4096)) == 200
+
+    wait_for(again, "a place to be free")
+
+
+def test_a_download_ends_when_its_user_is_signed_out_elsewhere(server, backup):
+    person = Person(server)
+    with asks_for(server, person, backup) as peer:
+        assert status_of(peer.recv(4096)) == 200
+        sign_out(person)
+        assert len(all_of(peer)) < 128 * MIB
+
+
+def test_a_download_by_a_token_ends_when_the_token_is_revoked(server, backup):
+    person = Person(server)
+    rights = {"may_read_bodies": True, "may_export": True}
+    assert person.api("PATCH", "/users/root", rights)[0] == 200
+    status, token = person.api("POST", "/tokens", {"name": "nightly copy", "role": "admin", **rights})
+    assert status == 201
+    with connect(server) as peer:
+        bearer = f"Authorization: Bearer {token['secret']}\r\n\r\n".encode()
+        peer.sendall(f"GET {backup} HTTP/1.1\r\n".encode() + HOST + bearer)
+        assert status_of(peer.recv(4096)) == 200
+        assert person.api("DELETE", f"/tokens/{token['id']}", None)[0] == 200
+        assert len(all_of(peer)) < 128 * MIB
+
+
 def test_a_stream_ends_when_its_user_is_signed_out_elsewhere(server):
     person, other = Person(server), Person(server)
     with person.stream(server) as stream, other.stream(server) as others:
-        connection = http.client.HTTPConnection(person.address, timeout=30)
-        headers = {"Cookie": person.cookies, "Content-Type": "application/x-www-form-urlencoded"}
-        connection.request("POST", "/logout/", urlencode({"csrfmiddlewaretoken": person.csrf}), headers)
-        assert connection.getresponse().status == 302
-        connection.close()
+        sign_out(person)
         stream.settimeout(5)
         assert not all(stream.recv(65_536) for _ in range(8)), "frame after frame still comes"
         others.settimeout(5)

@@ -46,6 +46,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_input": (422, "Invalid value"),
     "unknown_parameter": (422, "Unknown parameter"),
     "idempotency_key_reused": (422, "The key belongs to another request"),
+    "too_many_streams": (429, "Too many at a time"),
     "internal": (500, "Internal error"),
     "engine_not_running": (503, "Not running"),
     "unavailable": (503, "Not available right now"),

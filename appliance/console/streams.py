@@ -8,8 +8,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext as _
+from django.http import HttpRequest
 
 from .middleware import turn_of
 
@@ -55,7 +54,3 @@ def rendering(request: HttpRequest) -> contextlib.AbstractAsyncContextManager[No
     """Around what a stream renders after it has begun: a turn, as a page has it."""
     turn = turn_of(request)
     return contextlib.nullcontext() if turn is None else turn.again()
-
-
-def too_many() -> HttpResponse:
-    return HttpResponse(_("Too many live pages are open."), status=429, headers={"Retry-After": "30"})

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.db import DatabaseError
 
 from appliance import runtime
 from appliance.console import jobs
 from appliance.console.access import ADMIN, OPERATOR, VIEWER
 from appliance.console.jobs import job_board, registry, runner, work
-from appliance.console.models import AuditEntry, now_ms
+from appliance.console.models import AuditEntry, User, now_ms
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
 from tests.support.waiting import wait_for
 
@@ -341,6 +342,65 @@ def test_of_some_kinds_there_is_one_at_a_time(kind):
         new(name)
     runner.run_waiting()
     new(name)
+
+
+def disabled(user: User) -> None:
+    user.is_active = False
+
+
+def demoted(user: User) -> None:
+    user.role = "viewer"
+
+
+def of_other_topics(user: User) -> None:
+    user.topic_pattern = "mine-*"
+
+
+@pytest.mark.parametrize("loses", [disabled, demoted, of_other_topics])
+@pytest.mark.parametrize(("who", "who_kind"), [("olga", "user"), ("olga/ci", "token")])
+def test_a_job_does_not_begin_when_who_left_it_may_not_do_it_any_more(kind, loses, who, who_kind):
+    olga = User.objects.create(username="olga", role="operator")
+    ran = []
+    name = kind(lambda work: ran.append(work.job.id))
+    jobs_ = [
+        jobs.Job(jobs.new_id(), name, who, who_kind, now_ms(), {}, names=["orders"]),
+        jobs.Job(jobs.new_id(), name, "schedule", "system", now_ms(), {}, names=["orders"]),
+    ]
+    for job in jobs_:
+        jobs.board().add(job)
+    loses(olga)
+    olga.save()
+    runner.run_waiting()
+    assert ran == [jobs_[1].id]
+    assert (jobs_[0].state, str(jobs_[0].why)) == ("failed", "Who started it may not do this any more.")
+
+
+def test_a_job_that_runs_ends_when_its_user_is_disabled(kind, monkeypatch):
+    monkeypatch.setattr(work, "SAVE_S", 0.0)
+    olga = User.objects.create(username="olga", role="operator")
+
+    def run(work: jobs.Work) -> None:
+        work.file("out").write_bytes(b"half")
+        work.progress(1)
+        disabled(olga)
+        olga.save()
+        work.progress(2)
+        pytest.fail("it went on")
+
+    job = jobs.Job(jobs.new_id(), kind(run), "olga", "user", now_ms(), {})
+    jobs.board().add(job)
+    runner.run_waiting()
+    assert (job.state, job.files) == ("failed", [])
+
+
+def test_a_settings_database_that_does_not_answer_ends_no_job(kind, monkeypatch):
+    def fails(job: jobs.Job) -> bool:
+        raise DatabaseError("database is locked")
+
+    monkeypatch.setattr(runner, "may_go_on", fails)
+    job = new(kind(lambda work: None))
+    runner.run_waiting()
+    assert job.state == "done"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a\x00b", "x" * 200, "a\nb"])

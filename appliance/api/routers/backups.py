@@ -95,4 +95,4 @@ def backup_file(request: HttpRequest, name: str = Name) -> Any:
     auth.require_recent_login(request)
     path = backups.path_of(name)
     audit(request, "backup.download", name)
-    return stream(path, name, path.stat().st_size)
+    return stream(request, path, name, path.stat().st_size)

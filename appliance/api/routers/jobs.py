@@ -52,7 +52,7 @@ def cancel_job(request: HttpRequest, job: str) -> Any:
 @router.get("/jobs/{job}/files/{name}", response={200: bytes}, openapi_extra={MEDIA_TYPE: "application/octet-stream"})
 def job_file(request: HttpRequest, job: str, name: str) -> HttpResponseBase:
     """A file of a job that is done, as bytes."""
-    return file_answer(jobs.find(request.user, job), name)
+    return file_answer(request, jobs.find(request.user, job), name)
 
 
 @router.post("/audit/checks", response={202: JobOut})

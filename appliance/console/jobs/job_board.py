@@ -17,7 +17,7 @@ from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit import record
 from ..identity import names_for
-from ..models import now_ms
+from ..models import User, now_ms
 from .job import Job, JobFolder, Told, new_id
 from .registry import kind_of
 
@@ -285,6 +285,20 @@ def may_see(user: Any, job: Job) -> bool:
         return False
     names = names_for(user)
     return names.is_every or (bool(job.names) and all(names.has(name) for name in job.names))
+
+
+def may_go_on(job: Job) -> bool:
+    """Whether who started it may still do it: a user who was disabled, or lost the role or the names, does nothing
+    more by what they left behind. True where nobody is known to ask: the schedule's, and users of another database."""
+    user = User.objects.named(_owner(job)) if job.who_kind in ("user", "token") else None
+    if user is None:
+        return True
+    names = names_for(user)
+    return (
+        user.is_active
+        and kind_of(job.kind).start.admits(user)
+        and (names.is_every or all(names.has(name) for name in job.names))
+    )
 
 
 def may_cancel(user: Any, job: Job) -> bool:

@@ -13,7 +13,7 @@ from ... import runtime
 from ...engine.errors import AdminError
 from ...engine.service_thread import ServiceThread
 from .job import Job, Told
-from .job_board import Board, board, disk_sentence, write_down
+from .job_board import Board, board, disk_sentence, may_go_on, write_down
 from .registry import kind_of
 from .work import Cancelled, JobFailed, Stopping, Work
 
@@ -33,9 +33,10 @@ AUDIT_RESULTS = {"done": "done", "cancelled": "done", "failed": "failed", "inter
 def run(job: Job, of: Board, stopping: Callable[[], bool] = lambda: False) -> None:
     """Run a job that `take_next` gave, to its end. Raises nothing that the job raises."""
     kind = kind_of(job.kind)
-    work = Work(job, of.folder(job.id), stopping)
+    work = Work(job, of.folder(job.id), stopping, may_go_on=lambda: may_go_on(job))
     state, why = "done", None
     try:
+        work.require_right()
         kind.run(work)
     except Cancelled:
         state = "cancelled"

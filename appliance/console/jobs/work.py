@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
 from django.utils.translation import gettext_noop
 
 from ... import runtime
@@ -17,6 +19,8 @@ from .job import RESULT_BYTES, Job, JobFolder, Told
 
 if TYPE_CHECKING:
     from ...engine.window.engine_admin import EngineAdmin
+
+logger = logging.getLogger(__name__)
 
 FILE_BYTES = 1 << 30
 #: How often pages are told, and how often the job's file is written.
@@ -45,8 +49,17 @@ class JobFailed(Exception):
 class Work:
     """Owned by the thread that runs the job. `job` is read by others."""
 
-    def __init__(self, job: Job, folder: JobFolder, stopping: Callable[[], bool], file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self,
+        job: Job,
+        folder: JobFolder,
+        stopping: Callable[[], bool],
+        file_bytes: int = FILE_BYTES,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """may_go_on: whether who started it may still do it; asks the settings database."""
         self.job = job
+        self._may_go_on = may_go_on
         self._folder = folder
         self._stopping = stopping
         self._told_at = 0.0
@@ -95,6 +108,7 @@ class Work:
             self._hold_files_down()
         if now - self._saved_at >= SAVE_S:
             self._saved_at = now
+            self.require_right()
             self._save()
         self._rest()
 
@@ -104,6 +118,16 @@ class Work:
             raise Cancelled
         if self._stopping():
             raise Stopping
+
+    def require_right(self) -> None:
+        """End here when who started it may not do it any more. A database that does not answer says nothing."""
+        try:
+            if self._may_go_on():
+                return
+        except DatabaseError as error:
+            logger.warning("jobs: nobody knows who may go on job=%s: %s", self.job.id, error)
+            return
+        raise JobFailed(gettext_noop("Who started it may not do this any more."))
 
     def file(self, name: str) -> Path:
         """A file to write results into; it is offered for download once the job is done."""

@@ -92,4 +92,4 @@ def backup_download(request: HttpRequest, name: str) -> HttpResponseBase:
     """One of them, for keeping elsewhere."""
     path = backups_.path_of(name)
     audit(request, "backup.download", name)
-    return stream(path, name, path.stat().st_size)
+    return stream(request, path, name, path.stat().st_size)

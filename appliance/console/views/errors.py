@@ -135,6 +135,17 @@ def busy(request: HttpRequest) -> HttpResponse:
     )
 
 
+def too_many_streams(request: HttpRequest) -> HttpResponse:
+    """429: one user has as much open as one may have (`streams`). Also for views that may ask no database."""
+    sentence = _("Too many live pages and downloads are open. Close one, or wait until one has ended.")
+    if request.path_info.startswith("/api/"):
+        response = _answer(request, 429, "too_many_streams", _("Too many at a time"), sentence)
+    else:
+        response = HttpResponse(sentence, status=429, content_type="text/plain; charset=utf-8")
+    response.headers["Retry-After"] = "30"
+    return response
+
+
 def not_written_down(request: HttpRequest) -> HttpResponse:
     """503: the audit log takes nothing, so nothing is done."""
     sentence = _("Nothing was done, since it could not be written into the audit log. The log says why.")

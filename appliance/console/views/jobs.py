@@ -21,6 +21,7 @@ from django.views.decorators.http import require_POST, require_safe
 from ...engine.errors import Conflict, NotFound
 from .. import jobs as jobs_
 from .. import streams
+from . import errors
 from .window import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -86,7 +87,7 @@ def job_progress(request: HttpRequest, job: str) -> HttpResponseBase:
         return HttpResponse(headers={"HX-Refresh": "true"})
     stream = streams.begin(request)
     if stream is None:
-        return streams.too_many()
+        return errors.too_many_streams(request)
     context = _context(request, found) | {"part": True}
     pieces = _next_progress(request, stream, context, seen, translation.get_language())
     return StreamingHttpResponse(pieces, content_type="text/html")
@@ -130,34 +131,37 @@ def job_cancel(request: HttpRequest, job: str) -> HttpResponse:
 @asks_the_engine
 def job_file(request: HttpRequest, job: str, name: str) -> HttpResponseBase:
     """One of its files, for saving."""
-    return file_answer(jobs_.find(request.user, job), name)
+    return file_answer(request, jobs_.find(request.user, job), name)
 
 
-def file_answer(found: jobs_.Job, name: str) -> HttpResponseBase:
+def file_answer(request: HttpRequest, found: jobs_.Job, name: str) -> HttpResponseBase:
     """A file of a job, piece by piece; never as something that a browser would run. Raises NotFound."""
     listed = next((one for one in found.files if one.name == name), None)
     path = jobs_.board().folder(found.id).file(name) if listed else None
     if listed is None or path is None or not path.is_file():
         raise NotFound("file", name)
-    return stream(path, name, listed.bytes)
+    return stream(request, path, name, listed.bytes)
 
 
-def stream(path: Path, name: str, size: int) -> HttpResponseBase:
+def stream(request: HttpRequest, path: Path, name: str, size: int) -> HttpResponseBase:
     """A file, piece by piece; never as something that a browser would run."""
-    response = StreamingHttpResponse(_pieces(path), content_type="application/octet-stream")
+    place = streams.begin(request)
+    if place is None:
+        return errors.too_many_streams(request)
+    response = StreamingHttpResponse(_pieces(place, path), content_type="application/octet-stream")
     response.headers["Content-Disposition"] = content_disposition_header(True, name)
     response.headers["Content-Length"] = str(size)
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 
 
-async def _pieces(path: Path) -> AsyncIterator[bytes]:
-    file = await asyncio.to_thread(path.open, "rb")
+async def _pieces(place: streams.Stream, path: Path) -> AsyncIterator[bytes]:
     try:
-        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-            yield piece
+        with await asyncio.to_thread(path.open, "rb") as file:
+            while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                yield piece
     finally:
-        file.close()
+        place.end()
 
 
 def _context(request: HttpRequest, found: jobs_.Job) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ..history import charts
 from ..live_feed import live_feed
 from ..models import now_ms
 from ..reports.needs import report_needs
+from . import errors
 from .reports import newest_digest
 from .window import refusal_text
 
@@ -80,7 +81,7 @@ async def overview_live(request: HttpRequest) -> HttpResponse:
     """A stream of server-sent events: the window's frame, the same bytes for everybody, whenever there is a new one."""
     stream = streams.begin(request)
     if stream is None:
-        return streams.too_many()
+        return errors.too_many_streams(request)
     try:
         runtime.window().live_frame()
     except AdminError as error:

@@ -227,7 +227,7 @@ async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | 
     kinds = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
     stream = streams.begin(request)
     if stream is None:
-        return streams.too_many()
+        return errors.too_many_streams(request)
     response = StreamingHttpResponse(_results(stream, job, result, first, kind), content_type=kinds[kind])
     response.headers["Content-Disposition"] = content_disposition_header(True, f"replay-{job}.{kind}") or ""
     response.headers["Cache-Control"] = "no-store"

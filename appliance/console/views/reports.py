@@ -27,6 +27,7 @@ from ..access import allows
 from ..models import now_ms
 from ..reports import schedule, sentences, shown, words
 from ..template_tags import as_time, thousands
+from . import errors
 from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
 
 #: How long a page waits for news of a run, how often it looks, and how long it waits at least: many browsers may watch
@@ -184,7 +185,7 @@ def report_run_progress(request: HttpRequest, run: str) -> HttpResponseBase:
         return HttpResponse(headers={"HX-Refresh": "true"})
     stream = streams.begin(request)
     if stream is None:
-        return streams.too_many()
+        return errors.too_many_streams(request)
     pieces = _next_progress(request, stream, run, request.GET.get("seen", ""), translation.get_language())
     return StreamingHttpResponse(pieces, content_type="text/html")
 

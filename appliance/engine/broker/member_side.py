@@ -103,13 +103,18 @@ class LeadersTables(_FromLeader):
         and have no copy. A synchronous one counts what all in sync hold."""
         if self._synchronous:
             return True
-        self._look_at_log(address)
+        master_end = self._end_of(address)
         end = self.clock.monotonic() + RIPE_S
-        while self._log.written < (self.master_end or 0):
+        while self._log.written < master_end:
             if self.stopped or self.clock.monotonic() >= end:
                 return False
             self.wait(LOOK_S)
         return True
+
+    def _end_of(self, address: str) -> int:
+        """Where the leader's log ends now."""
+        self._look_at_log(address)
+        return self.master_end or 0
 
     def _take_timers(self, address: str) -> None:
         """Nothing while the leader has not read all of the topic: it delivers nothing before that, and what is here
@@ -118,7 +123,7 @@ class LeadersTables(_FromLeader):
         answer = self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)
         leader_ms = (answer.ext_fields or {}).get(CLOCK_MS, "")
         if leader_ms.isdigit():  # an older version does not say
-            self._leader_clock.said(asked, int(leader_ms), self._epoch_start())
+            self._leader_clock.said(asked, int(leader_ms), self._epoch_start(), lambda: self._end_of(address))
         out_ms, _, offset = (answer.ext_fields or {}).get(TIMERS_DONE, "").partition(":")
         if not offset or len(answer.body) != TIMER_BYTES:
             return

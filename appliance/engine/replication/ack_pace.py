@@ -7,12 +7,24 @@ does one that has little to do.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 #: A member that lacks less has caught up, and is measured from then on: to copy a whole log takes its time.
 NEAR_BYTES = 256 * 1024
 #: A span counts for so long at most: a leader that stood still itself takes nobody for slow because of it.
 MOST_S = 2.0
 #: `late_s` does not go beyond it, so that nobody waits long after its disk is mended.
 FULL_S = 10.0
+
+
+class _Seen(NamedTuple):
+    """late_s: seconds in late spans, as they were at `at`. took_s: how long the last one took. span: the end of what is
+    timed, and since when; None while nothing is."""
+
+    late_s: float = 0.0
+    at: float = 0.0
+    took_s: float = 0.0
+    span: tuple[int, float] | None = None
 
 
 class AckPace:
@@ -22,33 +34,30 @@ class AckPace:
         """limit_s: what takes longer is late; 0: nothing is."""
         # Constant after construction.
         self._limit_s = limit_s
-        # The link's. _late: seconds in late spans, as they were then. _span: end of what is timed, and since when.
+        # The link's. _seen is replaced whole: who looks in the middle of `takes` would count a late span twice.
         self._near = False
-        self._late = (0.0, 0.0)
-        self._span: tuple[int, float] | None = None
-        self._took_s = 0.0
+        self._seen = _Seen()
 
     def sends(self, end: int, now: float) -> None:
         """The log goes up to `end`, and the member is sent what it has not got of it."""
-        if self._near and self._span is None:
-            self._span = end, now
+        if self._near and self._seen.span is None:
+            self._seen = self._seen._replace(span=(end, now))
 
     def takes(self, acknowledged: int, end: int, now: float) -> None:
         """The member keeps the log up to `acknowledged`."""
         self._near = self._near or end - acknowledged <= NEAR_BYTES
-        span = self._span
+        span = self._seen.span
         if span is not None and acknowledged >= span[0]:
-            self._took_s, self._late = now - span[1], (self.late_s(now), now)
-            self._span = None
+            self._seen = _Seen(self.late_s(now), now, now - span[1])
 
     def took_s(self, now: float) -> float:
         """How long the last span took, or the one that is on its way, if that is longer by now."""
-        span = self._span
-        return self._took_s if span is None else max(self._took_s, now - span[1])
+        seen = self._seen
+        return seen.took_s if seen.span is None else max(seen.took_s, now - seen.span[1])
 
     def late_s(self, now: float) -> float:
         """For how long it has been late."""
-        (late, at), span = self._late, self._span
+        late, at, _, span = self._seen
         if not self._limit_s or span is None or now - span[1] <= self._limit_s:
             return max(0.0, late - (now - at))
         return min(FULL_S, max(0.0, late - max(0.0, span[1] - at)) + min(MOST_S, now - span[1]))

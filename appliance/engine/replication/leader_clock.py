@@ -48,14 +48,17 @@ class LeaderClock:
         self._looks: list[tuple[int, int]] = []
         #: Where the records begin that this leader stamps by the clock that it has now; -1 before the first answer.
         self._begin = -1
+        #: Where this log ended when the leader answered last.
+        self._looked = 0
 
     def moment(self) -> _Moment:
         """To be taken before a question, for `said`."""
         return _Moment(self._clock.wall_ms(), self._clock.steady())
 
-    def said(self, asked: _Moment, leader_ms: int, epoch_start: int) -> None:
-        """The leader answered. epoch_start: from there on it stamps what is in the log."""
-        now = self.moment()
+    def said(self, asked: _Moment, leader_ms: int, epoch_start: int, leader_end: Callable[[], int]) -> None:
+        """The leader answered. epoch_start: from there on it stamps what is in the log. leader_end: asks it where its
+        log ends now; what that raises leaves all as it was."""
+        now, written = self.moment(), self._written()
         self._look_at_own(asked)
         if self._look_at_own(now):  # set between question and answer: the next one tells
             return
@@ -65,13 +68,15 @@ class LeaderClock:
         was_set = least - most > STEP_MS
         if least > most:  # one of the two is slewed, or was set
             looks, (least, most) = [look], look
-        self._looks = looks
+        known = self._steps.ahead_ms(max(self._begin, written))
         if was_set:
-            # What is on its way here may still be of the clock that was.
-            self._begin = self._written()
+            # What it stored since its last answer was stamped before it was set or after, on its way here or not: it
+            # counts as what makes it later, as nothing may come early.
+            self._begin = max(epoch_start, self._looked if most > known else leader_end())
         elif self._begin < 0:
             self._begin = max([epoch_start, *(one.begin for one in self._steps.spans)])
-        known = self._steps.ahead_ms(max(self._begin, self._written()))
+            known = self._steps.ahead_ms(max(self._begin, written))
+        self._looks, self._looked = looks, written
         if not least <= known <= most + STEP_MS:
             ahead_ms = 0 if least <= 0 <= most else most
             logger.warning(

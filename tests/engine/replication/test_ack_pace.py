@@ -1,5 +1,7 @@
 """How late a member acknowledges: by the spans that are timed, whatever the traffic is."""
 
+import sys
+
 import pytest
 
 from appliance.engine.replication.ack_pace import FULL_S, MOST_S, NEAR_BYTES, AckPace
@@ -114,3 +116,28 @@ def test_without_a_limit_nothing_is_late():
     for _ in range(100):
         member.passes(1.0)
     assert member.late_s() == 0.0
+
+
+def test_who_looks_while_a_report_is_taken_counts_no_span_twice(member):
+    """Wherever the other thread is just then."""
+    for _ in range(4):
+        member.passes(1.0)
+    member.end += 100
+    member.pace.sends(member.end, member.now)
+    member.now += 1.0
+    found = []
+
+    def look(frame, event, argument):
+        if frame.f_code is AckPace.takes.__code__:
+            frame.f_trace_opcodes = True
+            found.append(member.late_s())
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        member.pace.takes(member.end, member.end, member.now)
+    finally:
+        sys.settrace(before)
+    assert len(found) > 10
+    assert found == pytest.approx([5.0] * len(found))

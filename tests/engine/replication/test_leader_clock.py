@@ -16,7 +16,7 @@ class Rig:
     def __init__(self, path):
         self.clock = FakeClock()
         self.ahead_ms = 0
-        self.written = 5000
+        self.written = self.leader_end = 5000
         self.path, self.epoch_start = path, 1000
         self.steps = ClockSteps(path, Disk())
         self.begin()
@@ -30,7 +30,7 @@ class Rig:
         self.clock.advance(there_ms)
         said = self.clock.wall_ms() - self.ahead_ms
         self.clock.advance(back_ms)
-        self.known.said(asked, said, self.epoch_start)
+        self.known.said(asked, said, self.epoch_start, lambda: max(self.leader_end, self.written))
         self.clock.advance(1000)
 
     def restarted(self):
@@ -69,14 +69,43 @@ def test_clocks_that_may_agree_leave_no_file(rig):
     assert not rig.path.exists()
 
 
-def test_a_leader_whose_clock_is_set_stamps_otherwise_from_then_on(rig):
+@pytest.mark.parametrize(
+    ("step_ms", "between"),
+    [pytest.param(-HOUR_MS, 200, id="forward"), pytest.param(HOUR_MS, 200 + HOUR_MS, id="back")],
+)
+def test_what_a_leader_stored_around_the_time_when_its_clock_was_set_comes_late_rather_than_early(
+    rig, step_ms, between
+):
     rig.ahead_ms = 200
     for _ in range(MOST_LOOKS):
         rig.ask()
-    rig.written, rig.ahead_ms = 9000, 200 - HOUR_MS
+    rig.written, rig.leader_end, rig.ahead_ms = 9000, 9500, 200 + step_ms
     rig.ask()
-    assert 200 <= rig.steps.ahead_ms(8999) <= 210
-    assert 200 - HOUR_MS <= rig.steps.ahead_ms(9000) <= 210 - HOUR_MS
+    assert 200 <= rig.steps.ahead_ms(4999) <= 210
+    for on_its_way_or_here in (5000, 8999, 9499):
+        assert between <= rig.steps.ahead_ms(on_its_way_or_here) <= between + 10
+    assert 200 + step_ms <= rig.steps.ahead_ms(9500) <= 210 + step_ms
+
+
+def test_a_leader_that_does_not_answer_where_its_log_ends_is_asked_again(rig):
+    rig.ask()
+    rig.ahead_ms = -HOUR_MS
+    rig.leader_end = None
+    with pytest.raises(TypeError):
+        rig.ask()
+    assert rig.steps.spans == ()
+    rig.leader_end = 6000
+    rig.ask()
+    assert [one.begin for one in rig.steps.spans] == [6000]
+
+
+def test_what_leaders_before_stamped_is_theirs_though_it_is_still_on_its_way(rig):
+    rig.epoch_start = 7000
+    for ahead_ms in (0, HOUR_MS):
+        rig.ahead_ms = ahead_ms
+        rig.ask()
+    assert rig.steps.ahead_ms(6999) == 0
+    assert rig.steps.ahead_ms(7000) >= HOUR_MS
 
 
 def test_a_follower_whose_clock_is_set_is_ahead_of_all_that_was_stamped(rig):

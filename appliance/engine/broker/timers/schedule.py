@@ -550,7 +550,12 @@ class TimerIndex:
                 again: list[int] = []
                 for number in due_lanes:
                     lane = self._lanes[number]
-                    first = lane.first(self._shift_ms)
+                    try:
+                        first = lane.first(self._shift_ms)
+                    except OSError:
+                        if not found:
+                            raise
+                        first = None  # the next call says so: nobody would give back what was taken
                     if first is None or first[0] > now_ms:
                         continue
                     due, one, run = first

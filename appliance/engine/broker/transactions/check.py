@@ -34,6 +34,7 @@ from ...protocol.record import hosts
 from ...remoting.connection import Connection
 from ...remoting.event_loop import EventLoop, Timer
 from ...service_thread import ServiceThread
+from ...store.clock_steps import Stamped, ahead_of
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, unpack_entries
 from ...store.record_reader import Missing
@@ -354,6 +355,7 @@ class CheckTransactions(ServiceThread):
             return False
         looked: list[_Looked] = []
         size = 0
+        spans = self._store.clock_steps.spans
         kept_since_ms = self.clock.wall_ms() - self._settings().kept_ms
         for offset in oldest:
             looked.append(self._look(offset))
@@ -361,7 +363,7 @@ class CheckTransactions(ServiceThread):
             if half is None:
                 continue
             size += len(half.data)
-            young = self._stored_ms(half) >= kept_since_ms and half.record.physical_offset >= end
+            young = self._stored_ms(half, spans) >= kept_since_ms and half.record.physical_offset >= end
             if size > AT_ONCE_BYTES or (young and offset not in held_up):
                 break
         went_on: list[bool] = []
@@ -369,7 +371,7 @@ class CheckTransactions(ServiceThread):
 
     def _act_on_oldest(self, looked: list[_Looked], end: int, held_up: set[int]) -> bool:
         """On remoting-io. False when nothing is left to do, or nothing can be done; `_left`, `_stays` tell which."""
-        settings = self._settings()
+        settings, spans = self._settings(), self._store.clock_steps.spans
         kept_since_ms = self._ages.now_ms() - settings.kept_ms
         done = 0
         for offset, half, missing in looked:
@@ -390,7 +392,7 @@ class CheckTransactions(ServiceThread):
                 done += 1
                 continue
             checks = max(checks, checks_of(half.record.properties))
-            if self._stored_ms(half) < kept_since_ms:
+            if self._stored_ms(half, spans) < kept_since_ms:
                 if not self._set_aside(half, checks):
                     self._stays = f"the half message {offset} cannot be set aside"
                     return False
@@ -447,7 +449,8 @@ class CheckTransactions(ServiceThread):
     def _act_on(self, half: Half, checks: int, producers: list[Connection]) -> None:
         settings, record = self._settings(), half.record
         offset, now_ms = record.queue_offset, self.now_ms()
-        if checks >= min(settings.most, MOST_CHECKS) or self._ages.now_ms() - self._stored_ms(half) > settings.kept_ms:
+        stored_ms = self._stored_ms(half, self._store.clock_steps.spans)
+        if checks >= min(settings.most, MOST_CHECKS) or self._ages.now_ms() - stored_ms > settings.kept_ms:
             if not self._set_aside(half, checks):
                 self._halves.wait(offset, now_ms + AGAIN_MS)
             return
@@ -474,10 +477,14 @@ class CheckTransactions(ServiceThread):
         left = min(self._left_ms(record.physical_offset, since_ms + immunity, immunity), immunity)
         return min(left, max(LONG_WAIT_MS, immunity - left))
 
-    def _stored_ms(self, half: Half) -> int:
-        """When it was stored, by the clock as it is now."""
+    @staticmethod
+    def _stored_ms(half: Half, spans: tuple[Stamped, ...]) -> int:
+        """When it was stored. spans: of `ClockSteps`, looked at before the clock that this is compared with.
+
+        A clock that is set back in between would make it older.
+        """
         record = half.record
-        return record.store_time_ms + self._store.clock_steps.ahead_ms(record.physical_offset)
+        return record.store_time_ms + ahead_of(spans, record.physical_offset)
 
     def _set_aside(self, half: Half, checks: int) -> bool:
         """False when that is not possible now."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...errors import QueueBroken
-from ..clock_steps import ClockSteps
+from ..clock_steps import Stamped, ahead_of
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from ..queues.consume_queue_table import ConsumeQueueTable
@@ -62,7 +62,6 @@ class QueueTrimmer:
         queues: ConsumeQueueTable,
         records: RecordReader,
         writer: FlushConsumeQueueService,
-        steps: ClockSteps,
         pause: Callable[[float], bool],
     ) -> None:
         # Constant after construction.
@@ -72,7 +71,8 @@ class QueueTrimmer:
         self._pause = pause
         # Owned by the cleaner's thread.
         self._files = queues.new_files(64)
-        self._times = TimeSearch(queues, records, ahead_ms=steps.ahead_ms)
+        self._spans: tuple[Stamped, ...] = ()
+        self._times = TimeSearch(queues, records, ahead_ms=lambda physical: ahead_of(self._spans, physical))
         #: Where the record of a queue's first entry lies, as far as it was looked up.
         self._first_physical: dict[ConsumeQueue, int] = {}
         #: Below this number a queue has no files any more, or has to keep its last.
@@ -102,8 +102,12 @@ class QueueTrimmer:
                     self._first_physical[queue] = ENTRY.unpack(entry)[0]
         return self._delete_files(queues, file_pause_s)
 
-    def follow_times(self, keep_from_ms: Mapping[str, int], file_pause_s: float) -> int:
-        """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError."""
+    def follow_times(self, keep_from_ms: Mapping[str, int], spans: tuple[Stamped, ...], file_pause_s: float) -> int:
+        """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError.
+
+        spans: as `ClockSteps` had them when these times were reckoned.
+        """
+        self._spans = spans
         looked_at = []
         for queue in self._queues.all():
             begin_ms = keep_from_ms.get(queue.topic)

@@ -20,7 +20,7 @@ from ...errors import RocketBoxError
 from ...loop_calls import run_on_loop
 from ...named_tuple import NamedTuple
 from ...service_thread import ServiceThread
-from ..clock_steps import ClockSteps
+from ..clock_steps import ClockSteps, Stamped, ahead_of
 from ..disk import DiskUsage
 from ..log.commit_log import CommitLog, Segment
 from ..publication import Publication
@@ -130,7 +130,7 @@ class CleanService(ServiceThread):
 
     def _prepare(self) -> None:
         self._ages = AgeClock(self.clock)
-        self._trimmer = QueueTrimmer(self._log, self._queues, self._records, self._writer, self._steps, self._pause)
+        self._trimmer = QueueTrimmer(self._log, self._queues, self._records, self._writer, self._pause)
         self._log_begin = self._told_begin = self._log.min_offset
         self._started = self.clock.monotonic()
         self._topics_at = self._started - TOPICS_EVERY_S
@@ -236,9 +236,9 @@ class CleanService(ServiceThread):
         options = self.options
         deleted = self._unlink_leaving()
         wanted = 0
-        now_ms = self._ages.now_ms()
+        spans, now_ms = self._now()
         if self._may_expire(now_ms) or self.status.used_share > stages.clean:
-            wanted = self._count_expired(now_ms, options.delete_file_batch_max)
+            wanted = self._count_expired(now_ms, spans, options.delete_file_batch_max)
         if self._rounds:
             self._rounds -= 1
         forced = 0
@@ -260,6 +260,11 @@ class CleanService(ServiceThread):
                 break
         return deleted
 
+    def _now(self) -> tuple[tuple[Stamped, ...], int]:
+        """What stamps lack to be of this clock, and what it shows. In this order, and once for a round: a clock that is
+        set back meanwhile would make all that was stored older."""
+        return self._steps.spans, self._ages.now_ms()
+
     def _may_expire(self, now_ms: int) -> bool:
         if self._rounds:
             return True
@@ -267,7 +272,7 @@ class CleanService(ServiceThread):
             self.options.delete_when, now_ms
         )
 
-    def _count_expired(self, now_ms: int, limit: int) -> int:
+    def _count_expired(self, now_ms: int, spans: tuple[Stamped, ...], limit: int) -> int:
         """How many files at the front have been left alone for fileReservedTime."""
         segments = self._log.segments
         reserved_ms = self.options.file_reserved_time_hours * HOUR_MS
@@ -275,12 +280,12 @@ class CleanService(ServiceThread):
         self._first_seen_ms = {s.start: first_seen.get(s.start, now_ms) for s in segments[:-1]}
         count = 0
         for at in range(min(limit, len(segments) - 1)):
-            if now_ms - self._last_written_ms(segments, at, now_ms) < reserved_ms:
+            if now_ms - self._last_written_ms(segments, at, now_ms, spans) < reserved_ms:
                 break
             count += 1
         return count
 
-    def _last_written_ms(self, segments: Sequence[Segment], at: int, now_ms: int) -> int:
+    def _last_written_ms(self, segments: Sequence[Segment], at: int, now_ms: int, spans: tuple[Stamped, ...]) -> int:
         """When a file's last record was stored, rather too late than too early.
 
         The later one of its modification and of the next file's first record, by the clock as it is now, whatever it
@@ -288,21 +293,21 @@ class CleanService(ServiceThread):
         time it counts from when this process first saw the file.
         """
         for index in range(at, min(at + _FILES_BEHIND, len(segments))):
-            times = self._times_of(segments, index)
+            times = self._times_of(segments, index, spans)
             found = [one for one in times if one <= now_ms]
             if found:
                 return max(found)
         return self._first_seen_ms[segments[at].start]
 
-    def _times_of(self, segments: Sequence[Segment], at: int) -> list[int]:
+    def _times_of(self, segments: Sequence[Segment], at: int, spans: tuple[Stamped, ...]) -> list[int]:
         segment = segments[at]
         # A slave's files have its own clock's times and its leader's records: the later one of both counts.
-        times = [self._log.modified_ms(segment) + self._steps.ahead_ms(segment.end - 1)]
+        times = [self._log.modified_ms(segment) + ahead_of(spans, segment.end - 1)]
         if at + 1 < len(segments):
             following = segments[at + 1].start
             stored_ms = self._records.store_time(following)
             if stored_ms >= 0:
-                times.append(stored_ms + self._steps.ahead_ms(following))
+                times.append(stored_ms + ahead_of(spans, following))
         return times
 
     def _count_forced(self, usage: DiskUsage, stages: Watermarks) -> int:
@@ -406,9 +411,9 @@ class CleanService(ServiceThread):
         if not topics or (topics == self._topics and now - self._topics_at < TOPICS_EVERY_S):
             return 0
         self._topics, self._topics_at = topics, now
-        now_ms = self._ages.now_ms()
+        spans, now_ms = self._now()
         keep_from = {topic: now_ms - hours * HOUR_MS for topic, hours in topics.items()}
-        return self._trimmer.follow_times(keep_from, self._queue_file_pause_s())
+        return self._trimmer.follow_times(keep_from, spans, self._queue_file_pause_s())
 
     def _queue_file_pause_s(self) -> float:
         return self.options.delete_consume_queue_files_interval_ms / 1000

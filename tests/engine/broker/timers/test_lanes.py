@@ -1,12 +1,13 @@
 """Topics take turns: a crowd of one topic that is due at one millisecond holds up no other topic's messages."""
 
+import errno
 import json
 from zlib import crc32
 
 import pytest
 
 from appliance.engine.broker.timers import delivery, schedule
-from appliance.engine.broker.timers.runs import ENTRY_BYTES, LANES, lane_of, pack_entry, unpack_entry
+from appliance.engine.broker.timers.runs import ENTRY_BYTES, LANES, RunFile, lane_of, pack_entry, unpack_entry
 from appliance.engine.broker.timers.schedule import STATE, Indexed, TimerIndex
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.store.disk import Disk
@@ -143,6 +144,32 @@ def test_what_is_taken_of_one_lane_while_runs_are_merged_does_not_come_again(und
     odd_first = sorted(range(60), key=lambda n: (n % 2 == 0, n))
     assert timers.arrived(topic=OTHERS[0]) == [b"%d" % n for n in odd_first]
     timers.close()
+
+
+def test_what_was_taken_before_the_disk_failed_is_delivered_and_the_rest_later(under_test, timers, monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 16)
+    with_topics(timers)
+    due_ms = timers.clock.wall_ms() + 1000
+    for n in range(100):
+        timers.send(b"%d" % n, at(due_ms), CROWD)
+    timers.rounds()
+    timers.save()
+    timers.clock.advance(1000)
+    read = RunFile.read
+
+    def fails_later(file, begin, count):
+        if begin:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(file, begin, count)
+
+    monkeypatch.setattr(RunFile, "read", fails_later)
+    timers.rounds(5)
+    assert 0 < len(timers.arrived(topic=CROWD)) < 100
+    monkeypatch.setattr(RunFile, "read", read)
+    timers.pass_time(5000)
+    assert timers.arrived(topic=CROWD) == [b"%d" % n for n in range(100)]
+    timers.save()
+    assert timers.index.pending == 0
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +119,36 @@ def test_a_clock_that_is_set_forward_sets_nothing_aside(running: Moved, clock: S
     assert times(question(producer)) == "1", "its immunity is over by the steady clock"
     assert stored(running.peer(), ASIDE) == []
     assert end(producer, half, COMMIT).code == 0
+
+
+@pytest.mark.parametrize(
+    ("asks", "immunity_s", "after_ms"), [("_act_on", 5, 6 * S), ("_act_on_oldest", 600, REVIEW_MS)]
+)
+def test_a_clock_that_is_set_back_while_halves_are_looked_at_makes_none_older(
+    running: Moved, clock: SkippingClock, asks: str, immunity_s: int, after_ms: int
+) -> None:
+    broker = running.engine.broker
+    assert broker is not None
+    ages, steps, looks = broker.check_transactions._ages, broker.store.clock_steps, broker.deliver_delayed._time
+    look, seen = ages.now_ms, threading.Event()
+
+    def now_ms() -> int:
+        found = look()
+        if sys._getframe(1).f_code.co_name == asks and not seen.is_set():
+            clock.set_by_ms -= 1000 * H
+            wait_for(lambda: steps.spans, "the step to be seen")
+            seen.set()
+        return found
+
+    half = send_half(running.peer(), "K", f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{immunity_s}\x02")
+    before_ms = clock.wall_ms()
+    wait_for(lambda: looks._wall >= before_ms, "the clocks to be looked at")
+    ages.now_ms = now_ms  # type: ignore[method-assign]
+    producer = running.produce_as("p", GROUP)
+    clock.skipped_ms += after_ms
+    assert seen.wait(60)
+    assert end(producer, half, COMMIT).code == 0
+    assert stored(running.peer(), ASIDE) == []
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -55,9 +55,7 @@ class Damaged(StoreUnderTest):
 
 
 def trimmer_of(store):
-    return QueueTrimmer(
-        store.log, store.queues, store.records, store._flush_queues, store.clock_steps, lambda seconds: True
-    )
+    return QueueTrimmer(store.log, store.queues, store.records, store._flush_queues, lambda seconds: True)
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +178,10 @@ def test_the_cleaner_hides_nothing_of_a_queue_that_broke_under_it(store, monkeyp
     monkeypatch.setattr(trimmer._files, "read", lambda *args: b"")
     trimmer.follow_log(0.0)
     monkeypatch.setattr(trimmer._times._files, "read", lambda *args: b"")
-    trimmer.follow_times({"T": store.begin_ms + 5000}, 0.0)
+    trimmer.follow_times({"T": store.begin_ms + 5000}, (), 0.0)
     assert queue.min_offset == 0
     monkeypatch.undo()
-    trimmer.follow_times({"T": store.begin_ms + 5000}, 0.0)
+    trimmer.follow_times({"T": store.begin_ms + 5000}, (), 0.0)
     assert queue.min_offset == 5
     trimmer.close()
 

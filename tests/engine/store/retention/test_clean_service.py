@@ -593,6 +593,43 @@ def test_what_was_stored_while_the_clock_was_ahead_goes_in_its_turn(store):
     assert store.look().log_files_deleted == 2
 
 
+def set_back_in_a_round(store, ms):
+    """Behind the round's look at the clock, before it looks at what is stored."""
+    look = store.store.cleaner._ages.now_ms
+
+    def now_ms():
+        found = look()
+        store.store.cleaner._ages.now_ms = look
+        set_clock(store, -ms)
+        return found
+
+    store.store.cleaner._ages.now_ms = now_ms
+
+
+def test_a_clock_that_is_set_back_during_a_round_makes_no_file_older(store):
+    store.fill(2)
+    store.flushed().pass_time(HOUR_MS)
+    store.look()
+    set_back_in_a_round(store, 2 * DAYS_3)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 0
+    store.pass_time(DAYS_3)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 2
+
+
+def test_a_clock_that_is_set_back_during_a_round_makes_no_topics_messages_older(store):
+    for n in range(4):
+        store.write("short", 0, b"%d" % n)
+    store.flushed()
+    store.look()
+    store.store.cleaner.topic_hours = lambda: {"short": 3}
+    store.store.cleaner._delete_log_files = lambda usage, stages: 0
+    set_back_in_a_round(store, DAYS_3)
+    store.look()
+    assert len(store.bodies("short", 0)) == 4
+
+
 def test_files_from_the_future_are_as_old_as_those_behind_them(store):
     """Nobody saw the clock being set, and the broker was restarted since."""
     now_ms = store.clock.wall_ms()
