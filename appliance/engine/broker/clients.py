@@ -605,7 +605,7 @@ class ClientManager:
                 self._later(self._tell_some)
 
     def _tell_some(self) -> None:
-        """Tell some members; others have the loop before the next ones. A step that fails costs nobody else a notice."""
+        """Tell some members; others have the loop before the next ones. One that fails costs nobody else a notice."""
         try:
             for _ in range(_TOLD_AT_ONCE):
                 if self._members:
