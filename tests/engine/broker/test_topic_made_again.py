@@ -130,3 +130,59 @@ def test_a_topic_made_again_twice_at_once_outlives_a_restart_and_a_kill(running,
         assert send(after.peer(), b"8") == [8]
     finally:
         after.stop()
+
+
+def test_a_deletion_that_a_kill_cut_off_is_finished_by_the_next_start(running, tmp_path, monkeypatch):
+    """The topic is durably gone, and saved so, and its queues and offsets are still there."""
+    peer, broker, killed = running.peer(), running.engine.broker, tmp_path / "killed"
+    broker.groups.find("CG")
+    send(peer, b"0", b"1", b"2")
+    running.engine.loop.call_soon(lambda: broker.offsets.commit("CG", "T", 0, 3))
+    wait_for(lambda: broker.offsets.get("CG", "T", 0) == 3, "the commit")
+    broker.offsets.persist()
+    real = broker.offsets.remove_topic
+
+    def kill(topic):
+        for table in (broker.topics, broker.groups):
+            table.touch()
+            table.persist()
+        broker.journal.work()
+        shutil.copytree(tmp_path / "data", killed, ignore=shutil.ignore_patterns("lock"))
+        real(topic)
+
+    monkeypatch.setattr(broker.offsets, "remove_topic", kill)
+    delete(running)
+    after = RunningEngine(killed)
+    try:
+        assert after.engine.broker.store.find_queue("T", 0) is None
+        assert after.engine.broker.offsets.get("CG", "T", 0) == -1
+        assert send(after.peer(), b"new") == [3]
+        answer = pull(after.peer(), 0)
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (21, "3")
+    finally:
+        after.stop()
+
+
+def test_what_came_behind_a_deletion_stays_though_the_topic_was_lost(running, tmp_path):
+    """Its making was not durable yet when the power went, and its messages were."""
+    peer, broker, killed = running.peer(), running.engine.broker, tmp_path / "killed"
+    send(peer, b"0", b"1")
+    with broker.journal.held():
+        delete(running)
+        journal = (tmp_path / "data/rocketbox/config.journal").read_bytes()
+        send(peer, b"2")
+        wait_for(lambda: broker.store.log.durable == broker.store.log.written, "the sync")
+        broker.topics.delete("T")
+        broker.topics.persist()
+        shutil.copytree(tmp_path / "data", killed, ignore=shutil.ignore_patterns("lock"))
+    (killed / "rocketbox/config.journal").write_bytes(journal)
+    after = RunningEngine(killed)
+    try:
+        assert after.engine.broker.store.find_queue("T", 0).max_offset == 3
+        assert send(after.peer(), b"3") == [3]
+        wait_for(
+            lambda: [record.body for record in records(pull(after.peer(), 2).body)] == [b"2", b"3"],
+            "both, once a queue that was copied while it was written is rebuilt",
+        )
+    finally:
+        after.stop()
