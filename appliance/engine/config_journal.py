@@ -9,8 +9,7 @@ The CRC-32 of the JSON text as eight hex digits, a blank, the text. `value` is n
 The thread that makes a change writes its entry without a sync: from then on the change survives the process. Who has
 to wait for the disk syncs in its own thread what has been written by then (`make_durable`), for others who wait as
 well; the journal's thread syncs for those who do not wait. When `make_durable` or `wait_durable` returns, the change
-survives a power cut. When the JSON files of all tables are saved and hold all entries, the journal is emptied, unless
-somebody holds it: an entry that says what is still to be done stays until it is done.
+survives a power cut. When the JSON files of all tables are saved and hold all entries, the journal is emptied.
 
 Positions are numbers of entries, counted over the journal's life and never reset:
 
@@ -28,8 +27,8 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -180,7 +179,6 @@ class ConfigJournal(ServiceThread):
         self._written = 0
         self._last_entry: dict[str, int] = {}
         self._saved: dict[str, int] = {}
-        self._holders = 0
         self._broken: str | None = None
         # Held by whoever syncs; _lock and _state are taken inside.
         self._syncing = threading.Lock()
@@ -300,18 +298,6 @@ class ConfigJournal(ServiceThread):
         """Why entries are refused; None when they are taken."""
         return self._broken
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Entries of the block are found by the start after a kill within it, whatever the JSON files hold by then."""
-        with self._lock:
-            self._holders += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._holders -= 1
-            self.wakeup()
-
     def saved(self, table: str, written: int) -> None:
         """The JSON file of `table` is durable and holds every entry of the table up to number `written`."""
         with self._lock:
@@ -321,7 +307,7 @@ class ConfigJournal(ServiceThread):
     def _empty_if_saved(self) -> None:
         """Empty the journal when the JSON files hold all of it. One that could not be synced takes entries again."""
         with self._lock:
-            if self._holders or (not self._end and self._broken is None):
+            if not self._end and self._broken is None:
                 return
             if any(self._saved.get(name, 0) < last for name, last in self._last_entry.items()):
                 return

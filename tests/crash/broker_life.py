@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from appliance.engine.broker.topic_service import finish_deletions
 from appliance.engine.errors import StartError
 from tests.crash.life import TOPICS, Life, Recovered
 from tests.crash.tables import GROUP, Tables
@@ -30,8 +29,6 @@ class BrokerLife(Life):
         except OSError as error:
             self.leave()
             raise StartError(str(error)) from error
-        self.tables.topics.end_of_log = lambda: self.store.log.written + self.store.log.staged
-        finish_deletions(self.tables.topics, self.tables.offsets, self.store)
         # As the broker has it: no message is acknowledged in a topic that could be lost.
         self.store.sync_first(self.before_log)
         self.opened_at = len(self.disk.record)

@@ -113,7 +113,7 @@ from .timers.schedule import TimerIndex
 from .timers.waiting import TimerRules, WaitingPlaces
 from .topic_config import TopicConfig
 from .topic_places import TopicPlacesProcessor
-from .topic_service import TopicService, finish_deletions
+from .topic_service import TopicService
 from .topics import TopicConfigManager
 from .transactions.admin_acts import AdminActs
 from .transactions.admin_journal import DecisionJournal
@@ -406,13 +406,11 @@ class Broker:
         broker, directory, clock = self._config.broker, self._config_dir, self._clock
         role = self.role
         self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock)
-        self.topics.end_of_log = lambda: self.store.log.written + self.store.log.staged
         self.groups = SubscriptionGroupManager(directory / "subscriptionGroup.json", broker, self.journal, clock)
         self.offsets = ConsumerOffsetManager(
             directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
         )
         self.offsets.end_of, self.offsets.cuts = self.store.end_of, not role.appends
-        finish_deletions(self.topics, self.offsets, self.store)
         self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
         self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon, self.filters)
         path = self._config.data_dir / "rocketbox" / "offset-resets.journal"

@@ -71,9 +71,6 @@ class ConfigTable(TableState, Generic[T]):
         self.data_version = DataVersion(clock.wall_ms())
         self.generation = 0
         self._dirty = False
-        #: Names that the journal's last entries deleted with all there was of them in the log, and where that ended
-        #: then. A kill may have left some of it.
-        self.deleted: dict[str, int] = {}
         # Any thread; each step is one C call. Name -> when it was made, changed, or last in use, monotonic s.
         self._heard_at: dict[str, float] = {}
         self._loaded_at = clock.monotonic()
@@ -173,8 +170,6 @@ class ConfigTable(TableState, Generic[T]):
             if config is None:
                 if newer:
                     self._configs.pop(name, None)
-                if isinstance(entry.get("below"), int) and name not in self._configs:
-                    self.deleted[name] = entry["below"]
             elif newer or name not in self._configs:
                 self._configs[name] = config
             if entry_version.is_newer_than(version):
@@ -205,14 +200,12 @@ class ConfigTable(TableState, Generic[T]):
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change may be lost again: {error}") from None
 
-    def _change_locked(
-        self, name: str, config: T | None, waits: bool = False, peer: bytes | None = None, below: int | None = None
-    ) -> int:
+    def _change_locked(self, name: str, config: T | None, waits: bool = False, peer: bytes | None = None) -> int:
         """Journal and apply one change (None deletes); returns its ticket. When refused, nothing changed: with 1, and
         where the journal cannot take what comes with a client's message, with 14, as the log refuses the message.
 
         waits: the caller calls `wait_durable` next, as an administrator's acts do. peer: the client that has it made,
-        see `LastingShares`; None for administrators and the broker itself. below: see `deleted`.
+        see `LastingShares`; None for administrators and the broker itself.
         """
         if config is not None and name not in self._configs:
             count = len(self._configs)
@@ -228,14 +221,12 @@ class ConfigTable(TableState, Generic[T]):
                     "an administrator may make more",
                 )
         version = self.data_version.following(self._clock.wall_ms())
-        entry: dict[str, Any] = {
+        entry = {
             "table": self.table,
             "name": name,
             "value": config,
             "version": {"counter": version.counter, "timestamp": version.timestamp},
         }
-        if below is not None:
-            entry["below"] = below
         try:
             ticket = self._journal.append(entry, wake=not waits)
         except OSError as error:

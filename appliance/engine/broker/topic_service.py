@@ -31,27 +31,6 @@ class TopicChange(NamedTuple):
     attributes: tuple[AttributeChange, ...] = ()
 
 
-class StoreAtStart(Protocol):
-    """The same, before its threads run."""
-
-    def finish_deletion(self, topic: str, below: int) -> bool:
-        """Remove what of a topic's queues lies before a physical offset; whether there was any. OSError."""
-
-
-def finish_deletions(topics: TopicConfigManager, offsets: ConsumerOffsetManager, store: StoreAtStart) -> None:
-    """Before anybody can make them again: what a kill left of topics whose deletion had begun goes. Raises nothing;
-    files that the disk does not let go are tried again by the store, offsets with their next save."""
-    for topic, below in topics.deleted.items():
-        try:
-            if store.finish_deletion(topic, below):
-                logger.warning("topics: the deletion of %s, which a kill cut off, is finished", topic)
-            if offsets.groups_of(topic):
-                offsets.remove_topic(topic)
-                offsets.persist()
-        except OSError as error:
-            logger.error("topics: not all of %s is gone, whose deletion a kill cut off: %s", topic, error)
-
-
 class NameServers(Protocol):
     """What registration.py does for us."""
 

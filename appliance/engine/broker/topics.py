@@ -9,7 +9,7 @@ the producer names, and then there is no TBW102 in the table even if the file st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,6 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         super().__init__(path, journal, clock, files)
         # Replaced whole by take_options().
         self._config = config
-        #: Physical offset behind all that was staged. Any thread.
-        self.end_of_log: Callable[[], int] = lambda: 0
         # Guarded by _lock: topics whose deletion is under way; nobody may make them again before it is done.
         self._closing: set[str] = set()
         topics = _topics_from_the_start(config)
@@ -270,18 +268,16 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         """Forget a topic, and keep it from being made again while the block removes what else there is of it.
 
         Gives the ticket for `wait_durable`, 0 when there was no such topic. Otherwise a producer could make it again in
-        between, and its first messages would go with the old ones. A start after a kill in the block finishes it.
+        between, and its first messages would go with the old ones.
         """
-        with self._journal.held():
+        with self._lock:
+            ticket = self._change_locked(topic, None, waits=True) if topic in self._configs else 0
+            self._closing.add(topic)
+        try:
+            yield ticket
+        finally:
             with self._lock:
-                below = self.end_of_log()
-                ticket = self._change_locked(topic, None, True, below=below) if topic in self._configs else 0
-                self._closing.add(topic)
-            try:
-                yield ticket
-            finally:
-                with self._lock:
-                    self._closing.discard(topic)
+                self._closing.discard(topic)
         logger.info("topics: deleted %s", topic)
 
     def delete(self, topic: str) -> int:

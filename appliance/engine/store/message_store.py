@@ -443,22 +443,6 @@ class MessageStore(Appender):
         self.scheduler.call_soon(forget)
         self.wait_deleted(deletion)
 
-    def finish_deletion(self, topic: str, below: int) -> bool:
-        """Before start(): what of a topic's queues lies before physical offset `below` goes, as by `delete_topic`;
-        whether there was any. Raises OSError: it is tried again until the files are gone."""
-        ends = {
-            queue.queue_id: Begin(queue.next_offset, below)
-            for queue in self.queues.of_topic(topic)
-            if queue.next_offset and self._last_physical(queue) < below
-        }
-        if not ends:
-            return False
-        deletion = self._take_deletion(Deletion(topic, below, {**self.queues.begins_of(topic), **ends}))
-        self._flush_queues.delete_topics()
-        if deletion.error is not None:
-            raise deletion.error
-        return True
-
     def wait_deleted(self, deletion: TopicDeletion) -> None:
         """Until the files of a forgotten topic are gone; from any thread but remoting-io. OSError."""
         self._flush_queues.wait_deleted(deletion)
