@@ -12,6 +12,7 @@ from ..engine.service_thread import ServiceThread
 from .backups import HOUR_MS, KIND, next_at_ms, schedule
 from .jobs import Job, board, new_id
 from .models import now_ms
+from .said_once import SaidOnce
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +25,17 @@ class BackupClock(ServiceThread):
     def __init__(self) -> None:
         super().__init__("backup-clock")
         self._tried_ms = 0
+        self._failures = SaidOnce()
 
     def run(self) -> None:
         while not self.stopped:
             self.wait(_LOOK_S)
             try:
                 self.look()
+                self._failures.went_well()
             except (AdminError, DatabaseError, OSError, runtime.EngineNotRunning) as error:
-                logger.warning("backups: none was started: %s", error)
+                if self._failures.is_new(error):
+                    logger.warning("backups: none was started: %s", error)
             except Exception:
                 logger.exception("backups: no look at the clock")
             finally:

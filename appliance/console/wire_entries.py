@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..engine.errors import Unavailable
 from ..engine.service_thread import ServiceThread
 from . import audit
 from .models import AuditEntry, Setting
+from .said_once import SaidOnce
 
 if TYPE_CHECKING:
     from ..engine.wire_act import WireAct
@@ -103,7 +105,8 @@ class Follower(ServiceThread):
 
     def __init__(self) -> None:
         super().__init__("take-over-acts")
-        self._complained = ""
+        # Each act has its own: one that succeeds says nothing of the others.
+        self._failures: dict[Any, SaidOnce] = defaultdict(SaidOnce)
 
     def run(self) -> None:
         self._try(audit.check_and_note)
@@ -116,11 +119,10 @@ class Follower(ServiceThread):
         """Never ends: what fails now is tried again the next time, and logged once."""
         try:
             act()
-            self._complained = ""
+            self._failures[act].went_well()
         except (Unavailable, runtime.EngineNotRunning):
             pass  # it starts or stops
         except (DatabaseError, OSError) as error:
             connection.close()
-            if str(error) != self._complained:
-                self._complained = str(error)
+            if self._failures[act].is_new(error):
                 logger.error("audit log: administrative requests are taken over later: %s", error)

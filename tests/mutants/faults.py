@@ -616,6 +616,14 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "timers",
+        "delivery takes a record whose copy is on its way into the log",
+        ENGINE + "broker/timers/delivery.py",
+        "if entry.queue_offset in self.index.rolling or not",
+        "if not",
+        (T + "broker/timers/test_delivery.py::test_what_falls_due_while_its_copy_is_on_its_way_comes_once",),
+    ),
+    Fault(
+        "timers",
         "an index of another log is believed",
         ENGINE + "broker/timers/delivery.py",
         "return (physical, size) == (indexed.physical_offset, indexed.size)",

@@ -11,6 +11,7 @@ from django.db.models import Q
 from ...engine.service_thread import ServiceThread
 from ..alert_models import AlertDelivery
 from ..models import now_ms
+from ..said_once import SaidOnce
 from . import book
 from .book import Judge, Teller
 from .chat import Notice
@@ -41,7 +42,7 @@ class AlertWatch(ServiceThread):
         self._judge: Judge | None = None
         self._judged = 0
         self._cleaned_ms = 0
-        self._complained = ""
+        self._failures = SaidOnce()
 
     def run(self) -> None:
         try:
@@ -69,12 +70,11 @@ class AlertWatch(ServiceThread):
             if not 0 <= now - self._cleaned_ms < CLEAN_MS:
                 book.clean(now)
                 self._cleaned_ms = now
-            self._complained = ""
+            self._failures.went_well()
         except (DatabaseError, OSError) as error:
             self._judge = None
             connection.close()
-            if str(error) != self._complained:
-                self._complained = str(error)
+            if self._failures.is_new(error):
                 logger.error("alerts: they are judged later: %s", error)
         except Exception:
             self._judge = None
@@ -89,6 +89,8 @@ class AlertSender(ServiceThread):
         super().__init__("alerts-sending")
         # Constant after construction.
         self._send = send
+        # This thread's.
+        self._failures = SaidOnce()
 
     def run(self) -> None:
         try:
@@ -97,9 +99,11 @@ class AlertSender(ServiceThread):
                 try:
                     while not self.stopped and self.send_next(now_ms()):
                         pass
+                    self._failures.went_well()
                 except (DatabaseError, OSError) as error:
                     connection.close()
-                    logger.error("alerts: notices are sent later: %s", error)
+                    if self._failures.is_new(error):
+                        logger.error("alerts: notices are sent later: %s", error)
                 except Exception:
                     connection.close()
                     logger.exception("alerts: a notice could not be sent")

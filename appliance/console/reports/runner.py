@@ -34,6 +34,7 @@ from .. import time_zones
 from ..audit import record as write_down
 from ..history import series
 from ..models import now_ms
+from ..said_once import SaidOnce
 from . import inputs, published, records, schedule
 from .child import Child
 from .missing import engine_for
@@ -67,7 +68,7 @@ class ReportRunner(ServiceThread):
         self._tell = tell
         # Guards records of runs that have not ended: this thread and requests change them.
         self.lock = threading.Lock()
-        self._complained = ""
+        self._failures = SaidOnce()
         # Run -> how it ended, as long as the disk refuses that word. Only this thread's.
         self._owed: dict[str, tuple[Outcome | RunFailed, str]] = {}
 
@@ -81,12 +82,11 @@ class ReportRunner(ServiceThread):
             try:
                 while not self.stopped and self.step():
                     pass
-                self._complained = ""
+                self._failures.went_well()
             except (AdminError, runtime.EngineNotRunning):
                 pass  # the engine starts or stops, or has no broker
             except (DatabaseError, OSError) as error:
-                if str(error) != self._complained:
-                    self._complained = str(error)
+                if self._failures.is_new(error):
                     logger.error("reports: they are made later: %s", error)
             except Exception:
                 logger.exception("reports: no look at what is due")

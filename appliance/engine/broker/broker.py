@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -460,7 +460,7 @@ class Broker:
         self.delay_levels = levels = DelayLevels(self.store.settings.delay_levels_ms)
         self.waiting_places = places = WaitingPlaces(levels, _timer_rules(config.store), self._clock.wall_ms)
         self.send_properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys, places)
-        self._retry_policy = RetryPolicy(self.topics, self.groups, self.locks)
+        self._retry_policy = RetryPolicy(self.topics, self.groups, self.locks, self.store.log.not_taking)
         self.send_backs = SendBackCounts(self._clock)
         parts = (self.topics, self.store.queues, self._retry_policy, self._permission)
         no_sends = self.role.no_sends
@@ -743,7 +743,7 @@ class Broker:
             self.settled_delays,
             self.deliver_delayed.delivered_to,
             self.topics.get,
-            self._retry_policy.dead_letters_of,
+            partial(self._retry_policy.dead_letters_of, frees=True),
             self._clock,
         )
 
@@ -759,7 +759,7 @@ class Broker:
             self.deliver_delayed,
             self.delay_progress.durable_of,
             self.topics.get,
-            self._retry_policy.dead_letters_of,
+            partial(self._retry_policy.dead_letters_of, frees=True),
             self._clock,
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from ..clock import Clock
 from ..config import BrokerConfig
@@ -240,9 +240,11 @@ class ClientManager:
         self.on_consumer_gone: Callable[[str, str, bool], None] = lambda group, client_id, signed_off: None
         #: Told of a producer group whose first member came.
         self.on_producers: Callable[[str], None] = lambda group: None
-        # Groups whose members are to be told, and the rest of those that are being told.
+        # Groups whose members are to be told; the members that are being told, and what; whether a call comes for them.
         self._to_tell: deque[ConsumerGroupInfo] = deque()
-        self._rest: Iterator[None] | None = None
+        self._members: deque[Connection] = deque()
+        self._notice = b""
+        self._is_telling = False
         # The connection that was silent longest comes first.
         self._presence: dict[Connection, _Presence] = {}
         #: Group -> how often its members were told to share out its queues again; other threads copy it.
@@ -599,33 +601,36 @@ class ClientManager:
         if not info.to_be_told:
             info.to_be_told = True
             self._to_tell.append(info)
-            if len(self._to_tell) == 1 and self._rest is None:
+            if not self._is_telling:
+                self._is_telling = True
                 self._later(self._tell_some)
 
     def _tell_some(self) -> None:
-        """Tell some members; others have the loop before the next ones."""
-        rest = self._rest = self._tell_each() if self._rest is None else self._rest
-        if sum(1 for _ in itertools.islice(rest, _TOLD_AT_ONCE)) == _TOLD_AT_ONCE:
-            self._later(self._tell_some)
-        else:
-            self._rest = None
+        """Tell some members; others have the loop before the next ones. One that fails costs nobody else a notice."""
+        try:
+            for _ in range(_TOLD_AT_ONCE):
+                if self._members:
+                    self._members.popleft().send(self._notice)
+                elif self._to_tell:
+                    self._begin_to_tell(self._to_tell.popleft())
+                else:
+                    return
+        finally:
+            self._is_telling = bool(self._members or self._to_tell)
+            if self._is_telling:
+                self._later(self._tell_some)
 
-    def _tell_each(self) -> Iterator[None]:
-        """Tell the members of the groups that are to be told, a step a member or group."""
-        while self._to_tell:
-            info = self._to_tell.popleft()
-            info.to_be_told = False
-            if len(self.rebalances) >= MOST_COUNTED and info.group_name not in self.rebalances:
-                self.rebalances.clear()
-            self.rebalances[info.group_name] = self.rebalances.get(info.group_name, 0) + 1
-            notice = RemotingCommand(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                opaque=next(_opaques) & 0x7FFFFFFF,
-                flag=FLAG_ONEWAY,
-                ext_fields={"consumerGroup": info.group_name},
-            )
-            frame = encode_command(notice)
-            yield
-            for conn in list(info.channels):
-                conn.send(frame)
-                yield
+    def _begin_to_tell(self, info: ConsumerGroupInfo) -> None:
+        """The members of a group are the next ones to be told."""
+        info.to_be_told = False
+        if len(self.rebalances) >= MOST_COUNTED and info.group_name not in self.rebalances:
+            self.rebalances.clear()
+        self.rebalances[info.group_name] = self.rebalances.get(info.group_name, 0) + 1
+        notice = RemotingCommand(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            opaque=next(_opaques) & 0x7FFFFFFF,
+            flag=FLAG_ONEWAY,
+            ext_fields={"consumerGroup": info.group_name},
+        )
+        self._notice = encode_command(notice)
+        self._members.extend(info.channels)

@@ -132,6 +132,16 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
 
     # --- creation without an administrator, on remoting-io
 
+    def may_make(self, topic: str, default_topic: str) -> bool:
+        """Whether `create_from_default` makes a topic that is not there."""
+        template = self._configs.get(default_topic)
+        return (
+            self._config.auto_create_topic_enable
+            and template is not None
+            and bool(template.perm & PERM_INHERIT)
+            and topic_name_error(topic) is None
+        )
+
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0, peer: bytes | None = None
     ) -> TopicConfig | None:

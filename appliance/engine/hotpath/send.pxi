@@ -27,7 +27,7 @@ cdef enum:
     # As in `batch_body.py`.
     MEMBERS_KEPT = 1024
     LONGEST_SHAPE = 256
-    MOST_MEMBERS = 32768
+    MOST_MEMBERS = 16384
     # Of a unique key that the broker makes: `UniqueKeys`.
     KEY_BYTES = 32
     # Topics kept; the table is emptied beyond.

@@ -224,7 +224,7 @@ class MessageStore(Appender):
             self._tail_bytes += len(queue.tail)
         if self._tail_bytes:
             self._flush_queues.published(self._tail_bytes)
-        if not found.from_position:
+        if not found.from_position and not found.waits:
             self._flush_queues.save_recovered()
         if not found.checked:
             self._flush_queues.repair.check_all()

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 #: Entries are written out when the tails hold this much.
 _FLUSH_BYTES = 16 * 1024 * 1024
+#: So much of them may stay in memory where the disk has no room: twelve million messages.
+MOST_WAITING_BYTES = 240_000_000
 #: Apache's checkpoint times may be this much ahead of what is on disk.
 CHECKPOINT_SLACK_MS = 3000
 #: How often a long recovery says how far it got.
@@ -49,7 +51,7 @@ class Recovered(NamedTuple):
     """end: of the log. last_offset, last_time_ms: of its last record; -1 and 0 without one.
 
     from_position: a recovery position led here and still counts. checked: every queue file was looked into. touched:
-    queues that got entries, and are ahead of the ledger.
+    queues that got entries, and are ahead of the ledger. waits: the disk had no room for all of them.
     """
 
     end: int
@@ -58,6 +60,7 @@ class Recovered(NamedTuple):
     from_position: bool
     checked: bool
     touched: list[ConsumeQueue]
+    waits: bool
 
 
 class _Begin(NamedTuple):
@@ -115,7 +118,10 @@ def _recover(parts: Parts) -> Recovered:
             return _Recovery(parts, scan, begin).run()
         except _QueuesIncomplete as reason:
             logger.warning("recovery: %s; rebuilding all queues", reason)
-            files.report("queues", parts.queues.directory_name, str(reason))
+            try:
+                files.report("queues", parts.queues.directory_name, str(reason))
+            except OSError as error:
+                logger.error("recovery: it cannot be added to the findings: %s", error)
             parts.queues.clear()
             parts.ledger.reset()
     if durable is not None:
@@ -180,8 +186,6 @@ class _Recovery:
         self._touched: dict[ConsumeQueue, None] = {}
         # Whose minimum offset the ledger does not know.
         self._raised: dict[ConsumeQueue, None] = {}
-        # Entries may stay in the tails where the disk has no room: the saved position stays below them.
-        self._may_wait = False
         self._deleted = self._small_files.deleted_topics.load()
         self._queues.take_begins(self._small_files.deleted_topics.load_ends())
         self._dispatch = Dispatch(levels, self._deleted, self._queues.begins)
@@ -206,7 +210,7 @@ class _Recovery:
         if not clean:
             self._log_repair.settle(start)
         self._finish_deletions()
-        by_ledger = self._may_wait = position is not None and self._load_ledger(position)
+        by_ledger = position is not None and self._load_ledger(position)
         on_disk = [] if by_ledger else queues.on_disk()
         for number, (topic, queue_id) in enumerate(on_disk):
             self._log_progress("queue %d of %d looked into", number, len(on_disk))
@@ -241,7 +245,7 @@ class _Recovery:
             if not as_left:
                 self._inspector.cut(queue, queue.max_offset)
             if not by_ledger:
-                queue.min_offset = self._inspector.first_offset(queue, queue.max_offset)
+                queue.min_offset = self._inspector.first_offset(queue, queue.tail_base)
         self._begin_queues(end)
         self._files.sync()
         if not clean:
@@ -251,12 +255,12 @@ class _Recovery:
             if lost is not None:
                 lost.broken = True
         self._touched |= self._dispatched  # what found no room is written by the first round that does
-        if self._dispatched:
+        waits = bool(self._dispatched)
+        if waits:
             logger.error("recovery: the disk is full, entries of %d queues are not written yet", len(self._dispatched))
         logger.info("recovery: done from=%d end=%d records=%d clean=%s", start, end, count, clean)
-        return Recovered(
-            end, last_offset, last_time, position is not None, not by_ledger, list(self._touched | self._raised)
-        )
+        touched = list(self._touched | self._raised)
+        return Recovered(end, last_offset, last_time, position is not None, not by_ledger, touched, waits)
 
     def _begin_queues(self, end: int) -> None:
         """What lies below a queue's beginning is a deleted topic's, unless the log says that somebody began anew."""
@@ -372,15 +376,18 @@ class _Recovery:
             self._write_tails()
 
     def _write_tails(self) -> None:
-        self._tail_bytes = 0
+        """Entries that the disk has no room for stay in the tails, as in a running broker: no position passes them."""
+        self._tail_bytes = waiting = 0
         for queue in list(self._dispatched):
             offset, entries = queue.unwritten()
             try:
-                self._queues.write_entries(self._files, queue, offset, entries)
+                if entries:
+                    self._queues.write_entries(self._files, queue, offset, entries)
             except OSError as error:
-                if not self._may_wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                waiting += len(entries)
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or waiting > MOST_WAITING_BYTES:
                     raise
-                return
+                continue
             queue.trim(queue.max_offset)
             self._touched[queue] = None
             del self._dispatched[queue]

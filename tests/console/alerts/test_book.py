@@ -1,9 +1,12 @@
 """From looks at figures to notices: what is written down, told, silenced, told late, and kept across a restart."""
 
+from types import SimpleNamespace
+
 import pytest
+from django.db import DatabaseError
 
 from appliance.console.alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
-from appliance.console.alerts import book
+from appliance.console.alerts import book, watch
 from appliance.console.alerts.book import Judge, Teller, dry_run, end_alerts
 from appliance.console.alerts.watch import AlertSender
 from tests.support.receivers import http_receiver
@@ -181,6 +184,23 @@ def test_a_clock_that_is_set_back_holds_no_notice_back(rule, channel):
     while sender.send_next(T0 + MINUTE):
         pass
     assert set(AlertDelivery.objects.values_list("state", flat=True)) == {"sent"}
+
+
+def test_a_settings_database_that_cannot_be_read_is_one_line_of_the_thread_that_sends(monkeypatch, caplog):
+    sender = AlertSender()
+    tries = []
+
+    def unreadable(at_ms):
+        tries.append(at_ms)
+        if len(tries) == 3:
+            sender.request_stop()
+        raise DatabaseError("file is not a database")
+
+    monkeypatch.setattr(watch, "SENDING_S", 0)
+    monkeypatch.setattr(watch, "connection", SimpleNamespace(close=lambda: None))  # of this thread, as tests need it
+    monkeypatch.setattr(sender, "send_next", unreadable)
+    sender.run()
+    assert [one.getMessage() for one in caplog.records] == ["alerts: notices are sent later: file is not a database"]
 
 
 def test_the_notice_of_a_deleted_channel_does_not_wait_for_ever(rule, channel):

@@ -511,3 +511,28 @@ def test_members_are_told_in_slices_and_each_of_them_once(desk, monkeypatch):
     assert len(counts) == 2
     assert counts[0] < 300
     assert counts[-1] == 400
+
+
+def test_a_member_that_cannot_be_told_costs_the_others_no_notice_now_or_later(desk, monkeypatch):
+    ticks = []
+    monkeypatch.setattr(desk.clients, "_later", ticks.append)
+    members = [FakeConnection(f"127.0.0.1:{port}") for port in range(1, 6)]
+
+    def run_ticks():
+        while ticks:
+            try:
+                ticks.pop(0)()
+            except OSError:
+                continue  # the loop logs it
+
+    def fail(frame):
+        raise OSError("nobody thought of this")
+
+    for number, peer in enumerate(members):
+        desk.heartbeat(peer, f"c{number}", consumerDataSet=[consumer("g", "T")])
+    monkeypatch.setattr(members[1], "send", fail)
+    run_ticks()
+    assert [len(peer.notices) for peer in members] == [1, 0, 1, 1, 1]
+    desk.heartbeat(members[0], "c0", consumerDataSet=[consumer("other", "T")])
+    run_ticks()
+    assert members[0].noticed()[-1:] == ["other"]

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from appliance.engine.broker.group_config import SubscriptionGroupConfig
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.properties import decode_properties
@@ -297,6 +298,43 @@ def test_a_topic_that_a_full_disk_cannot_take_is_refused_as_its_message_is(engin
     refused(answer, ResponseCode.SERVICE_NOT_AVAILABLE, "No space left on device")
     answer = peer.ask(310, send_fields("%RETRY%MadeOnAFullDisk", properties=UNIQ), b"x")
     refused(answer, ResponseCode.SERVICE_NOT_AVAILABLE, "No space left on device")
+
+
+def made(broker):
+    return {topic.topic_name for topic in broker.topics.all()}, {group.group_name for group in broker.groups.all()}
+
+
+def test_nothing_is_made_for_a_message_that_a_full_disk_refuses(engine, peer, topic):
+    """The topic, a retry topic and its group, and the topic of dead letters would stay behind."""
+    broker = engine.broker
+    assert peer.ask(310, send_fields(topic, properties=UNIQ), b"x").code == 0
+    (record,) = stored(peer, topic)
+    assert broker.groups.update(SubscriptionGroupConfig(group_name="IsThere"))
+    before = made(broker)
+    refused_before = broker.store.failed_puts
+    broker.store.log.refuse("the broker's disk is full")
+    try:
+        answers = [
+            peer.ask(310, send_fields("NewAndFull", properties=UNIQ), b"x"),
+            peer.ask(310, send_fields("%RETRY%NewAndFull", properties=UNIQ), b"x"),
+            peer.ask(310, send_fields("%RETRY%NewAndFull", properties=UNIQ, c="NoTemplate"), b"x"),
+            peer.ask(310, send_fields("%RETRY%IsThere", properties=UNIQ, c="NoTemplate"), b"x"),
+            *(
+                peer.ask(36, {"offset": record.physical_offset, "group": group, "delayLevel": level})
+                for group in ("NewAndFull", "IsThere")
+                for level in (0, -1)
+            ),
+        ]
+        for answer in answers:
+            assert answer.remark == "service not available now: the broker's disk is full"
+        assert [answer.code for answer in answers] == [14] * 4 + [1] * 4
+        answer = peer.ask(310, send_fields("NewAndFull", properties=UNIQ, c="NoTemplate"), b"x")
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert made(broker) == before
+        assert broker.store.failed_puts == refused_before + len(answers)
+    finally:
+        broker.store.log.refuse(None)
+    assert peer.ask(310, send_fields("NewAndFull", properties=UNIQ), b"x").code == 0
 
 
 def test_a_broken_log_answers_14_and_goes_on_reading(tmp_path):

@@ -95,6 +95,68 @@ def test_a_start_on_a_full_disk_keeps_entries_in_memory_until_there_is_room(tmp_
     assert verified(tmp_path)[1] == []
 
 
+def lose_ledger(directory):
+    for ledger in (directory / "rocketbox").glob("queue-ledger-*"):
+        ledger.unlink()
+
+
+def lose_position(directory):
+    (directory / "rocketbox/recovery-position").unlink()
+
+
+def lose_entries(directory):
+    lose_ledger(directory)
+    file = next((directory / "store/consumequeue/A/1").iterdir())
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+@pytest.mark.parametrize("lose", [lose_ledger, lose_position, lose_entries])
+def test_a_start_on_a_full_disk_needs_no_ledger(tmp_path, lose, caplog):
+    """Queue files are looked into, or all of them are made anew: what they have no room for waits in memory."""
+    disk = FullOfQueues()
+    disk.full = False
+    store = StoreUnderTest(tmp_path, disk=disk).open()
+    expected = fill(store, 300)
+    store.wait_acked(300)
+    store.wait_recovery_position()
+    disk.full = True
+    for seed in range(2, 5):
+        store.acked.clear()
+        for key, bodies in fill(store, 50, seed=seed, topics=("A", "New")).items():
+            expected.setdefault(key, []).extend(bodies)
+        store.wait_acked(50)
+        store.die()
+        if seed == 2:
+            lose(tmp_path)
+        caplog.clear()
+        store = StoreUnderTest(tmp_path, disk=disk).open()
+        assert "recovery: the disk is full" in caplog.text
+        check(store, expected)
+    disk.full = False
+    store.wait_recovery_position()
+    store.die()
+    store = StoreUnderTest(tmp_path).open()
+    check(store, expected)
+    store.wait_whole()
+    store.stop()
+    assert verified(tmp_path)[1] == []
+
+
+def test_more_entries_than_memory_may_hold_end_the_start(tmp_path, monkeypatch):
+    disk = FullOfQueues()
+    disk.full = False
+    store = StoreUnderTest(tmp_path, disk=disk).open()
+    fill(store, 300)
+    store.wait_acked(300)
+    store.wait_recovery_position()
+    store.die()
+    lose_position(tmp_path)
+    disk.full = True
+    monkeypatch.setattr(recovery, "MOST_WAITING_BYTES", 100 * 20)
+    with pytest.raises(StartError, match="No space left on device"):
+        StoreUnderTest(tmp_path, disk=disk).open()
+
+
 def test_many_restarts_in_a_row(tmp_path):
     expected = {}
     for round_number in range(12):

@@ -91,6 +91,8 @@ class SendBackReply(msgspec.Struct, gc=False):
         self.conn.send(_stored_answer(self.opaque))
 
     def refuse(self, code: int, reason: str) -> None:
+        if code == ResponseCode.SERVICE_NOT_AVAILABLE:  # as what the log itself refuses is answered
+            code = ResponseCode.SYSTEM_ERROR
         response = RemotingCommand.response(code, reason)
         if self.request is not None:
             self.conn.respond(self.request, response)

@@ -108,6 +108,8 @@ class SendAdmission(AdmissionState):
             raise RefusedRequest(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         config = self._topics.get(topic)
         if config is None:
+            if self._topics.may_make(topic, fields.default_topic):
+                self._retry_policy.refuse_to_make()
             config = self._topics.create_from_default(
                 topic, fields.default_topic, fields.default_topic_queue_nums, peer=peer
             )

@@ -5,6 +5,8 @@ Source: 5.3.3 `AbstractSendMessageProcessor.handleRetryAndDLQ`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...errors import RefusedRequest
 from ...protocol.askers import LIMITS_RETRIES
 from ...protocol.codes import FAQ_HINT, ResponseCode
@@ -13,6 +15,7 @@ from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
 from ..queue_locks import RebalanceLockManager
 from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
+from .outcome import store_unavailable
 
 #: A bit of a topic's `topicSysFlag`. Source: `TopicSysFlag.buildSysFlag(false, true)`.
 _SUBSCRIBED_BY_UNITS = 2
@@ -22,15 +25,32 @@ class RetryPolicy:
     """Constant after construction; asked on remoting-io."""
 
     def __init__(
-        self, topics: TopicConfigManager, groups: SubscriptionGroupManager, locks: RebalanceLockManager
+        self,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        locks: RebalanceLockManager,
+        not_taking: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """not_taking: why the log takes no message now, None when it does."""
         self._topics = topics
         self._groups = groups
         self._locks = locks
+        self._not_taking = not_taking
+
+    def refuse_to_make(self) -> None:
+        """Refuse with 14, as the log would, before something is made for a message that the log does not take."""
+        reason = self._not_taking()
+        if reason is not None:
+            outcome = store_unavailable(reason)
+            raise RefusedRequest(outcome.code, outcome.reason)
 
     def group(self, name: str, peer: bytes | None = None) -> SubscriptionGroupConfig:
-        """The group, made if it may be. Refuses with 26 when there is none, with 1 when the peer has had its share."""
-        group = self._groups.find(name, peer)
+        """The group, made if it may be. Refuses with 26 when there is none, with 1 when the peer has had its share,
+        with 14 when the log would not take the message."""
+        group = self.known_group(name)
+        if group is None:
+            self.refuse_to_make()
+            group = self._groups.find(name, peer)
         if group is None:
             raise self._no_group(name)
         return group
@@ -51,23 +71,30 @@ class RetryPolicy:
     def retry_topic(self, name: str, peer: bytes | None = None) -> TopicConfig | None:
         """The retry topic of that name, made if its group exists; None where no topic can be made."""
         self.group(name[len(RETRY_PREFIX) :], peer)  # before its topic is made; Apache makes that all the same
+        self.refuse_to_make()
         return self._topics.create_retry_topic(name, 1, PERM_READ | PERM_WRITE)
 
     def retry_topic_of(self, group: SubscriptionGroupConfig, unit: bool = False) -> TopicConfig:
-        """A group's retry topic, made with as many queues as the group says. Refuses with 1 where it cannot be.
+        """A group's retry topic, made with as many queues as the group says. Refuses with 1 where it cannot be, and as
+        `refuse_to_make` does.
 
         unit: what is made is marked as subscribed by units.
         """
         return self._made(RETRY_PREFIX + group.group_name, group.retry_queue_nums, _SUBSCRIBED_BY_UNITS if unit else 0)
 
-    def dead_letters_of(self, group: str) -> TopicConfig:
-        """The topic of a group's dead letters, made if it is not there. Refuses with 1 where it cannot be."""
-        return self._made(DLQ_PREFIX + group, 1)
+    def dead_letters_of(self, group: str, frees: bool = False) -> TopicConfig:
+        """The topic of a group's dead letters, made if it is not there. Refuses as `retry_topic_of` does. frees: what
+        goes there lets a log file go, which a full disk takes."""
+        return self._made(DLQ_PREFIX + group, 1, frees=frees)
 
-    def _made(self, topic: str, queue_nums: int, topic_sys_flag: int = 0) -> TopicConfig:
-        config = self._topics.get(topic) or self._topics.create_retry_topic(
-            topic, queue_nums, PERM_READ | PERM_WRITE, topic_sys_flag=topic_sys_flag
-        )
+    def _made(self, topic: str, queue_nums: int, topic_sys_flag: int = 0, frees: bool = False) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            if not frees:
+                self.refuse_to_make()
+            config = self._topics.create_retry_topic(
+                topic, queue_nums, PERM_READ | PERM_WRITE, topic_sys_flag=topic_sys_flag
+            )
         if config is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] cannot be created")
         return config

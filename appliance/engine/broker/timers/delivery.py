@@ -124,6 +124,14 @@ class _Aside(Exception):
         self.out_ms = out_ms
 
 
+class _Later(Exception):
+    """It is due later than its entry says: timerPrecisionMs is another one since it was taken in."""
+
+    def __init__(self, due_ms: int) -> None:
+        super().__init__(due_ms)
+        self.due_ms = due_ms
+
+
 class DeliverTimers(ServiceThread):
     """The thread `deliver-timers`. Woken by the time when the next message is due, by new ones that are due soon, and
     by batches that ended."""
@@ -478,11 +486,14 @@ class DeliverTimers(ServiceThread):
         # All marks first: where the clock was set they may stand behind the messages that they are for.
         found.sort(key=lambda each: not each[2].is_mark)
         blocked: list[bytes] = []
+        later: dict[bytes, int] = {}
         for at, (due, one, entry) in enumerate(found):
             try:
                 ready = self._ready(due, one, entry)
             except _Aside as error:
                 self._aside[one] = (error.key, error.out_ms)
+            except _Later as error:
+                later[one] = error.due_ms
             except GivenUp as error:
                 self._give_up(one, entry, error.reason, str(error))
             except (NotNow, QueueBroken, OSError) as error:
@@ -500,8 +511,7 @@ class DeliverTimers(ServiceThread):
             else:
                 if ready is not None:
                     self._waiting.append(ready)
-        if blocked:
-            self.index.back(blocked)
+        self.index.back([*blocked, *later], later)
         return bool(self._waiting) or (not blocked and self._prepare_more())
 
     def _prepare_more(self) -> bool:
@@ -511,7 +521,7 @@ class DeliverTimers(ServiceThread):
 
     def _ready(self, due: float, one: bytes, entry: TimerEntry) -> _Waits | None:
         """A message with its copy, entered; None for a mark, which is kept, and for what does not count any more, which
-        is done with."""
+        is done with. Raises _Aside, _Later, GivenUp, and what passes."""
         found = self._store.records.find(entry.physical_offset, entry.size, self._spans.read)
         if isinstance(found, Missing):
             if found is Missing.EXPIRED and (entry.is_mark or entry.queue_offset < self.index.rolled_to):
@@ -536,10 +546,8 @@ class DeliverTimers(ServiceThread):
             mark.says.note(timed, entry.queue_offset)
             return None
         shift_ms = entry.due_ms - due
-        if timed.due_ms > entry.due_ms:  # timerPrecisionMs is another one since it was taken in
-            self.index.add([entry._replace(due_ms=timed.due_ms)], self.index.indexed, int(shift_ms))
-            self.index.done(one)
-            return None
+        if timed.due_ms > entry.due_ms:
+            raise _Later(timed.due_ms)
         for says in self._marks_for(timed, key, shift_ms, entry.lane):
             is_replaced = says.is_replaced(timed, entry.queue_offset, record.store_time_ms)
             if is_replaced or says.is_cancelled(timed, entry.queue_offset):

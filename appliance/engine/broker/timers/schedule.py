@@ -600,8 +600,9 @@ class TimerIndex:
             self._version += 1
         self.on_unsaved()
 
-    def back(self, ones: Sequence[bytes]) -> None:
-        """Entries that were taken are to be taken again."""
+    def back(self, ones: Sequence[bytes], later: Mapping[bytes, int] = {}) -> None:
+        """Entries that were taken are to be taken again. later: when some of them are due, which is later than they
+        say."""
         if not ones:
             return
         with self._lock:
@@ -609,6 +610,8 @@ class TimerIndex:
             for one in ones:
                 del self._taken[one]
                 shift_ms = self._taken_shifts.pop(one, 0)
+                if one in later:
+                    one = pack_entry(unpack_entry(one)._replace(due_ms=later[one]))
                 if shift_ms == self._shift_ms:
                     self._push(one)
                 else:
@@ -616,6 +619,8 @@ class TimerIndex:
             for shift_ms, some in shifted.items():
                 self._add_file(some, shift_ms)
             self._version += 1
+        if later:
+            self.on_unsaved()
 
     def _waits_no_more(self, one: bytes) -> None:
         if unpack_entry(one).queue_offset >= self.rolled_to:
@@ -652,6 +657,21 @@ class TimerIndex:
             at += len(ones)
         self._add_runs(runs)
 
+    def _join(self) -> None:
+        """Make one file of those of one shift that are in memory: where the clock was set, what goes back comes in many
+        small ones."""
+        by_shift: dict[int, set[RunFile]] = {}
+        for file in self._files():
+            if file.is_in_memory:
+                by_shift.setdefault(file.shift_ms, set()).add(file)
+        for shift_ms, files in by_shift.items():
+            if len(files) > 1:
+                runs = [run for run in self._runs if run.file in files]
+                entries = [one for run in runs for one in (run.file.entries or ())[run.begin : run.end]]
+                self._remove_runs(runs.__contains__)
+                if entries:
+                    self._add_file(entries, shift_ms)
+
     def _add_runs(self, runs: Sequence[Run]) -> None:
         self._runs = [*self._runs, *runs]
         for run in runs:
@@ -678,6 +698,7 @@ class TimerIndex:
                     return True
                 if self._fresh_count > MOST_INLINE:
                     self._seal()
+                self._join()
                 durable = self._durable()
                 for one in [one for one, copy in self._taken.items() if 0 <= copy < durable]:
                     del self._taken[one]

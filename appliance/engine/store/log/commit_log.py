@@ -340,6 +340,13 @@ class CommitLog(StageState):
             if refused is not None:
                 self.refused, self.stage_room = refused, _NO_ROOM
 
+    def not_taking(self) -> str | None:
+        """Why no record is taken now, None when one is. For a message that nothing is to be made for in vain: it counts
+        as not taken."""
+        reason = self.broken or self.refused
+        self.not_taken += reason is not None
+        return reason
+
     def refused_by(self, by: str) -> str | None:
         """Why no records are taken, as far as `by` is concerned. Any thread."""
         return self._refusals.get(by)

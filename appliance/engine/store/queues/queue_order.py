@@ -13,6 +13,7 @@ queue id or queue offset. One such record must not cost the others of its queue 
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 
@@ -37,7 +38,8 @@ class QueueOrder:
         append: Callable[[ConsumeQueue, Record], None],
         write_tails: Callable[[], None],
     ) -> None:
-        """append: gives a record the next entry of a queue. write_tails: writes all entries into files."""
+        """append: gives a record the next entry of a queue. write_tails: writes entries into files, all
+        that the disk has room for."""
         self._log_begin = log_begin
         self._queues = queues
         self._files = files
@@ -149,8 +151,11 @@ class QueueOrder:
         """The queue, ended in front of a record's offset."""
         logger.error("recovery: %r goes on from %d", queue, record.queue_offset)
         self._write_tails()
+        end = max(record.queue_offset, queue.min_offset)
+        del queue.tail[max(0, end - queue.tail_base) * ENTRY_BYTES :]  # what a full disk did not take
+        queue.next_offset = queue.max_offset = end
+        queue.tail_base = min(queue.tail_base, end)
         if record.queue_offset > queue.min_offset:
-            queue.next_offset = queue.max_offset = queue.tail_base = record.queue_offset
             return queue
         self._queues.forget(queue)
         return self._new_queue(record)
@@ -161,7 +166,11 @@ class QueueOrder:
         begin = offset - offset % per_file
         if begin < offset:
             # Apache's filler: its recovery would stop at zeros.
-            self._files.write(record.topic, record.queue_id, begin, HOLE * (offset - begin))
+            try:
+                self._files.write(record.topic, record.queue_id, begin, HOLE * (offset - begin))
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # what comes with the first entry is written when there is room
         try:
             numbers = self._files.numbers(record.topic, record.queue_id)
         except FileNotFoundError:

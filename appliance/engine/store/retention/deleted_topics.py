@@ -59,6 +59,11 @@ class DeletedTopics:
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._path = paths.own / NAME
         self._disk = disk
+        #: What the file was when it was last read or written here, and what that says; replaced whole, never changed.
+        self._known: tuple[bytes, dict[str, int], Ends] = (b"", {}, {})
+        # Of who writes: topic -> (value, the same as the file holds it). A large file is a join of what is there.
+        self._topic_texts: dict[str, tuple[int, str]] = {}
+        self._end_texts: dict[str, tuple[Mapping[int, Begin], str]] = {}
         #: Topics whose notes changed since this object was made, in their order, durable. Read by anyone.
         self.changed: list[str] = []
 
@@ -82,7 +87,10 @@ class DeletedTopics:
                 raw = disk.pread(fd, disk.size(fd), 0)
             finally:
                 disk.close(fd)
-            return decode(json.loads(raw))
+            if raw != self._known[0] or not raw:
+                self._known = (raw, *decode(json.loads(raw)))
+            _, topics, ends = self._known
+            return dict(topics), dict(ends)
         except FileNotFoundError:
             return None
         except (ValueError, AttributeError, KeyError, TypeError) as error:
@@ -150,11 +158,14 @@ class DeletedTopics:
             left -= len(ends.pop(topic))
             if left <= 0:
                 break
-        document: dict[str, Any] = {"topics": topics, "crc32": _crc_of(topics)}
+        text = _joined(topics, self._topic_texts)
+        document = f'{{"topics": {text}, "crc32": {crc32(text.encode())}'
         if ends:
-            texts = {topic: {str(queue_id): end for queue_id, end in queues.items()} for topic, queues in ends.items()}
-            document |= {"ends": texts, "ends_crc32": _crc_of(texts)}
-        self._disk.replace(self._path, json.dumps(document).encode())
+            text = _joined(ends, self._end_texts)
+            document += f', "ends": {text}, "ends_crc32": {crc32(text.encode())}'
+        raw = (document + "}").encode()
+        self._disk.replace(self._path, raw)
+        self._known = (raw, topics, ends)
 
 
 def decode(found: Any) -> tuple[dict[str, int], Ends]:
@@ -169,6 +180,19 @@ def decode(found: Any) -> tuple[dict[str, int], Ends]:
         str(topic): {int(queue_id): Begin(int(end[0]), int(end[1])) for queue_id, end in queues.items()}
         for topic, queues in texts.items()
     }
+
+
+def _joined(values: Mapping[str, Any], known: dict[str, tuple[Any, str]]) -> str:
+    """What json.dumps gives. known: of each name that is the same as the last time, its text."""
+    if len(known) > 2 * len(values) + 1000:
+        known.clear()
+    pieces = []
+    for name, value in values.items():
+        before = known.get(name)
+        if before is None or (before[0] is not value and before[0] != value):
+            before = known[name] = (value, json.dumps({name: value})[1:-1])
+        pieces.append(before[1])
+    return "{" + ", ".join(pieces) + "}"
 
 
 def _crc_of(value: object) -> int:

@@ -169,6 +169,11 @@ def test_more_messages_than_are_taken_are_refused_before_any_is_looked_at(monkey
         batch(body, b"").pack(0, 0, 0)
 
 
+def test_a_batch_as_apaches_example_of_splitting_sends_it_is_taken():
+    """1,000,000 bytes of topic, body, properties and 20 for each message."""
+    assert len(batch(encode_member(b"x", b"", 0) * 13_275).pack(0, 0, 0)[2]) == 13_275
+
+
 def test_members_that_are_alike_are_looked_at_once(monkeypatch):
     looks = []
     look_at = MemberLook.look_at

@@ -1,17 +1,19 @@
 """The clock is set while messages wait for a time of their own: what was said of them stays true."""
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from appliance.engine.broker.timers import schedule
+from appliance.engine.broker.timers import delivery, schedule
 from appliance.engine.broker.timers.recall import Asked, RecallPath, mark_of
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.errors import RefusedRequest
+from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.store.disk import Disk
 from tests.support.store import StoreUnderTest
@@ -265,3 +267,52 @@ def test_whatever_the_clock_is_set_to_each_comes_once_or_was_taken_back(steps, t
     finally:
         timers.close()
         under_test.stop()
+
+
+def test_many_that_are_due_later_than_they_were_indexed_leave_few_files(timers, clock, monkeypatch):
+    """Apache's times were rounded to another timerPrecisionMs, and the clock was set since."""
+    precision = [1]
+    monkeypatch.setattr(timers.delivery, "_precision_ms", lambda: precision[0])
+    first_ms = (clock.wall_ms() // 10_000 + 2) * 10_000
+    for n in range(20):
+        waits = {"REAL_TOPIC": TARGET, "REAL_QID": "0", "TIMER_OUT_MS": str(first_ms + n * 10_000), "UNIQ_KEY": f"K{n}"}
+        timers.put(b"%d" % n, encode_properties(waits))
+    timers.rounds()
+    step(timers, HOUR_MS)
+    precision[0] = 10_000
+    came = []
+    for n in range(60):
+        timers.wait(b"far %d" % n, DAY_MS)
+        timers.pass_time(5000, 2500)
+        came.append(len(timers.arrived()))
+        if n % 10 == 9:
+            timers.save()
+            assert timers.index.run_count <= 2 * (n // 10 + 1)
+    assert timers.arrived() == [b"%d" % n for n in range(20)]
+    assert max(after - before for before, after in pairwise(came)) == 1, "not all at once, and none too early"
+    timers.pass_time(2 * DAY_MS, HOUR_MS)
+    assert len(timers.arrived()) == 80
+
+
+def test_many_that_go_back_in_small_parts_after_the_clock_was_set_are_one_file(timers, clock, monkeypatch):
+    monkeypatch.setattr(delivery, "MOST_MESSAGES", 4)
+    precision = [1]
+    monkeypatch.setattr(timers.delivery, "_precision_ms", lambda: precision[0])
+    out_ms = (clock.wall_ms() // 10_000 + 2) * 10_000
+    bodies = [b"%d" % n for n in range(60)]
+    for body in bodies:
+        waits = {"REAL_TOPIC": TARGET, "REAL_QID": "0", "TIMER_OUT_MS": str(out_ms), "UNIQ_KEY": body.decode()}
+        timers.put(body, encode_properties(waits))
+    timers.rounds()
+    step(timers, HOUR_MS)
+    precision[0] = 10_000
+    timers.wait(b"far", DAY_MS)
+    timers.pass_time(out_ms - clock.wall_ms() + HOUR_MS + 5000, 500)
+    assert timers.arrived() == []
+    assert timers.index.run_count > 10
+    written, write = [], timers.index._write
+    monkeypatch.setattr(timers.index, "_write", lambda path, pieces: written.append(path) or write(path, pieces))
+    timers.save()
+    assert len(written) == 1
+    timers.pass_time(10_000, 500)
+    assert sorted(timers.arrived()) == sorted(bodies)

@@ -523,3 +523,25 @@ def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, und
     assert timers.arrived() == [b"x"]
     timers.pass_time(10_000, 1000)
     assert timers.arrived() == [b"x"]
+
+
+def test_what_falls_due_while_its_copy_is_on_its_way_comes_once(timers, clock, under_test):
+    """The full disk takes the roll's copy, and until that is in the log delivery must leave the record alone: it would
+    come now, and from the copy."""
+    timers.wait(b"x", 20_000)
+    timers.rounds()
+    timers.roll.keep(under_test.store.log.written)
+    timers.hold = True
+    for _ in range(50):
+        if timers.calls:
+            break
+        timers.roll_on(1)
+    assert timers.calls, "the copy is handed over, and not stored yet"
+    timers.pass_time(25_000, 1000)
+    timers.hold = False
+    timers.run_calls()
+    for _ in range(30):
+        timers.roll_on(1)
+        timers.pass_time(1000, 500)
+    assert timers.roll.rolled == 1
+    assert timers.arrived() == [b"x"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue_table import ConsumeQueueTable
-from appliance.engine.store.retention.deleted_topics import Begin, DeletedTopics, Deletion
+from appliance.engine.store.retention import deleted_topics
+from appliance.engine.store.retention.deleted_topics import NAME, Begin, DeletedTopics, Deletion
 
 
 def paths_in(directory) -> StorePaths:
@@ -54,3 +57,40 @@ def test_one_topics_begins_are_found_without_looking_at_those_of_others(tmp_path
     assert "T7" not in table.begins
     assert (table.begin_of("T7", 1), table.begin_of("T8", 0), table.begin_of("T8", 1)) == (0, 10, 0)
     assert Counted.looks == 0
+
+
+def test_the_file_is_as_json_writes_it_whatever_was_noted_before(tmp_path):
+    paths = paths_in(tmp_path)
+    notes = DeletedTopics(paths, Disk())
+    for number in range(30):
+        notes.remember([Deletion(f"T{number % 7}", 100 + number, {number % 3: Begin(number, 100 + number)})], number)
+        if number == 20:
+            notes.undo(["T3"])
+        if number == 25:
+            notes.cut(120)
+        raw = (paths.own / NAME).read_text()
+        assert raw == json.dumps(json.loads(raw))
+        again = DeletedTopics(paths, Disk())
+        assert (again.load(), again.load_ends()) == (notes.load(), notes.load_ends())
+        assert again.load(), "its checksums match"
+
+
+def test_what_somebody_else_wrote_into_the_file_is_read(tmp_path):
+    paths = paths_in(tmp_path)
+    notes, other = DeletedTopics(paths, Disk()), DeletedTopics(paths, Disk())
+    notes.remember([Deletion("T", 500, {})], 0)
+    other.remember([Deletion("U", 600, {})], 0)
+    assert notes.load() == {"T": 500, "U": 600}
+
+
+def test_a_note_costs_no_more_json_however_many_there_are(tmp_path, monkeypatch):
+    notes = DeletedTopics(paths_in(tmp_path), Disk())
+    notes.remember([Deletion(f"T{n}", 500 + n, {0: Begin(n + 1, 500 + n)}) for n in range(1000)], 0)
+    sizes = []
+    dumps, loads = json.dumps, json.loads
+    monkeypatch.setattr(deleted_topics.json, "dumps", lambda value: sizes.append(len(value)) or dumps(value))
+    monkeypatch.setattr(deleted_topics.json, "loads", lambda raw: sizes.append(len(raw)) or loads(raw))
+    notes.remember([Deletion("New", 5000, {0: Begin(9, 5000)})], 0)
+    assert sizes == [1, 1]
+    monkeypatch.undo()
+    assert len(notes.load()) == len(notes.load_ends()) == 1001
