@@ -185,7 +185,7 @@ def check_topic(text: str) -> None:
 
 def check_characters(text: str) -> None:
     """No path, name or word holds a control character; ValueError as in parse_option."""
-    if any(sign < " " and sign != "\t" or sign == "\x7f" for sign in text):
+    if any((sign < " " and sign != "\t") or sign == "\x7f" for sign in text):
         raise ValueError(f"must be text without control characters, not {text[:100]!r}")
 
 
