@@ -166,13 +166,13 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: s
     try:
         raw = _read(path, calls)
         if raw is not None:
-            document = _parsed(raw, field)
+            found = _parsed(raw, field)
             calls.sync_directory(path.parent)
-            return document
+            return found
     except ValueError as error:
         damage = error
     backup = _beside(path, ".bak")
-    document = None
+    document: dict[str, Any] | None = None
     try:
         raw = _read(backup, calls)
         if raw is not None:
