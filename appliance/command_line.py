@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, options_of, parse_int, parse_option
+from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, check_characters, options_of, parse_int, parse_option
 from .engine.config_file import ConfigFile, Entry, read_config_file
 from .engine.errors import StartError
 from .engine.host_port import parse_host, parse_told_host, resolved
@@ -31,6 +31,8 @@ ENVIRONMENT_PREFIX = "ROCKETBOX_"
 # where commands find a server.
 _NO_SETTINGS = (*("ROCKETBOX_PURE", "ROCKETBOX_COMPILED", "ROCKETBOX_URL", "ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE"),)
 ROLES = ("broker", "namesrv", "console")
+#: Characters of what is wrong with a value: a file put in by mistake would fill the screen.
+_SENTENCE = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +402,8 @@ def _taken(settings: Settings, name: str, parse: Callable[[Any], Any], default: 
     try:
         return parse(value)
     except ValueError as error:
-        raise StartError(f"{origin} {error}.") from None
+        why = str(error)
+        raise StartError(f"{origin} {why if len(why) <= _SENTENCE else f'{why[:_SENTENCE]}...'}.") from None
 
 
 def _check_commit_log_place(settings: Settings, config: EngineConfig) -> None:
@@ -415,12 +418,17 @@ def _check_commit_log_place(settings: Settings, config: EngineConfig) -> None:
 def _text(value: Any, origin: str) -> str:
     if not isinstance(value, str) or not value:
         raise StartError(f"{origin} must name a file.")
+    try:
+        check_characters(value)
+    except ValueError as error:
+        raise StartError(f"{origin} {error}.") from None
     return value
 
 
 def _nonempty(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be text, not {value!r}")
+    check_characters(value)
     return value.strip()
 
 

@@ -208,6 +208,38 @@ def test_a_wrong_line_of_a_file_is_one_sentence(name, text, sentence):
     assert refusal("-c", conf(name, text)).startswith(sentence)
 
 
+#: Options that are any text, so far as it is text.
+_TEXTS = {f"{section}.{name}" for section in SECTIONS for name, option in options_of(section).items()
+          if isinstance(option.default, (str, Path))}  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", sorted({*_TEXTS, "dataDir", "storeDir", "readyFile", "console.environment"}))
+def test_no_text_or_path_holds_control_characters(setting):
+    section, dot, name = setting.rpartition(".")
+    for sign in ("\\u0000", "\\u000A", "\\u0001", "\\u007F"):
+        text = f'[{section}]\n{name}="a{sign}b"\n' if dot else f'{name}="a{sign}b"\n'
+        assert refusal("-c", conf("a.toml", text)).startswith(f"a.toml: {name} must ")
+    assert "must be text without control characters" in refusal("-c", "a\0b")
+
+
+@pytest.mark.parametrize("name", ["my broker", "名字", "x" * 256, "a/b", "a'b", " b"])
+@pytest.mark.parametrize("option", ["--broker-name", "--cluster-name"])
+def test_a_name_that_no_name_server_takes_is_refused(option, name):
+    """The broker would run, and no client would ever find it."""
+    assert refusal(option, name).startswith(f"{option} must be 1 to 255 characters of ASCII without blanks")
+    assert load([option, name.translate(str.maketrans("名字 /'", "ab---"))[:255].strip("-")], {})
+
+
+def test_what_messages_say_of_their_region_is_text():
+    assert "at most 255 characters" in refusal(ROCKETBOX_BROKER_REGIONID="x" * 256)
+    assert "must be text in UTF-8" in refusal(ROCKETBOX_BROKER_REGIONID="\udcff")
+    assert "must be the name of a topic" in refusal(ROCKETBOX_BROKER_MSGTRACETOPICNAME="a/../b")
+
+
+def test_a_whole_file_put_in_by_mistake_does_not_fill_the_screen():
+    assert len(refusal("--broker-port", "x" * 100_000)) < 1000
+
+
 def test_an_unknown_setting_names_the_nearest_known():
     file = conf("a.toml", "[broker]\nautoCreateTopicEnabled=true")
     assert "similar ones are autoCreateTopicEnable" in refusal("-c", file)

@@ -149,6 +149,7 @@ def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
             node = super().compose_scalar_node(anchor)
             if len(node.value) > LONGEST_VALUE:
                 raise yaml.YAMLError(f"a value has more than {LONGEST_VALUE} characters")
+            node.value.encode()  # an escape may be half of a surrogate pair, which nothing here can keep
             return node
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:

@@ -12,7 +12,7 @@ from ..engine.errors import StartError
 from ..engine.store.findings import Finding
 from ..engine.store_tools.offline_store import OfflineStore
 from ..engine.store_tools.problems import DAMAGE, Problems
-from ..engine.store_tools.small_files_check import SmallFilesCheck, checkpoint_times, saved_findings
+from ..engine.store_tools.small_files_check import SmallFilesCheck, checkpoint_times, saved_findings, table_in
 from .diagnosis import Diagnosis, size_text
 
 #: Findings younger than this are listed one by one, up to _TOLD of them.
@@ -113,7 +113,7 @@ def _has_good_copy(path: Path) -> bool:
     other = path.with_name(name.removesuffix(".bak") if name.endswith(".bak") else f"{name}.bak")
     try:
         raw = other.read_bytes()
-        fastjson.loads(raw)
+        table_in(raw)
     except (OSError, ValueError):
         return False
     return bool(raw.strip())

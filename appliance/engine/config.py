@@ -19,6 +19,7 @@ from typing import Any
 from .errors import StartError
 from .host_port import parse_host_port, parse_told_host
 from .named_tuple import NamedTuple
+from .protocol.names import BROKER_NAME_MAX_LENGTH, is_plain_name, topic_name_error
 
 ENGINE_ROLES = frozenset({"broker", "namesrv"})
 
@@ -155,6 +156,40 @@ def check_own_host(text: str) -> str:
     return parse_told_host(text) if text.strip() else ""
 
 
+def check_broker_name(text: str) -> None:
+    """A broker's name, or "" for the host's; ValueError as in parse_option."""
+    if text:
+        check_cluster_name(text)
+
+
+def check_cluster_name(text: str) -> None:
+    """A name that name servers take: with another a broker would start, and no client would find it. ValueError as in
+    parse_option."""
+    if not is_plain_name(text):
+        raise ValueError(
+            f"must be 1 to {BROKER_NAME_MAX_LENGTH} characters of ASCII without blanks, quotes and slashes, "
+            f"not {text[:100]!r}"
+        )
+
+
+def check_region(text: str) -> None:
+    """What each message may say of its region; ValueError as in parse_option."""
+    if len(text) > BROKER_NAME_MAX_LENGTH:
+        raise ValueError(f"must have at most {BROKER_NAME_MAX_LENGTH} characters, not {len(text)}")
+
+
+def check_topic(text: str) -> None:
+    """A topic's name; ValueError as in parse_option."""
+    if topic_name_error(text) is not None:
+        raise ValueError(f"must be the name of a topic: letters, digits and % | - _, not {text[:100]!r}")
+
+
+def check_characters(text: str) -> None:
+    """No path, name or word holds a control character; ValueError as in parse_option."""
+    if any((sign < " " and sign != "\t") or sign == "\x7f" for sign in text):
+        raise ValueError(f"must be text without control characters, not {text[:100]!r}")
+
+
 def default_broker_name() -> str:
     """The host name, as with Apache; a character that no broker name may have becomes `-`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename) or "DEFAULT_BROKER"
@@ -164,9 +199,9 @@ def default_broker_name() -> str:
 class BrokerConfig:
     """What of org.apache.rocketmq.common.BrokerConfig means something here."""
 
-    broker_name: str = _option("brokerName", "")  # "" becomes the host name
+    broker_name: str = _option("brokerName", "", check=check_broker_name)  # "" becomes the host name
     broker_id: int = _option("brokerId", 0)
-    cluster_name: str = _option("brokerClusterName", "DefaultCluster")
+    cluster_name: str = _option("brokerClusterName", "DefaultCluster", check=check_cluster_name)
     # The address that slaves are told; "" is the one for clients.
     ha_advertise: str = _option("brokerIP2", "", check=check_own_host)
     # host:port of every name server to register with; empty: our own, when that role runs.
@@ -178,8 +213,8 @@ class BrokerConfig:
     cluster_topic_enable: bool = _option("clusterTopicEnable", True)
     broker_topic_enable: bool = _option("brokerTopicEnable", True)
     trace_topic_enable: bool = _option("traceTopicEnable", False)
-    msg_trace_topic_name: str = _option("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
-    region_id: str = _option("regionId", "DefaultRegion")
+    msg_trace_topic_name: str = _option("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", check=check_topic)
+    region_id: str = _option("regionId", "DefaultRegion", check=check_region)
     trace_on: bool = _option("traceOn", True)
     long_polling_enable: bool = _option("longPollingEnable", True)
     short_polling_time_ms: int = _option("shortPollingTimeMills", 1000)
@@ -464,8 +499,13 @@ def parse_option(option: Field[Any], value: object) -> Any:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"must be text, not {value!r}")
         value = str(value)  # deleteWhen = 4 in a TOML file
+    check_characters(value)
     if isinstance(option.default, Path):
         return Path(value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"must be text in UTF-8, not {value[:100]!r}") from None
     if meta["choices"] and value not in meta["choices"]:
         raise ValueError(f"must be {' or '.join(meta['choices'])}, not {value!r}")
     checked = None if meta["check"] is None else meta["check"](value)

@@ -33,12 +33,17 @@ _NAMESRV_ONLY = {"kvConfigPath", "orderMessageEnable", "scanNotActiveBrokerInter
 def read_config_file(path: Path) -> ConfigFile:
     """A file, its entries in its order. Raises StartError when it cannot be read or is neither of these."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        raw = path.read_bytes()
     except OSError as error:
         raise StartError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
+    try:
+        text = raw.decode("utf-8-sig")  # with the mark that some editors put before it
     except UnicodeDecodeError:
-        raise StartError(f"The configuration file {path} is not UTF-8 text.") from None
-    if path.suffix == ".toml" or re.search(r"^\s*\[[A-Za-z]+\]\s*(#.*)?$", text, re.MULTILINE):
+        # Java takes each byte of a properties file for a character, so comments in any encoding do no harm there.
+        text = raw.decode("latin-1")
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or path.suffix == ".toml" or _is_toml(text):
+            raise StartError(f"The configuration file {path} is not UTF-8 text.") from None
+    if path.suffix == ".toml" or _is_toml(text):
         return ConfigFile(_toml_entries(path, text), False)
     try:
         pairs = parse_properties(text)
@@ -48,6 +53,10 @@ def read_config_file(path: Path) -> ConfigFile:
     return ConfigFile([("namesrv" if namesrv else "broker", key, value) for key, value in pairs], True)
 
 
+def _is_toml(text: str) -> bool:
+    return re.search(r"^\s*\[[A-Za-z]+\]\s*(#.*)?$", text, re.MULTILINE) is not None
+
+
 def _toml_entries(path: Path, text: str) -> list[Entry]:
     import tomllib
 
@@ -55,6 +64,8 @@ def _toml_entries(path: Path, text: str) -> list[Entry]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StartError(f"The configuration file {path} is not TOML: {error}.") from None
+    except RecursionError:
+        raise StartError(f"The configuration file {path} is not TOML: it is nested too deeply.") from None
     entries: list[Entry] = []
     for key, value in document.items():
         if not isinstance(value, dict):

@@ -153,11 +153,12 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
         pass
 
 
-def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: str = "") -> Any | None:
+def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: str = "") -> dict[str, Any] | None:
     """The document in the file, or in its `.bak`; None when neither holds anything.
 
-    field: the table that the document is about. One without it, as `null` or `{}`, is damaged like half a document:
-    every version writes the table, an empty one too.
+    Every such file holds an object: anything else, as `[]` or `null`, is damaged like half a document. field: the table
+    that the document is about; one without it, as `{}`, is damaged too: every version writes the table, an empty one
+    as well.
     The directory is synced, so that what was read is durable: a process that died may have renamed the file without.
     Raises CorruptFile when the file is damaged and there is no good copy, OSError when reading fails.
     """
@@ -165,13 +166,13 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: s
     try:
         raw = _read(path, calls)
         if raw is not None:
-            document = _parsed(raw, field)
+            found = _parsed(raw, field)
             calls.sync_directory(path.parent)
-            return document
+            return found
     except ValueError as error:
         damage = error
     backup = _beside(path, ".bak")
-    document = None
+    document: dict[str, Any] | None = None
     try:
         raw = _read(backup, calls)
         if raw is not None:
@@ -188,9 +189,11 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: s
     return document
 
 
-def _parsed(raw: bytes, field: str) -> Any:
+def _parsed(raw: bytes, field: str) -> dict[str, Any]:
     document = fastjson.loads(raw)
-    if field and not (isinstance(document, dict) and isinstance(document.get(field), dict)):
+    if not isinstance(document, dict):
+        raise ValueError("it holds no object")
+    if field and not isinstance(document.get(field), dict):
         raise ValueError(f"there is no {field}")
     return document
 

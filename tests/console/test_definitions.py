@@ -155,7 +155,7 @@ def test_who_may(admin, client_as):
     "value",
     [
         "!!bool foo", "!!timestamp foo", '!!int ""', "!!int _", '!!float ""', "2001-99-99", "!!python/name:os.system",
-        "[" * 3000, "1" + ":1" * 5000, "0x" + "f" * 100_000,
+        '"\\ud800"', '["\\udc00"]', "[" * 3000, "1" + ":1" * 5000, "0x" + "f" * 100_000,
     ],
 )  # fmt: skip
 def test_what_breaks_other_readers_of_yaml_is_one_sentence(db, value):

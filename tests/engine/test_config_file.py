@@ -75,7 +75,10 @@ def test_toml_keeps_its_tables_and_types(tmp_path):
     [
         ("a.toml", b"[broker\n", "a.toml is not TOML: "),
         ("a.toml", b"[brokers]\nx=1\n", r"a.toml: there is no table \[brokers\]; the tables are \[broker\], "),
-        ("a.conf", b"\xff\xfe", "a.conf is not UTF-8 text"),
+        ("a.conf", "brokerName=b\n".encode("utf-16"), "a.conf is not UTF-8 text"),
+        ("a.toml", b"# caf\xe9\n", "a.toml is not UTF-8 text"),
+        ("a.conf", b"# caf\xe9\n[broker]\n", "a.conf is not UTF-8 text"),
+        ("a.toml", b"a=" + b"[" * 5000 + b"]" * 5000, "a.toml is not TOML: it is nested too deeply"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_sentence(tmp_path, name, content, sentence):
@@ -88,3 +91,18 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path, name, content, sente
 def test_a_missing_file_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(StartError, match=r"no\.conf cannot be read: No such file or directory"):
         read_config_file(tmp_path / "no.conf")
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "gb18030", "big5", "shift_jis"])
+def test_comments_of_apaches_files_may_be_in_any_encoding(tmp_path, encoding):
+    path = tmp_path / "broker.conf"
+    path.write_bytes("# 中文\nbrokerName=b\n#名\nbrokerId=0\n".encode(encoding))
+    assert read_config_file(path).entries == [("broker", "brokerName", "b"), ("broker", "brokerId", "0")]
+
+
+def test_the_mark_that_editors_put_before_a_text_is_no_part_of_it(tmp_path):
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / "broker.conf").write_bytes(mark + b"brokerName=b\n")
+    assert read_config_file(tmp_path / "broker.conf").entries == [("broker", "brokerName", "b")]
+    (tmp_path / "a.toml").write_bytes(mark + b"[broker]\nbrokerName='b'\n")
+    assert read_config_file(tmp_path / "a.toml").entries == [("broker", "brokerName", "b")]

@@ -169,3 +169,15 @@ def test_damage_without_a_good_copy_is_said(path):
     with pytest.raises(CorruptFile, match=r"t\.json is damaged"):
         load_json_with_backup(path)
     assert path.read_bytes() == b"{{{"
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "5", '"text"', '[{"n":2}]'])
+def test_what_is_no_object_is_damage(path, content):
+    path.write_text(content)
+    assert load_json_with_backup(path) == OLDER
+    assert path.with_name("t.json.damaged").read_text() == content
+    path.write_text(content)
+    path.with_name("t.json.bak").unlink()
+    with pytest.raises(CorruptFile, match=r"t\.json is damaged .*: it holds no object"):
+        load_json_with_backup(path)
+    assert path.read_text() == content

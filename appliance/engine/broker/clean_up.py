@@ -21,12 +21,12 @@ from ..clock import Clock
 from ..errors import RefusedRequest
 from ..loop_calls import raise_from_loop
 from ..protocol.codes import ResponseCode
-from ..protocol.names import CHECK_GROUP, DLQ_PREFIX, RETRY_PREFIX
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.message_store import MessageStore
 from ..store.queues.flush_queues import TopicDeletion
 from .clients import ClientManager
 from .groups import SubscriptionGroupManager, is_system_group
-from .offsets import ConsumerOffsetManager, QueueOffsets
+from .offsets import ConsumerOffsetManager, QueueOffsets, is_brokers_own
 from .topic_service import TopicService
 from .topics import TopicConfigManager
 
@@ -131,7 +131,7 @@ class CleanUpService:
 
     def _is_lost(self, entry: QueueOffsets, idle_s: float) -> bool:
         group = entry.group
-        if group == CHECK_GROUP or self._clients.consumer_group(group) is not None:
+        if is_brokers_own(group) or self._clients.consumer_group(group) is not None:
             return False
         if self._groups.get(group) is not None and self._topics.get(entry.topic) is not None:
             return False

@@ -90,7 +90,9 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
 
     def _take_other_fields(self, document: dict[str, Any]) -> None:
         forbidden = document.get("forbiddenTable")
-        if isinstance(forbidden, dict):
+        if forbidden is not None:
+            if not isinstance(forbidden, dict):
+                raise ValueError("forbiddenTable is no object")
             self.forbidden = without_nulls(forbidden)
 
     def may_make(self, name: str) -> bool:

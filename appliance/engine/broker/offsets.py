@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..clock import Clock
+from ..errors import RefusedRequest
 from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
+from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from ..protocol.names import CHECK_GROUP
 from ..shares import LastingShares
@@ -39,6 +41,18 @@ MOST_OFFSETS = 2_000_000
 _TELL_EVERY_S = 10.0
 _QUEUE_ID_MAX = (1 << 31) - 1
 _OFFSET_MAX = (1 << 63) - 1
+
+
+def is_brokers_own(group: str) -> bool:
+    """True if the broker itself consumes by this group: nobody else moves its offsets, in whatever way."""
+    return group == CHECK_GROUP
+
+
+def check_movable(group: str) -> None:
+    """Refuses with 16 a group whose offsets are the broker's own. Apache believes what clients say of it, and forgets
+    half messages."""
+    if is_brokers_own(group):
+        raise RefusedRequest(ResponseCode.NO_PERMISSION, f"the offsets of group[{group}] are the broker's own")
 
 
 class QueueOffsets:
@@ -138,7 +152,7 @@ class ConsumerOffsetManager:
 
         False when it is not kept since the table is full, or the peer has had its share of it made.
         """
-        if not 0 <= queue_id <= _QUEUE_ID_MAX or group == CHECK_GROUP:
+        if not 0 <= queue_id <= _QUEUE_ID_MAX or is_brokers_own(group):
             return True
         fitting = self.fitting(topic, queue_id, offset)
         return fitting < 0 or self._keep(group, topic, queue_id, fitting, peer)
@@ -215,6 +229,7 @@ class ConsumerOffsetManager:
 
     def reset_all(self, move: GroupMove) -> None:
         """The same of many queues at once, a fraction of a microsecond each."""
+        assert not is_brokers_own(move.group), "whoever moves offsets asks check_movable first"
         group = move.group
         for topic, queues in move.targets.items():
             entry = self._made(topic, group)
@@ -264,7 +279,7 @@ class ConsumerOffsetManager:
 
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets, but for those that are the broker's own."""
-        if group == CHECK_GROUP:
+        if is_brokers_own(group):
             return
         self._remove([entry for entry in self.all() if entry.group == group])
         self._gone.append(("group", group))

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import msgspec
 
 from ..errors import QueueBroken, RefusedRequest
-from ..protocol.names import CHECK_GROUP, PERM_READ, PERM_WRITE, topic_name_error
+from ..protocol.names import PERM_READ, PERM_WRITE, topic_name_error
 from ..protocol.record import FIXED_BYTES
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
-from .offsets import ConsumerOffsetManager, QueueOffsets
+from .offsets import ConsumerOffsetManager, QueueOffsets, is_brokers_own
 from .topic_config import new_topic
 from .topics import TopicConfigManager
 
@@ -90,7 +90,7 @@ def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: Cons
     most = store.log.min_offset // FIXED_BYTES
     begins: dict[tuple[str, int], int] = {}
     for entry in offsets.all():
-        if topics.get(entry.topic) is None or entry.group == CHECK_GROUP:
+        if topics.get(entry.topic) is None or is_brokers_own(entry.group):
             continue
         for queue_id, offset in list(entry.queues.items()):
             if 0 < offset <= most and store.find_queue(entry.topic, queue_id) is None:
@@ -114,7 +114,7 @@ def _of_consumers(offsets: ConsumerOffsetManager) -> Iterator[tuple[QueueOffsets
     """(entry, queue id, offset). The broker's own group says how far it has come with half messages, and looks at
     that by itself."""
     for entry in offsets.all():
-        if entry.group != CHECK_GROUP:
+        if not is_brokers_own(entry.group):
             for queue_id, offset in list(entry.queues.items()):
                 yield entry, queue_id, offset
 

@@ -124,7 +124,7 @@ def keep(
         if known is not None and known.get("crc32") == checksum and disk.exists(path):
             _remove(disk, temporary)
             return path
-        if known is None:
+        if not disk.exists(path.with_suffix(".json")):  # a damaged one says nothing of the bytes beside it: they stay
             break
         number += 1
     disk.rename(temporary, path)
@@ -220,17 +220,21 @@ def _kept(path: Path, found: dict[str, Any]) -> Kept:
 
 
 def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
+    """What a file says of its tail; None where there is none, or none that can be read, which is logged."""
     try:
         fd = disk.open(path, read_only=True)
     except FileNotFoundError:
         return None
     try:
         found = json.loads(disk.pread(fd, min(disk.size(fd), MAX_JSON_BYTES), 0))
-    except ValueError:
+        if not isinstance(found, dict) or found.get("v") != FORMAT:
+            raise ValueError("it is none of this version's")
+    except ValueError as error:
+        logger.warning("quarantine: %s cannot be read, and its messages are not listed: %s", path, error)
         return None
     finally:
         disk.close(fd)
-    return found if isinstance(found, dict) and found.get("v") == FORMAT else None
+    return found
 
 
 def read_page(kept: Kept, disk: Disk, offset: int, limit: int) -> Page:

@@ -23,6 +23,9 @@ from .queues.consume_queue import ENTRY
 from .retention.deleted_topics import Begin
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+#: Of a level. A time far beyond fits no queue entry, and each message of that level would be refused.
+LONGEST_DELAY_MS = 36_525 * 86_400_000
+_MOST_DIGITS = 15
 _LEVEL = re.compile(r"([0-9]+)([smhd])\Z", re.ASCII)
 
 #: Tags are few and repeat; the table is emptied when a client makes one up per message.
@@ -37,7 +40,10 @@ def parse_delay_levels(text: str) -> list[int]:
         match = _LEVEL.match(word)
         if match is None:
             raise ValueError(f"messageDelayLevel: {word!r} is not a number followed by s, m, h or d")
-        levels.append(int(match[1]) * _UNIT_MS[match[2]])
+        delay_ms = int(match[1]) * _UNIT_MS[match[2]] if len(match[1]) <= _MOST_DIGITS else LONGEST_DELAY_MS + 1
+        if delay_ms > LONGEST_DELAY_MS:
+            raise ValueError(f"messageDelayLevel: {word[:30]!r} is longer than 100 years")
+        levels.append(delay_ms)
     return levels
 
 

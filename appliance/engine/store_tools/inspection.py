@@ -21,6 +21,7 @@ from .small_files_check import (
     position_matches,
     recovery_position,
     saved_findings,
+    table_in,
 )
 
 Json = dict[str, Any]
@@ -193,13 +194,12 @@ def _config(path: Any) -> Json:
     if not is_json(path) or not row["bytes"]:
         return row
     try:
-        document = fastjson.loads(path.read_bytes())
+        document = table_in(path.read_bytes())
     except ValueError as error:
         row["problem"] = str(error)
         return row
-    if isinstance(document, dict):
-        tables = [value for name, value in document.items() if isinstance(value, dict) and name != "dataVersion"]
-        row["entries"] = max((len(table) for table in tables), default=0)
+    tables = [value for name, value in document.items() if isinstance(value, dict) and name != "dataVersion"]
+    row["entries"] = max((len(table) for table in tables), default=0)
     return row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 from .. import fastjson
 from ..config_journal import decode_line
@@ -45,6 +46,14 @@ def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int
 def position_matches(store: OfflineStore, position: RecoveryPosition) -> bool:
     """Whether the record at a recovery position is still the one that it was."""
     return position.is_true(store.raw.record_at(position.record_offset, position.record_size))
+
+
+def table_in(raw: bytes) -> dict[str, Any]:
+    """The object that a file of config/ holds. Raises ValueError: so does a start then."""
+    found = fastjson.loads(raw)
+    if not isinstance(found, dict):
+        raise ValueError("it holds no object")
+    return found
 
 
 def known_deletions(store: OfflineStore) -> dict[str, int]:
@@ -190,7 +199,7 @@ class SmallFilesCheck:
                 self._problems.damage("config", name, -1, "it is empty, and there is no copy")
             return
         try:
-            fastjson.loads(raw)
+            table_in(raw)
         except ValueError as error:
             self._problems.damage("config", name, -1, f"it cannot be read: {error}")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..broker.admin_settings import GROUP_SETTINGS
 from ..broker.group_config import SubscriptionGroupConfig
 from ..broker.groups import SubscriptionGroupManager, is_system_group
+from ..broker.offsets import is_brokers_own
 from ..broker.queue_locks import MessageQueue, RebalanceLockManager
 from ..broker.sampler import Sampler
 from ..errors import NotFound, Unavailable
@@ -150,6 +151,7 @@ class GroupViews:
             dead_letters=progress.dead_letters(name),
             conflict=bool(conflicts_of(members_of(info))) if info is not None and len(info.channels) > 1 else False,
             system=is_system_group(name),
+            movable=not is_brokers_own(name),
         )
 
     def _waiting(self) -> dict[str, int]:

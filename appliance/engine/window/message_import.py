@@ -27,9 +27,6 @@ from .sentences import say
 
 logger = logging.getLogger(__name__)
 
-#: What properties begin with that a broker of ours writes into copies: they say what did not happen to these.
-_OURS = "ROCKETBOX_"
-
 
 class MessageImport:
     """Any thread; waits in the caller's."""
@@ -115,7 +112,7 @@ class MessageImport:
             properties[KEYS] = " ".join(keys)
         left_out = []
         for name, value in item.get("properties", {}).items():
-            if name != SHARDING_KEY and (not may_be_set(name) or name.startswith(_OURS)):
+            if name != SHARDING_KEY and not may_be_set(name):
                 if name not in (TAGS, KEYS):
                     left_out.append(name)
                 continue

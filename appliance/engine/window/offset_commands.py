@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import msgspec
 
-from ..broker.groups import SubscriptionGroupManager, is_system_group
+from ..broker.groups import SubscriptionGroupManager
 from ..broker.offset_resets.journal import KEPT_MS
 from ..broker.offset_resets.records import NONE, Move, ResetRecord
 from ..broker.offset_resets.service import MOST_QUEUES, OffsetResets
 from ..broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Shift, Target, text_of
-from ..broker.offsets import ConsumerOffsetManager
+from ..broker.offsets import ConsumerOffsetManager, is_brokers_own
 from ..broker.topics import TopicConfigManager
 from ..errors import Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
 from ..store.message_store import MessageStore
@@ -153,7 +153,7 @@ class OffsetCommands:
     def _check_group(self, group: str, field: str = "group") -> None:
         if self._groups.get(group) is None:
             raise NotFound("group", group)
-        if is_system_group(group):
+        if is_brokers_own(group):
             raise InvalidInput(field, say("system_group", name=group))
         if self._resets.is_broadcasting(group):
             raise InvalidInput(field, say("broadcast_keeps_offsets"))

@@ -151,7 +151,7 @@ class Options:
         except OSError as error:
             raise StartError(f"{self._path} cannot be read: {error.strerror}.") from None
         wanted: dict[tuple[str, str], Any] = {}
-        for name, text in (document or {}).items() if isinstance(document, dict) else ():
+        for name, text in (document or {}).items():
             section, _, option = name.partition(".")
             if (section, option) not in HOT:
                 logger.warning("options: %s of %s is not hot in this version and is left alone", name, self._path)

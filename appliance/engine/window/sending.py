@@ -51,9 +51,11 @@ OWN_PROPERTIES = frozenset(
     "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
     "MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES "
     "CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME "
-    "CLUSTER MSG_TYPE POP_CK INNER_NUM TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_DEL_UNIQKEY "
-    "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
+    "CLUSTER MSG_TYPE POP_CK INNER_NUM DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
 )
+#: And what such names begin with: Apache's hidden ones, those of times, and ours. They say what did not happen to this
+#: message; with TIMER_OUT_MS, say, it would not wait for its time.
+OWN_PREFIXES = ("__", "TIMER_", "ROCKETBOX_")
 
 
 class TestSender:
@@ -202,7 +204,7 @@ class TestSender:
 
 def may_be_set(name: str) -> bool:
     """Whether a property is its sender's own, and not one that the broker or the clients mean something by."""
-    return name not in OWN_PROPERTIES and not name.startswith("__")
+    return name not in OWN_PROPERTIES and not name.startswith(OWN_PREFIXES)
 
 
 def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str], sharding_key: str) -> dict[str, str]:

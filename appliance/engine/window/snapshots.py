@@ -245,7 +245,8 @@ class GroupRow:
     model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: messages behind in all, of the queues
     where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second, over
     10 s. dead_letters: messages in its dead letter topic. retries: messages that wait for
-    their next try, and those in its retry topic that it has not consumed.
+    their next try, and those in its retry topic that it has not consumed. system: one that each broker has. movable:
+    its offsets may be moved, as those of all groups by which the broker itself does not consume.
     """
 
     name: str
@@ -261,6 +262,7 @@ class GroupRow:
     dead_letters: int
     conflict: bool
     system: bool
+    movable: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from appliance.engine.broker.group_config import SubscriptionGroupConfig
-from appliance.engine.errors import RefusedRequest
+from appliance.engine.errors import RefusedRequest, StartError
 from tests.support.golden import GOLDEN
 
 
@@ -85,6 +85,14 @@ def test_forbidden_topics_and_policies_of_the_file_are_kept(open_desk, tmp_path)
     assert group.items() <= after["subscriptionGroupTable"]["g"].items()
     desk.groups.update(SubscriptionGroupConfig(group_name="g", retry_max_times=3))
     assert desk.groups.get("g").attributes == {"priority.factor": "5"}
+
+
+def test_forbidden_topics_that_are_no_table_are_not_dropped_silently(open_desk, tmp_path):
+    (tmp_path / "store/config").mkdir(parents=True)
+    path = tmp_path / "store/config/subscriptionGroup.json"
+    path.write_text(json.dumps({"forbiddenTable": [1], "subscriptionGroupTable": {}}))
+    with pytest.raises(StartError, match="forbiddenTable is no object"):
+        open_desk()
 
 
 def test_a_text_without_utf_8_in_the_file_does_not_end_the_saving_thread(open_desk, tmp_path):

@@ -13,10 +13,10 @@ from appliance.engine.broker.offset_resets import service as services
 from appliance.engine.broker.offset_resets.journal import ResetJournal
 from appliance.engine.broker.offset_resets.pending import PendingResets
 from appliance.engine.broker.offset_resets.records import NONE, Move, ResetRecord
-from appliance.engine.broker.offset_resets.targets import PlannedMove
+from appliance.engine.broker.offset_resets.targets import Latest, PlannedMove
 from appliance.engine.broker.processors import admin_offsets
 from appliance.engine.clock import FakeClock
-from appliance.engine.errors import RefusedRequest
+from appliance.engine.errors import InvalidInput, RefusedRequest
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.remoting.connection import Connection
 from tests.support.engine import Peer, RunningEngine, pull_fields
@@ -371,15 +371,44 @@ def test_an_offset_behind_the_end_is_brought_to_it_by_a_start(running):
     assert entry.queues == {0: 0}, "of a queue that is not there nothing was read"
 
 
-@pytest.mark.parametrize("group", [TRANS, "CID_RMQ_SYS_else", "TOOLS_CONSUMER"])
-def test_offsets_of_the_brokers_own_groups_are_not_moved(running, group):
-    peer, offsets = running._ours(), running.engine.broker.offsets
-    running.commit("CG", "T", 0, 6)
+def ways_to_move(running, group: str) -> dict[str, int]:
+    """What each way of clients and administrators into the table answers for a group; 0 where it is taken."""
+    peer, window = running._ours(), running.window
+    running.commit("CG", "T", 0, 4)
     peer.ask(PULL, pull_fields("T", 0, 0, consumerGroup=group))  # the group comes to be
-    before = offsets.queues_of(group, "T")
-    assert reset(running, -1, group=group).code == 16
-    assert peer.ask(CLONE, {"srcGroup": "CG", "destGroup": group, "topic": "T", "offline": "true"}).code == 16
-    assert offsets.queues_of(group, "T") == before
+    said = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": 3}
+
+    def by_window(act) -> int:
+        try:
+            return 0 if act().applied else -1
+        except InvalidInput as refusal:
+            return 16 if getattr(refusal.sentence, "code", "") == "system_group" else -2
+
+    codes = {
+        "15": peer.ask(COMMIT, said).code,
+        "222": reset(running, -1, group=group).code,
+        "314": peer.ask(CLONE, {"srcGroup": "CG", "destGroup": group, "topic": "T", "offline": "true"}).code,
+        "314 of nothing": peer.ask(CLONE, {"srcGroup": "CG", "destGroup": group, "topic": "No"}).code,
+        "window": by_window(lambda: window.reset_offsets(group, "T", Latest())),
+        "clone": by_window(lambda: window.clone_offsets("CG", group)),
+    }
+    before = running.engine.broker.offsets.get(group, "T", 0)
+    peer.ask(PULL, pull_fields("T", 0, 0, consumerGroup=group, sysFlag=5, commitOffset=2))
+    return codes | {"11 moves": int(running.engine.broker.offsets.get(group, "T", 0) not in (before, -1))}
+
+
+def test_no_way_into_the_table_moves_the_brokers_own_offsets(running):
+    assert ways_to_move(running, TRANS) == {
+        "15": 16, "222": 16, "314": 16, "314 of nothing": 16, "window": 16, "clone": 16, "11 moves": 0
+    }  # fmt: skip
+    assert running.engine.broker.offsets.queues_of(TRANS, "T") == {}
+    assert not running.window.group(TRANS).row.movable
+
+
+@pytest.mark.parametrize("group", ["CID_RMQ_SYS_else", "TOOLS_CONSUMER", "CID_ONSAPI_PULL"])
+def test_all_ways_into_the_table_take_groups_that_clients_consume_by(running, group):
+    assert set(ways_to_move(running, group).values()) == {0}
+    assert running.window.group(group).row.movable
 
 
 def test_how_far_half_messages_were_read_outlives_what_clients_ask(running):

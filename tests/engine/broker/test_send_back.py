@@ -273,6 +273,22 @@ def test_the_level(engine, peer, group, level, times, stored):
     assert (found[-1].body, found[-1].reconsume_times) == (b"body", times + 1)
 
 
+@pytest.mark.parametrize("times", [-1, -5, -(2**31)])
+def test_a_number_of_retries_below_none_is_none(engine, peer, group, times):
+    """Else it would come back at once, as often as its consumer sends it back."""
+    record = put(peer, group, j=times)
+    assert back(peer, record, group).code == 0
+    assert waiting(engine, 3)[-1].reconsume_times == 1
+    assert waiting(engine, 3)[-1].physical_offset > record.physical_offset
+
+
+def test_the_largest_number_of_retries_is_a_dead_letter_all_the_same(engine, peer, group):
+    record = put(peer, group, j=2**31 - 1)
+    assert back(peer, record, group).code == 0
+    (dead,) = messages(peer, f"%DLQ%{group}")
+    assert dead.reconsume_times == 2**31 - 1
+
+
 @pytest.mark.parametrize(
     ("times", "limit", "dead"),
     [(15, None, False), (16, None, True), (2, 2, True), (2, 3, False), (0, 0, True), (0, -1, True)],

@@ -321,6 +321,24 @@ def test_what_was_kept_before_is_not_kept_twice(member):
     assert sum(kept.records for kept in kept_tails(member.paths.quarantine, member.box.disk)) == 10
 
 
+@pytest.mark.parametrize("damage", [b"[]", b"null", b"{", b'{"v":99}'])
+def test_a_tail_whose_description_is_damaged_is_said_and_its_bytes_stay(member, damage, caplog):
+    places = [member.put(number) for number in range(10)]
+    member.box.stop()
+    leader = LeaderLog("leader", 3, LEADERS, places[5])
+    member.cutter.begin(places[5], leader, "once")
+    (member.paths.own / "ha" / "truncation").unlink()
+    log, described = (next(member.paths.quarantine.glob(f"diverged-*.{end}")) for end in ("log", "json"))
+    described.write_bytes(damage)
+    log.write_bytes(b"other bytes")
+    assert kept_tails(member.paths.quarantine, member.box.disk) == []
+    assert "its messages are not listed" in caplog.text
+    member.cutter.begin(places[5], leader, "twice")
+    assert log.read_bytes() == b"other bytes"
+    (kept,) = kept_tails(member.paths.quarantine, member.box.disk)
+    assert kept.records == 5
+
+
 def test_a_damaged_intent_is_moved_away_and_said(member):
     places = [member.put(number) for number in range(10)]
     member.box.stop()

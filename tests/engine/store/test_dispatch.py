@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from appliance.engine.store.dispatch import Dispatch, properties_tag_code, waiting_tag_code
+from appliance.engine.store.dispatch import Dispatch, parse_delay_levels, properties_tag_code, waiting_tag_code
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,10 @@ def test_a_record_of_a_deleted_topic_has_no_entry_whether_its_end_was_noted_or_n
     dispatch = Dispatch([], {"Gone": 100})
     assert not dispatch.has_entry(deleted)  # type: ignore[arg-type]
     assert dispatch.has_entry(anew)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["36526d", "99999999999999999d", "9223372036854775807s", "9" * 5000 + "s"])
+def test_a_delay_that_no_queue_entry_holds_is_refused_at_the_start(word: str) -> None:
+    with pytest.raises(ValueError, match="is longer than 100 years"):
+        parse_delay_levels(f"1s {word}")
+    assert parse_delay_levels("1s 36525d") == [1000, 36_525 * 86_400_000]

@@ -231,6 +231,17 @@ def test_both_slots_of_the_recovery_position_damaged_is_damage(ours):
     assert any("scans the whole log" in p.text for p in found)
 
 
+@pytest.mark.parametrize("content", [b"[]", b"null"])
+def test_configuration_that_holds_no_object_is_found(ours, content):
+    (ours / "store" / "config").mkdir(exist_ok=True)
+    (ours / "store" / "config" / "topics.json").write_bytes(content)
+    (ours / "rocketbox" / "options.json").write_bytes(content)
+    assert {(p.kind, p.file) for p in damage(ours)} >= {
+        ("config", "config/topics.json"),
+        ("config", "rocketbox/options.json"),
+    }
+
+
 def test_configuration_that_does_not_parse_is_found(ours):
     config = ours / "store" / "config"
     config.mkdir(exist_ok=True)

@@ -122,9 +122,11 @@ def test_what_the_file_should_not_hold_is_left_alone(running):
     assert option(running, "flushDiskType").value == "ASYNC_FLUSH"
     assert option(running, "shortPollingTimeMills").value == "1000"
     running.engine.stop()
-    path.write_text("{")
-    with pytest.raises(StartError):
-        start_engine(running.data_dir)
+    for damaged in ("{", "[]", "null"):
+        path.write_text(damaged)
+        with pytest.raises(StartError, match=r"options\.json is damaged"):
+            start_engine(running.data_dir)
+        assert path.read_text() == damaged
     path.unlink()
     running.engine = start_engine(running.data_dir)
     Peer(running.engine.broker_address).close()

@@ -103,6 +103,8 @@ def test_at_most_64_are_under_way(orders):
         ("keys", {"keys": ["\x01"]}),
         ("properties", {"properties": {"DELAY": "3"}}),
         ("properties", {"properties": {"TRAN_MSG": "true"}}),
+        ("properties", {"properties": {"TIMER_OUT_MS": "1"}, "deliver_at_ms": 1 << 42}),
+        ("properties", {"properties": {"ROCKETBOX_TIMER_OF": "0"}}),
         ("properties", {"properties": {"": "x"}}),
         ("properties", {"properties": {"x": "y\x02z\x01w"}}),
         ("properties", {"properties": {"x": "y" * 40_000}}),

@@ -363,7 +363,7 @@ class ConsumerFilters:
     def _load(self) -> None:
         """Read the file; a damaged one costs nothing that heartbeats do not bring again."""
         try:
-            document = load_json_with_backup(self._path, self._files)
+            document = load_json_with_backup(self._path, self._files, "filterDataByTopic")
             groups = msgspec.convert(document or {}, _Document, strict=False).filter_data_by_topic
         except (CorruptFile, ValueError, OSError) as error:
             logger.error("filters: %s is not read: %s", self._path, error)

@@ -25,10 +25,10 @@ from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.time_search import Boundary, TimeSearch
 from ..clients import ClientManager
-from ..groups import SubscriptionGroupManager, is_system_group
+from ..groups import SubscriptionGroupManager
 from ..heartbeat import BROADCASTING
 from ..long_polling import LongPolling
-from ..offsets import ConsumerOffsetManager
+from ..offsets import ConsumerOffsetManager, check_movable, is_brokers_own
 from ..topics import TopicConfigManager
 from .journal import KEPT_MS, ResetJournal
 from .pending import MOST_PENDING, GroupMove, Key, Pending
@@ -84,7 +84,7 @@ class OffsetResets:
         for record, move in self.journal.unfinished():
             if self._topics.get(move.topic) is None or self._groups.get(record.group) is None:
                 continue
-            if is_system_group(record.group):  # an older version took it
+            if is_brokers_own(record.group):  # an older version took it
                 continue
             if self.journal.is_too_old(record):
                 self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
@@ -106,8 +106,10 @@ class OffsetResets:
     def plan(self, group: str, topic: str, to: Target, queue_id: int | None = None) -> list[PlannedMove]:
         """Each queue of the topic (or the one), whether it moves or not; empty when there is no such topic or queue.
 
-        Raises QueueBroken while a queue is being rebuilt and the target is a time.
+        Raises QueueBroken while a queue is being rebuilt and the target is a time. Refuses with 16 the broker's own
+        groups.
         """
+        check_movable(group)
         config = self._topics.get(topic)
         count = 0 if config is None else config.read_queue_nums
         ids: Iterable[int] = range(count) if queue_id is None else range(count)[queue_id : queue_id + 1]
@@ -138,7 +140,9 @@ class OffsetResets:
         return PlannedMove(topic, queue_id, before, asked, min(max(asked, low), high), low, high)
 
     def plan_clone(self, source: str, target: str, topic: str | None, subscribed_only: bool) -> list[PlannedMove]:
-        """The offsets that `source` has, for `target`; subscribed_only: of topics that the source's members want."""
+        """The offsets that `source` has, for `target`; subscribed_only: of topics that the source's members want.
+        Refuses with 16 the broker's own groups."""
+        check_movable(target)
         info = self._clients.consumer_group(source)
         found = []
         for entry in self._offsets.all():
@@ -209,8 +213,7 @@ class OffsetResets:
     def _checked(self, group: str, planned: Sequence[PlannedMove]) -> list[tuple[str, int, int]]:
         """(topic, queue id, target) of what was planned, if all of it is still there. Topics and groups are deleted on
         this thread."""
-        if is_system_group(group):
-            raise RefusedRequest(ResponseCode.NO_PERMISSION, f"the offsets of group[{group}] are the broker's own")
+        check_movable(group)
         if len(self._offsets.resets) + len(planned) > MOST_PENDING:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many moved offsets wait for their consumers")
         if self._groups.get(group) is None:

@@ -15,14 +15,14 @@ from ...errors import QueueBroken, RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
-from ...protocol.names import CHECK_GROUP, is_legal_derived_topic, is_legal_group, is_plain_name
+from ...protocol.names import is_legal_derived_topic, is_legal_group, is_plain_name
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
 from ..groups import SubscriptionGroupManager
 from ..heartbeat import LockBody, decode_body
 from ..heartbeat_bounds import check_client_id
-from ..offsets import ConsumerOffsetManager
+from ..offsets import ConsumerOffsetManager, check_movable
 from ..queue_locks import MessageQueue, RebalanceLockManager
 from ..topics import MAX_QUEUE_NUMS, TopicConfigManager
 
@@ -85,8 +85,7 @@ class ConsumerProcessor:
         """Take the client's progress; a lower offset is accepted, as upstream does."""
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id, offset = require_int(request, "queueId"), require_long(request, "commitOffset")
-        if group == CHECK_GROUP:  # ours: Apache believes it, and forgets half messages
-            raise RefusedRequest(ResponseCode.NO_PERMISSION, f"the offsets of group[{group}] are the broker's own")
+        check_movable(group)
         if self._groups.get(group) is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:

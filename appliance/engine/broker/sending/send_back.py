@@ -51,6 +51,8 @@ from .send_back_counts import SendBackCounts
 
 #: The first retry waits at this level, each further one a level higher.
 _FIRST_LEVEL = 3
+#: What a record holds of their number.
+MOST_RETRIES = (1 << 31) - 1
 #: Where a message says rightly from which topic it first came.
 _NAMES_ITS_ORIGIN = (RETRY_PREFIX, DLQ_PREFIX)
 
@@ -166,13 +168,14 @@ class SendBackPath:
         if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
             properties[ORIGIN_MESSAGE_ID] = encode_offset_id(store_host, record.physical_offset)
         properties[WAIT_STORE] = "false"
+        tries = max(0, record.reconsume_times)  # which any client may have sent
         limit = self._retry_policy.limit_of(target.group, asked.max_reconsume_times, asked.client_version)
         is_dead = asked.level < 0 or record.reconsume_times >= limit
         if is_dead:
             place = Place(self._retry_policy.dead_letters_of(asked.group).topic_name, 0)
             properties[DELAY_TIME_LEVEL] = "0"
         else:
-            level = min(asked.level or _FIRST_LEVEL + record.reconsume_times, self._levels.highest)
+            level = min(asked.level or _FIRST_LEVEL + tries, self._levels.highest)
             place = Place(target.topic.topic_name, target.any_queue())
             if level > 0:
                 if (reason := self.no_waiting()) is not None:
@@ -190,7 +193,7 @@ class SendBackPath:
                 place,
                 encode_properties(properties),
                 properties.get(UNIQUE_KEY, ""),
-                record.reconsume_times + 1,
+                min(tries + 1, MOST_RETRIES),
             ),
             _Counted(reply_to, self._counts, asked.group, origin, is_dead),
         )

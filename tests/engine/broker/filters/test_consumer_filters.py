@@ -164,7 +164,9 @@ def test_who_was_alive_when_the_broker_stopped_counts_as_dead(tmp_path, filters,
     assert again.get("T", "g").dead_time == clock.wall_ms() - 30_000
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"filterDataByTopic":{"T":{"groupFilterData":{"g":{"topic":5}}}}}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", "[]", "null", "{}", '{"filterDataByTopic":{"T":{"groupFilterData":{"g":{"topic":5}}}}}']
+)
 def test_a_damaged_file_stops_nobody(tmp_path, clock, text, caplog):
     (tmp_path / "consumerFilter.json").write_text(text)
     filters = ConsumerFilters(tmp_path / "consumerFilter.json", BrokerConfig(), clock)
