@@ -56,7 +56,7 @@ def raise_from_loop(
 
 
 def in_steps(
-    call_soon: Callable[[Callable[[], object]], object], items: Iterator[T], step: int, act: Callable[[T], object]
+    call_soon: Callable[[Callable[[], None]], object], items: Iterator[T], step: int, act: Callable[[T], object]
 ) -> None:
     """On the loop: `act` on `step` of the items now, and on as many in each tick from now on, until none is left."""
     some = list(islice(items, step))
