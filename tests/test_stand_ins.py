@@ -144,7 +144,7 @@ NAMESAKES = {
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",
     "clients/agents.py:Client": "an official client",
-    "crash/settled_life.py:Waiting": "the tests' own clock, which is compared itself",
+    "crash/own_appends_life.py:Waiting": "the tests' own clock, which is compared itself",
     "spark_reports/run/test_counted_again.py:Runs": "runs of reports over a store that is really written",
     "spark_reports/facts/made.py:MadeDeliveries": "a ring that is really written",
     "clients/full_house.py:FullHouse": "a real broker with official clients",
