@@ -75,7 +75,7 @@ class ServicesLife(Life):
         self.disk.mark(("expired", segments[0].end))
         cleaner.clock.advance(1)
         # Its age by the clock of the records is 0; by that of its file it is older than any limit.
-        cleaner._count_expired = lambda now_ms, limit: 1
+        cleaner._count_expired = lambda now_ms, spans, limit: 1
         cleaner.request()
         cleaner.look()
 

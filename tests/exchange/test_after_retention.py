@@ -60,7 +60,7 @@ def fill_and_clean(data_dir: Path) -> None:
             lambda: (p := store.files.recovery_position.position) and p.offset == store.published,
             "the queue files are not written",
         )
-        store.cleaner._count_expired = lambda now_ms, limit: FILES_GONE - store.cleaner.status.log_files_deleted
+        store.cleaner._count_expired = lambda now_ms, spans, limit: FILES_GONE - store.cleaner.status.log_files_deleted
         store.cleaner.request()
         wait(lambda: store.find_queue("Kept", 0).min_offset > 100, "the queues did not follow")
         wait(lambda: store.cleaner.status.queue_files_deleted > 0, "no queue file went")

@@ -140,7 +140,7 @@ def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messag
     while one.store.log.written < 2 * FILE + 1000:
         send(peer, "Loud", 0, body)
     cleaner = one.store.cleaner
-    cleaner._count_expired = lambda now_ms, limit: 1 if one.store.log.min_offset == 0 else 0
+    cleaner._count_expired = lambda now_ms, spans, limit: 1 if one.store.log.min_offset == 0 else 0
     saved = one.store.files.recovery_position
     wait_for(lambda: saved.position is not None and saved.position.record_offset > FILE, "the start to need it no more")
     wait_for(lambda: (cleaner.request(), one.store.log.min_offset > 0)[1], "its file to go", every=0.2)
