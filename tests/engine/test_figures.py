@@ -269,6 +269,7 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
         | {
             "name": _NAME,
             "system": _NAME,
+            "movable": _NAME,
             "lag_ms": "an age: it moves by itself",
         },
     ),
