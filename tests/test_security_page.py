@@ -1,4 +1,4 @@
-"""docs/security.md names what is there: each constant is in its file, each test in its own."""
+"""docs/security.md and docs/bounds.md name what is there: each constant is in its file, each test in its own."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("security.md", "bounds.md"))
 CONSTANTS = re.findall(r"`(_?[A-Z][A-Z0-9_]+)`, ((?:appliance|spark_reports)/[a-z_/]+\.py)", PAGE)
 TESTS = re.findall(r"(tests/[a-z_/]+\.py)(?:::(test_\w+))?", PAGE)
 

@@ -1,4 +1,4 @@
-"""The bounds of docs/security.md that all peers share: one takes all it can get, and one that comes after it is served.
+"""The bounds of docs/bounds.md that all peers share: one takes all it can get, and one that comes after it is served.
 
 The page and the table below have to agree, row by row.
 """
@@ -33,7 +33,7 @@ from tests.engine.broker.conftest import BrokerDesk, consumer
 from tests.engine.namesrv.conftest import Desk
 from tests.support.fakes import FakeConnection
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()
 SECTIONS = ("Memory, time and descriptors of the remoting ports", "Names and tables")
 #: Connections of whoever takes all, each from one address.
 HOGS = 60
