@@ -109,11 +109,12 @@ def checkout(tmp_path) -> Set:
     return Set(tmp_path / "checkout")
 
 
+COMMAND = "the command rocketbox is .venv/bin/rocketbox"
 CONSOLE, REPORTS = (f"installing requirements/{name}.txt into .venv" for name in ("console", "reports"))
 
 
 def test_without_it_nothing_but_the_console_is_installed(checkout):
-    assert checkout.serve() == [CONSOLE]
+    assert checkout.serve() == [CONSOLE, COMMAND]
     assert checkout.stamps() == {".stamp-console"}
     assert checkout.serve("--data-dir", "x") == []
 
@@ -122,7 +123,7 @@ def test_it_is_installed_once_and_stays_and_comes_up_to_date_without_being_asked
     java, once, *rest = checkout.serve("--reports", "--data-dir", "x")
     assert java.startswith("reports: Java is there: /")
     assert once == "reports: Spark is downloaded once, some 550 MB, and takes 1 GB in .venv"
-    assert rest == [CONSOLE, REPORTS]
+    assert rest == [CONSOLE, REPORTS, COMMAND]
     assert checkout.stamps() == {".stamp-console", ".stamp-reports"}
     assert checkout.serve() == [], "a later start has it, and does nothing"
     assert checkout.serve("--data-dir", "x", "--reports") == [java]
@@ -144,7 +145,7 @@ def test_what_was_changed_in_the_environment_since_is_set_right_when_it_is_asked
 
 
 def test_it_is_added_to_a_checkout_that_ran_without(checkout):
-    assert checkout.serve() == [CONSOLE]
+    assert checkout.serve() == [CONSOLE, COMMAND]
     *_, last = checkout.serve("--reports")
     assert last == REPORTS
 
