@@ -111,7 +111,7 @@ def help_text() -> str:
     """The usage of `rocketbox serve`."""
     lines = ["usage: rocketbox serve [options]", ""]
     for name, (placeholder, text, _) in OPTIONS.items():
-        lines.append(f"  {f'{name} {placeholder}'.rstrip():<24}{text}")
+        lines.append(f"  {f'{name} {placeholder}':<22}  {text}")
     lines += ["", "Defaults < -c FILE < environment (ROCKETBOX_DATA_DIR ...) < command line."]
     return "\n".join(lines)
 

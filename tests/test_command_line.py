@@ -257,6 +257,8 @@ def test_an_overridden_value_does_not_matter():
 
 def test_help_names_every_option():
     assert all(option in help_text() for option in OPTIONS)
+    # Words of an option stand apart from what it does, however long they are.
+    assert all(f"  {text}" in help_text() for _, text, _ in OPTIONS.values())
 
 
 def test_the_address_chosen_in_the_console_counts_when_nothing_else_names_one(tmp_path):
