@@ -81,7 +81,7 @@ def test_a_new_user_sees_their_message(browser: Browser, tmp_path: Path) -> None
         assert sent.returncode == 0, sent.stdout + sent.stderr
         expect(page.locator("#count.good")).to_contain_text("It works", timeout=90_000)
         page.click("text=Open the console")
-        printed = re.search(r"sent\s+(\w+)", sent.stdout)
+        printed = re.search(r"^sent\s+(\w+)", sent.stdout, re.MULTILINE)
         assert printed is not None
         page.fill("#search", printed[1])
         page.press("#search", "Enter")
