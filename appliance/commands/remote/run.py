@@ -78,7 +78,7 @@ def run(noun: str, words: Sequence[str]) -> int:
     if command.verb.name == "ha status" and _is_local(command):
         return _set_status(command)
     try:
-        if command.verb.name == "token create" and _is_local(command):
+        if command.verb.name == "token create" and (_is_local(command) or _would_make_a_token(command)):
             return _token_for_keeps(command)
         with server(command.given, os.environ) as found:
             return _done(command, found)
@@ -420,9 +420,20 @@ def _set_status(command: Command) -> int:
 
 
 def _is_local(command: Command) -> bool:
-    """Whether no token was given: then one that is to stay is made in the database."""
-    given = {"--token", "--token-file", "--url"} & command.given.keys()
-    return not given and not {"ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE", "ROCKETBOX_URL"} & os.environ.keys()
+    """True where neither a token nor a server is named."""
+    return not _has_token(command) and "--url" not in command.given and "ROCKETBOX_URL" not in os.environ
+
+
+def _would_make_a_token(command: Command) -> bool:
+    """True where the command would ask by a token of this directory's that ends with it: a token that was made by that
+    one would end, too."""
+    named = {"--data-dir", "-c"} & command.given.keys() or "ROCKETBOX_DATA_DIR" in os.environ
+    return bool(named) and not _has_token(command)
+
+
+def _has_token(command: Command) -> bool:
+    given = {"--token", "--token-file"} & command.given.keys()
+    return bool(given or {"ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE"} & os.environ.keys())
 
 
 def _token_for_keeps(command: Command) -> int:
