@@ -52,8 +52,8 @@ def retried(running, group):
 
 @pytest.fixture
 def shop(running):
-    """payments/0/0 to 3 with one key: consumed, a dead letter of shipping after two tries, one that billing retries, and
-    one that waits for its time."""
+    """Messages of payments with one key: one that nobody sent back, a dead letter of shipping after two tries, one that
+    billing retries, and one that waits for its time."""
     for number in range(3):
         running.put("payments", b"x", properties=text(number))
     due = retried(running, "shipping")
