@@ -75,7 +75,7 @@ def test_a_message_is_one_row_that_says_what_became_of_it(broker, topic, found, 
     assert "%DLQ%" not in page
     assert found(unique % 1).headers["Location"] == f"/messages/{shown[1].row.offset_id}/"
     page = found(key, copies="yes").content.decode()
-    assert "3 messages" in page
+    assert "3 records" in page
     assert "%DLQ%unlucky" in page
     assert 'value="yes" checked' in page
     assert found(unique % 1, copies="yes").status_code == 200
