@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from appliance.engine.broker.replay.provenance import REPLAY_JOB
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import encode_properties
 from tests.support.engine import RunningEngine
@@ -138,6 +140,22 @@ def test_messages_that_share_an_id_and_have_nothing_else_in_common_stay_apart(ru
     assert len(running.window.search("C-1027").hits) == 2
 
 
+def test_a_dead_letter_that_was_replayed_since_is_none_any_more(shop):
+    shop.put("payments", b"x", properties=text(1, **{REPLAY_JOB: "1"}))
+    [hit] = shop.window.search(UNIQUE % 1).hits
+    assert (hit.state, hit.dead_letter_of, hit.row.queue_offset, hit.copies) == ("retried", (), 1, 4)
+
+
+def test_a_message_that_waits_for_a_time_or_for_a_decision_is_one_of_its_topic(running):
+    at = int(time.time() * 1000) + 3_600_000
+    running.put("payments", b"x", properties=text(1, TIMER_DELIVER_MS=str(at)))
+    running.put("payments", b"x", properties=text(2, TRAN_MSG="true", PGROUP="tills"), f=4)
+    half, timed = running.window.search("C-1027").hits
+    assert (half.state, half.for_topic, half.due_at_ms) == ("half", "payments", None)
+    assert (timed.state, timed.for_topic) == ("delayed", "payments")
+    assert abs(timed.due_at_ms - at) <= 1000
+
+
 def test_traces_are_copies_too(running):
     running.put("RMQ_SYS_TRACE_TOPIC", b"x", properties=text(1))
     assert running.window.search("C-1027").hits == ()
@@ -160,12 +178,23 @@ def test_a_page_reads_so_much_and_no_more(running, monkeypatch):
     assert (len(page.hits), len(read), page.truncated) == (3, 20, False)
 
 
+def test_a_page_reads_so_many_bytes_and_no_more(running, monkeypatch):
+    monkeypatch.setattr("appliance.engine.window.search.MOST_BYTES", 100_000)
+    for number in range(4):
+        running.put("payments", b"x" * 60_000, properties=text(number))
+    page = running.window.search("C-1027")
+    assert (len(page.hits), page.truncated) == (2, True)
+    assert len(running.window.search("C-1027", cursor=page.next_cursor).hits) == 2
+
+
 def test_a_page_looks_at_so_many_topics_at_a_time(running, monkeypatch):
     monkeypatch.setattr("appliance.engine.window.search.BLOCK", 2)
     for number in range(5):
         running.put(f"topic-{number}", b"x", properties=text(number))
     assert len(running.window.search("C-1027").hits) == 5
     monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    page = running.window.search("nobody's")
+    assert (page.hits, page.truncated, page.searched_topics) == ((), True, 2)
     found, cursor = [], None
     for _ in range(100):
         page = running.window.search("C-1027", cursor=cursor)
