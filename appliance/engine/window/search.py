@@ -248,6 +248,8 @@ class _Walk:
     def _read(self, topics: list[str], below: int) -> tuple[list[Record], int | None]:
         """(the newest records below an offset, where to go on below; None for that at their end)."""
         records: list[Record] = []
+        # Where each record is a hit, nothing is read to find others of its message.
+        most = min(self._limit, MOST_RECORDS) if self._copies else MOST_RECORDS
         size = 0
         deadline = time.monotonic() + STEP_OVER_S
         reached = below
@@ -260,7 +262,7 @@ class _Walk:
                     size += record.size
                     if record.physical_offset not in self._named:
                         records.append(record)
-                if len(records) >= MOST_RECORDS or size > MOST_BYTES or self._pace.spent:
+                if len(records) >= most or size > MOST_BYTES or self._pace.spent:
                     return records, reached
                 if not count % REST_AFTER:
                     self._pace.rest()

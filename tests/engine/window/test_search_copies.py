@@ -182,6 +182,10 @@ def test_a_page_reads_so_much_and_no_more(running, monkeypatch):
     assert (len(page.hits), len(read), page.truncated) == (10, 10, True)
     page = running.window.search("C-1027", cursor=page.next_cursor, limit=3)
     assert (len(page.hits), len(read), page.truncated) == (3, 20, False)
+    page = running.window.search("C-1027", limit=3, copies=True)
+    assert (len(page.hits), len(read), page.truncated) == (3, 23, False)
+    page = running.window.search("C-1027", limit=3, copies=True, cursor=page.next_cursor)
+    assert (len(page.hits), len(read)) == (3, 26)
 
 
 def test_a_page_reads_so_many_bytes_and_no_more(running, monkeypatch):
