@@ -79,19 +79,30 @@ class MessagePageOut(PageOut):
 
 
 class SearchHitOut(Out):
-    """A message that was found. matched: what the text matched: place, offset_id, unique_id or key."""
+    """A message that was found. matched: what the text matched: place, offset_id, unique_id or key. message: the record
+    in its own topic, or its newest copy where that is gone. for_topic: the topic that it was sent to. state: stored,
+    retried (a group has sent it back), dead (a dead letter of dead_letter_of), delayed (until due_at_ms) or half (of a
+    transaction that was not committed, or not yet). failed_tries: how often a group has sent it back, the most of any.
+    copies: records of it besides this one that the search came across."""
 
     matched: str
     message: MessageRowOut = Field(validation_alias=AliasChoices("row", "message"))
+    for_topic: Text
+    state: str
+    failed_tries: int
+    dead_letter_of: list[Text]
+    due_at_ms: int | None
+    copies: int
 
 
 class SearchOut(PageOut):
     """What a search found, in a snapshot: newer messages are not included. topic_names, group_names: the first few
     whose names hold the text, on the first page. place_note: why there is no message at the place that the text names.
 
-    kinds: what the text may be, the most telling first. truncated: the time budget ended this page early; go on with
-    next_cursor. index_behind_bytes: how much of the newest log is not indexed yet. searched_topics of topics were
-    looked through.
+    kinds: what the text may be, the most telling first. truncated: the page ended before it was full, after 250 ms or
+    500 records; go on with next_cursor. Without one, so many messages have the key that no page gets further: ask for a
+    topic or a span of times. index_behind_bytes: how much of the newest log is not indexed yet. searched_topics of
+    topics were looked through to their end.
     """
 
     items: list[SearchHitOut]

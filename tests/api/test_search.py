@@ -32,6 +32,22 @@ def test_a_message_is_found_by_all_its_names(viewer, running, topic):
     assert answer_of(viewer.get(f"/search?q=api-order-1&to={message['stored_at_ms'] - 1}"))["items"] == []
 
 
+def test_copies_are_told_with_their_message_unless_they_are_asked_for(viewer, by_token, running, topic):
+    put(running, topic, "api-copied", 11)
+    text = f"RETRY_TOPIC\x01{topic}\x02"
+    running.put("%DLQ%api-gone", b"x", properties=f"KEYS\x01api-copied more\x02UNIQ_KEY\x01{UNIQUE % 11}\x02{text}")
+    running.put("%DLQ%api-gone", b"x", properties=f"KEYS\x01api-copied\x02UNIQ_KEY\x01{UNIQUE % 12}\x02{text}")
+    alone, whole = answer_of(viewer.get("/search?q=api-copied"))["items"]
+    assert (whole["state"], whole["dead_letter_of"], whole["copies"]) == ("dead", ["api-gone"], 1)
+    assert (whole["for_topic"], whole["message"]["topic"], whole["due_at_ms"]) == (topic, topic, None)
+    assert (alone["for_topic"], alone["message"]["topic"], alone["copies"]) == (topic, "%DLQ%api-gone", 0)
+    each = answer_of(viewer.get("/search?q=api-copied&copies=yes"))["items"]
+    assert [hit["message"]["topic"] for hit in each] == ["%DLQ%api-gone", "%DLQ%api-gone", topic]
+    own = by_token("viewer", pattern=topic)
+    [hit] = answer_of(own.get("/search?q=api-copied"))["items"]
+    assert (hit["state"], hit["dead_letter_of"], hit["copies"]) == ("stored", [], 0)
+
+
 def test_pages_follow_each_other(viewer, running, topic):
     for number in range(5):
         put(running, topic, "api-many", number)

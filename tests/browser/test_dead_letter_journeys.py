@@ -51,7 +51,7 @@ def test_a_replay_is_watched_over_a_kill(visit: Visit, server: Server, java) -> 
             wait_for(lambda: f"{count} dead letters" in shown(page, address), "all are dead", every=0.3)
     expect(page.locator("#grid tbody tr")).to_have_count(1)
     page.locator("#grid tbody td a").first.click()
-    expect(page.locator("#letters + form h2")).to_have_text(f"scanned 50 of {count}")
+    expect(page.locator("#letters + form h2")).to_have_text(f"looked at 50 of {count}")
     page.click("text=Replay all of this filter…")
     page.fill("#id_rate", "20")
     page.click("text=Preview")

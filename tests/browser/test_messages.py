@@ -77,7 +77,7 @@ def test_a_message_is_found_in_five_ways(ada: Page, server: Server, java) -> Non
         page.fill("#filter", text)
         page.click("form.filter button.go")
         expect(page.locator("section.panel tbody tr")).to_have_count(1)
-        expect(page.locator("#scanned")).to_contain_text("scanned 41 of 41")
+        expect(page.locator("#scanned")).to_contain_text("looked at 41 of 41")
     page.fill("#filter", "tag = paid'")
     page.click("form.filter button.go")
     expect(page.locator("[role=alert]")).to_contain_text("column")

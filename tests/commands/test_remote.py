@@ -168,6 +168,12 @@ def test_messages_are_sent_found_and_shown(server):
     assert len(asked(server, "message", "list", "letters", "--limit", "1", "--all")["items"]) == 2
     assert asked(server, "message", "list", "letters", "--from", "2999-01-01T00:00:00Z")["items"] == []
     assert asked(server, "message", "search", "k2")["items"][0]["message"]["unique_id"] == sent["unique_id"]
+    assert asked(server, "message", "search", "k2", "--copies")["items"][0]["state"] == "stored"
+    heads, row = told(server, "message", "search", "k2").splitlines()
+    assert heads.split() == [
+        "stored", "for_topic", "state", "failed_tries", "dead_letter_of", "tags", "keys", "unique_id", "message",
+    ]  # fmt: skip
+    assert re.fullmatch(rf"\S+Z +letters +stored +0 +- +A +k1, k2 +{sent['unique_id']} +letters/0/0", row)
     shown = asked(server, "message", "show", "letters/0/0")
     assert shown["properties"]["colour"] == "red=1"
     assert "letters" in told(server, "message", "show", sent["offset_id"])
@@ -452,6 +458,15 @@ def test_a_command_line_is_read():
 def test_what_others_chose_cannot_move_the_terminal():
     assert "\x1b" not in "\n".join(show.table([{"name": "\x1b[2J"}], ["name"]))
     assert "\x1b" not in "\n".join(show.facts({"a": {"b": "\x1b[2J"}, "c": ["\x1b"], "d": [{"e": "\x1b"}]}))
+
+
+def test_a_column_may_be_of_what_is_nested():
+    rows = [{"message": {"tags": "A", "born_at_ms": 0, "size": 5}, "id": 1}, {"message": None, "id": 2}]
+    assert show.table(rows, ("message.born_at_ms", "message.tags", "message.size", "message.size.more", "id.more")) == [
+        "born                  tags  size  more  more",
+        "1970-01-01T00:00:00Z  A        5     -     -",
+        "-                     -        -     -     -",
+    ]
 
 
 def test_a_nested_list_shows_the_columns_that_a_command_names():

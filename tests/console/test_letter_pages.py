@@ -73,7 +73,7 @@ def test_a_filter_is_carried_from_the_list_to_the_replay(client_as, broker, grou
     operator = client_as("operator")
     page = content(operator.get(f"/dead-letters/{group}/?origin=Refunds&retries=17"))
     assert len(re.findall(r'name="pick"', page)) == 30
-    assert "scanned 61 of 61" in page
+    assert "looked at 61 of 61" in page
     link = html.unescape(re.search(r'<a class="btn go" href="([^"]*)"', page)[1])
     form = content(operator.get(link))
     assert "sent to Refunds" in re.sub(r"\s+", " ", form)
@@ -90,7 +90,7 @@ def test_a_filter_is_carried_from_the_list_to_the_replay(client_as, broker, grou
     assert "The filter left out 31 of the 61 that were looked at." in shown
     [entry] = AuditEntry.objects.all()
     assert entry.after["filter"] == {"topic": "Refunds", "retries": 17}
-    assert "scanned 61 of 61" in content(operator.get(f"/dead-letters/{group}/?replayed=yes&origin=Orders"))
+    assert "looked at 61 of 61" in content(operator.get(f"/dead-letters/{group}/?replayed=yes&origin=Orders"))
     assert 'name="pick"' not in content(operator.get(f"/dead-letters/{group}/?replayed=yes&origin=Orders"))
     assert content(operator.get(f"/dead-letters/{group}/?replayed=yes")).count('name="pick"') == 30
 

@@ -4,6 +4,15 @@ import time
 
 import pytest
 
+from tests.support.peer import Peer, send_fields
+
+
+@pytest.fixture
+def put(broker):
+    peer = Peer(broker.system().broker_address)
+    yield lambda topic, properties: peer.ask(310, send_fields(topic, 0, properties), b"x")
+    peer.close()
+
 
 @pytest.fixture
 def found(client_as, broker):
@@ -49,6 +58,37 @@ def test_pages_of_a_key_go_on_in_their_snapshot(broker, topic, found):
     second = found(f"{topic}-key", cursor=first.context["page"].next_cursor)
     rest = [hit.row.offset_id for hit in second.context["page"].hits]
     assert (len(rest), set(rest) & set(shown)) == (10, set())
+
+
+def test_a_message_is_one_row_that_says_what_became_of_it(broker, topic, found, put):
+    key, unique = f"{topic}-copied", "7F0000016AB14E0E2F2A69208FBA%04X"
+    text = f"KEYS\x01{key}\x02RETRY_TOPIC\x01{topic}\x02UNIQ_KEY\x01{unique}\x02"
+    put(topic, text % 1)
+    put("%DLQ%unlucky", text % 1)
+    put("%DLQ%unlucky", text % 2)
+    response = found(key)
+    shown, page = response.context["page"].hits, response.content.decode()
+    assert [(hit.row.topic, hit.for_topic) for hit in shown] == [("%DLQ%unlucky", topic), (topic, topic)]
+    assert "2 messages" in page
+    assert page.count("dead letter of unlucky") == 2
+    assert f'<a href="/topics/{topic}/">' in page
+    assert "%DLQ%" not in page
+    assert found(unique % 1).headers["Location"] == f"/messages/{shown[1].row.offset_id}/"
+    page = found(key, copies="yes").content.decode()
+    assert "3 records" in page
+    assert "%DLQ%unlucky" in page
+    assert 'value="yes" checked' in page
+    assert found(unique % 1, copies="yes").status_code == 200
+
+
+def test_a_page_that_ended_early_says_so(broker, topic, found, monkeypatch):
+    for _ in range(3):
+        broker.send_test_message(topic, b"x", keys=(f"{topic}-cut",))
+    assert "ended early" not in found(f"{topic}-cut").content.decode()
+    monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", 2)
+    page = found(f"{topic}-cut").content.decode()
+    assert "This page ended early" in page
+    assert "2 messages, and there may be more" in page
 
 
 def test_times_narrow_keys_down(broker, topic, found):

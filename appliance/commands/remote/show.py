@@ -17,16 +17,24 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     if not rows:
         return ["(none)"]
     names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))[:8]
-    cells = [[cell(name, row.get(name))[:LONGEST_CELL] for name in names] for row in rows]
-    heads = ["at" if name == "at_ms" else name.removesuffix("_at_ms") for name in names]
+    found = [[_value(row, name) for name in names] for row in rows]
+    cells = [[cell(name, value)[:LONGEST_CELL] for name, value in zip(names, row, strict=True)] for row in found]
+    heads = ["at" if name == "at_ms" else name.rpartition(".")[2].removesuffix("_at_ms") for name in names]
     widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(names))]
-    right = [all(isinstance(row.get(name), int | float | None) and not _is_time(name) for row in rows)
-             for name in names]  # fmt: skip
+    right = [all(isinstance(row[at], int | float | None) for row in found) and not _is_time(name)
+             for at, name in enumerate(names)]  # fmt: skip
     return [
         "  ".join(text.rjust(width) if side else text.ljust(width)
                   for text, width, side in zip(row, widths, right, strict=True)).rstrip()
         for row in [heads, *cells]
     ]  # fmt: skip
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    """A row's value; "message.tags" is the tags of its message, if it has one."""
+    head, dot, rest = name.partition(".")
+    value = row.get(head)
+    return _value(value, rest) if dot and isinstance(value, dict) else None if dot else value
 
 
 def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ()) -> list[str]:

@@ -16,8 +16,9 @@ class Verb:
 
     words: as "topic edit NAME"; capitals are arguments. asks: method and path below /api/v1, with {arguments}. query,
     body: fields. fixed: fields of the body that the command itself says, as "action=commit". columns: of a list, those
-    shown without --json. lists: the answer has items and a cursor. ask_first: it is shown and asked about before it is
-    done. shape: the function in `shapes.py` that makes the body. waits: a job that --wait waits for.
+    shown without --json, with a dot those of what is nested. lists: the answer has items and a cursor. ask_first: it is
+    shown and asked about before it is done. shape: the function in `shapes.py` that makes the body. waits: a job that
+    --wait waits for.
     """
 
     words: str
@@ -104,7 +105,9 @@ VERBS = (
          f"{_TIMES} queue_id=queue:int newest_first:bool {_PAGE}", lists=True,
          columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id"),
     Verb("message search TEXT", "GET /search", "Find messages by id, key or topic/queue/offset.",
-         f"topic {_TIMES} {_PAGE}", fixed="q={text}", lists=True, columns="matched message"),
+         f"topic {_TIMES} copies:bool {_PAGE}", fixed="q={text}", lists=True,
+         columns="message.stored_at_ms for_topic state failed_tries dead_letter_of message.tags message.keys "
+                 "message.unique_id message"),
     Verb("message show REF", "GET /messages/{ref}", "What happened to a message, and who has it."),
     Verb("message body REF", "GET /messages/{ref}/body", "A message's body.", "max_bytes:int"),
     Verb("message send TOPIC", "POST /topics/{topic}/messages",
@@ -122,7 +125,9 @@ VERBS = (
     Verb("dlq list", "GET /dead-letters", "Groups that have dead letters.", f"q sort {_PAGE}", lists=True,
          columns="group count oldest_at_ms newest_at_ms expires_not_before_at_ms job"),
     Verb("dlq show GROUP", "GET /groups/{group}/dead-letters", "A group's dead letters.", f"{_TIMES} {_PAGE}",
-         lists=True, columns="message origin_topic times_replayed expires_not_before_at_ms"),
+         lists=True,
+         columns="message.stored_at_ms origin_topic message.tags message.keys times_replayed expires_not_before_at_ms "
+                 "message.unique_id message"),
     Verb("dlq replay GROUP", "POST /groups/{group}/replays", "Send dead letters again; they stay where they are.",
          body="target topic from_ms=from:time to_ms=to:time rate:int max_replays:int", dry_run=True, ask_first=True,
          waits="replay"),
@@ -144,9 +149,11 @@ VERBS = (
          fixed="action=to_dead_letters", shape="waiting", dry_run=True, ask_first=True),
     # --- transactions
     Verb("transaction list", "GET /transactions/open", "Transactions that are open.", f"topic group key {_PAGE}",
-         lists=True, columns="half_offset age_ms checks waits_for_producer message"),
+         lists=True,
+         columns="half_offset age_ms checks waits_for_producer message.tags message.keys message.unique_id message"),
     Verb("transaction discarded", "GET /transactions/discarded", "Transactions nobody decided.",
-         f"topic group key {_PAGE}", lists=True, columns="half_offset age_ms message"),
+         f"topic group key {_PAGE}", lists=True,
+         columns="half_offset age_ms message.tags message.keys message.unique_id message"),
     Verb("transaction resolved", "GET /transactions/resolved", "How transactions ended.",
          f"topic group key how by from:time {_PAGE}", lists=True),
     Verb("transaction check", "POST /transactions/checks", "Ask the producers now.",

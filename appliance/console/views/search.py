@@ -23,7 +23,8 @@ NAMES = 8
 @require_safe
 @asks_the_engine
 def search(request: HttpRequest) -> HttpResponse:
-    """?q= is what was typed; topic, from and to narrow keys down; ?cursor= continues the snapshot.
+    """?q= is what was typed; topic, from and to narrow keys down; ?copies=yes shows each record, also those of
+    system topics; ?cursor= continues the snapshot.
 
     What names one message leads to it. Without q but with a topic it is the topic's messages by time that are meant.
     """
@@ -31,7 +32,8 @@ def search(request: HttpRequest) -> HttpResponse:
     asked = {name: request.GET.get(name, "") for name in ("from", "to")}
     if topic and not text:
         return HttpResponseRedirect(f"{reverse('messages')}?{urlencode({'topic': topic} | asked)}")
-    context: dict[str, object] = {"q": text, "topic": topic, "asked": asked}
+    copies = request.GET.get("copies") == "yes"
+    context: dict[str, object] = {"q": text, "topic": topic, "asked": asked, "copies": copies}
     status = 200
     try:
         begin, end = time_asked(request, "from"), time_asked(request, "to")
@@ -39,7 +41,7 @@ def search(request: HttpRequest) -> HttpResponse:
         if text:
             cursor = request.GET.get("cursor") or None
             found = runtime.window().search(
-                text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT
+                text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT, copies=copies
             )
             # Many messages may share a key or a unique id; only what can be but one is opened at once.
             one = found.hits[0] if len(found.hits) == 1 and cursor is None and found.next_cursor is None else None

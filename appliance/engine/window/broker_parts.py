@@ -150,8 +150,9 @@ def build(
     clients = ClientViews(broker.clients)
     offsets = broker.offsets
     transactions = _transactions(broker)
+    copies = MessageCopies(topics, store)
     stories = MessageStories(
-        MessageCopies(topics, store),
+        copies,
         broker.delivery_history,
         groups.get,
         topics.get,
@@ -257,7 +258,7 @@ def build(
             broker.delivery_events.last_pulls.get,
         ),
         messages=messages,
-        search=SearchViews(topics, store, messages),
+        search=SearchViews(topics, store, messages, copies),
         dead_letters=dead_letters,
         replays=ReplayCommands(broker.replays, dead_letters, topics, groups, store),
         waiting=waiting,

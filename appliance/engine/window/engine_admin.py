@@ -391,16 +391,19 @@ class EngineAdmin(ReplicationWindow):
         cursor: str | None = None,
         limit: int = 50,
         may_see: Callable[[str], bool] = lambda topic: True,
+        copies: bool = False,
     ) -> m.SearchPage:
         """Messages by what they are called: one box for `topic/queue/offset`, offset id, unique id, and key.
 
-        A text may be several of these at once; all are tried, keys over all topics or in `topic`. The span of times is
-        that of storing and does not bind a message named by its place. Over a snapshot; `next_cursor` goes on with the
-        same text, topic and times. A page ends after 250 ms (truncated), so an empty page may have a next one. No
-        bodies. may_see(topic): whether the caller may know of a topic's messages. limit: 1 to 500. A blank text finds
-        nothing. InvalidInput (limit, times, cursor), NotFound (topic). `hit.row.offset_id` is a ref for `message`.
+        A text may be several of these at once; all are tried, keys over all topics or in `topic`. A message is one hit,
+        with what its copies in retry topics, dead letters and system topics say; copies: each record is one. The newest
+        come first. The span of times is that of storing and does not bind a message named by its place. A snapshot:
+        `next_cursor` goes on with the same text, topic, times and copies. A page ends after 250 ms or 500 records
+        (truncated), so an empty page may have a next one. No bodies. may_see(topic): whether the caller may know of a
+        topic's messages. limit: 1 to 500. A blank text finds nothing. InvalidInput (limit, times, cursor), NotFound
+        (topic). `hit.row.offset_id` is a ref for `message`.
         """
-        return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see)
+        return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see, copies)
 
     def message(self, ref: str, story: bool = True) -> m.MessageDetail:
         """One message: ref is an offset id, a unique id or `topic/queue/offset`. No body.

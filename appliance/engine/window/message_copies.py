@@ -113,7 +113,7 @@ class MessageCopies:
         me = copy_of(record, levels)
         found = {record.physical_offset: me}
         notes: list[Sentence] = []
-        origin = self._origin(me, levels)
+        origin = self.origin(me)
         if origin is not None:
             found[origin.physical] = origin
         unique_id = me.properties.get(UNIQUE_KEY)
@@ -151,7 +151,7 @@ class MessageCopies:
         names.sort(key=lambda name: not name.startswith((RETRY_PREFIX, DLQ_PREFIX)))
         return list(dict.fromkeys([name for name in likely if name is not None] + names))
 
-    def _origin(self, me: Copy, levels: Sequence[int]) -> Copy | None:
+    def origin(self, me: Copy) -> Copy | None:
         """The message that was consumed first, as its copy says."""
         try:
             host, port, physical = decode_offset_id(me.properties.get(ORIGIN_MESSAGE_ID, ""))
@@ -160,7 +160,7 @@ class MessageCopies:
         stored = self._store.records.get(physical)
         if stored is None or stored.record.store_host != (host, port):
             return None
-        found = copy_of(stored.record, levels)
+        found = copy_of(stored.record, self._store.settings.delay_levels_ms)
         # Whoever sends a message may write this property.
         if found.properties.get(UNIQUE_KEY) != me.properties.get(UNIQUE_KEY) or not self._is_there(stored.record):
             return None
@@ -199,9 +199,10 @@ def copy_of(record: Record, levels: Sequence[int]) -> Copy:
 
 def _same(one: Copy, other: Copy) -> bool:
     born = (one.record.born_time_ms, one.record.born_host)
-    return born == (other.record.born_time_ms, other.record.born_host) or bool(_origins(one) & _origins(other))
+    return born == (other.record.born_time_ms, other.record.born_host) or bool(origins(one) & origins(other))
 
 
-def _origins(copy: Copy) -> set[str]:
+def origins(copy: Copy) -> set[str]:
+    """Offset ids that a record and the copies made of it have in common."""
     named = copy.properties.get(ORIGIN_MESSAGE_ID)
     return {copy.offset_id} if named is None else {copy.offset_id, named}

@@ -252,10 +252,23 @@ class MessageDraft:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that a search found. matched: "place", "offset_id", "unique_id" or "key", what the text is of it."""
+    """A message that a search found. matched: "place", "offset_id", "unique_id" or "key", what the text is of it.
+
+    row: of the record in the message's own topic, or of its newest copy where that is gone. state: "stored", "retried",
+    "dead", "delayed" (it waits until due_at_ms, None where that is not known) or "half" (of a transaction that was not
+    committed, or not yet). for_topic: the topic that it was sent to. failed_tries: how often a group has sent it back,
+    the most of any. dead_letter_of: groups whose dead letter it is. copies: records of it besides this one that the
+    search came across.
+    """
 
     matched: str
     row: MessageRow
+    state: str
+    for_topic: str
+    failed_tries: int
+    dead_letter_of: tuple[str, ...]
+    due_at_ms: int | None
+    copies: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +277,10 @@ class SearchPage:
 
     text: what was searched, without blanks around it; "" when there was nothing to search, or more than 1,024
     characters. kinds: what the text may be, the most telling first, of "place", "unique_id", "offset_id" and "key".
-    hits: a named place first, then by topic, of each the newest first. next_cursor: for the next page of the same
-    snapshot; None at its end. searched_topics of `topics` have been looked through. truncated: time ran out before the
-    page was full. index_enabled: messageIndexEnable; without it keys and unique ids are not found.
+    hits: a named place first, then the newest first. next_cursor: for the next page of the same snapshot; None at its
+    end. searched_topics of `topics` have been looked through to their end. truncated: time ran out, or 500 records were
+    read, before the page was full; without a next_cursor, so many messages have the key that no page gets further.
+    index_enabled: messageIndexEnable; without it keys and unique ids are not found.
     index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that. place_note: why
     there is no message at the place that the text is; None when one is there, or the text is no place.
     """

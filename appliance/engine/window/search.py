@@ -1,8 +1,9 @@
 """One box for everything a message is called by: its place, its offset id, its unique id, a key of it.
 
-The index holds `topic#key`, so a key is looked up topic by topic, in the order of their names, over a snapshot of the
-log that new messages do not change. A page ends when it is full or its time is over; its cursor says in which topic,
-and before which message of it, the next one begins.
+The index holds `topic#key`. A search looks the key up in all topics at once, over a snapshot of the log that new
+messages do not change, and reads what it finds from the newest down, a stretch of so many records at a time. The
+records of a stretch are put together to messages, and its pages show these. A cursor says where in the log the stretch
+begins, and behind which of its messages the next page does.
 """
 
 from __future__ import annotations
@@ -11,26 +12,36 @@ import re
 import time
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..broker.topics import TopicConfigManager
 from ..cursors import decode_cursor, encode_cursor
 from ..errors import InvalidInput, NotFound
-from ..protocol.properties import UNIQUE_KEY, find_property
+from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..protocol.record import Record
-from ..store.index.index_query import IndexQuery
+from ..store.index.index_query import ChainTooLong, IndexQuery
 from ..store.message_store import MessageStore
 from . import message_snapshots as m
-from .measures import Budget
-from .messages import MAX_LIMIT, MessageViews, row_of
+from .found_messages import WAITING_TOPICS, FoundMessage, messages_of
+from .measures import Pace
+from .message_copies import Copy, MessageCopies
+from .messages import MAX_LIMIT, MessageViews
 from .sentences import Sentence, say
 
 #: A page ends early after so long; of that, this much may go to waiting for the index.
 PAGE_BUDGET_MS = 250.0
 CATCH_UP_S = 0.15
-#: One topic may take this long, when very many messages share a key.
-TOPIC_S = 1.0
+#: Stepping over newer entries of the index may take this long, when very many messages share a key.
+STEP_OVER_S = 1.0
+#: What is read for a page at most, and of how many topics at a time. A message and its copies are one row where they
+#: lie in one stretch of so many records, which is all there is of nearly every key.
+MOST_RECORDS, MOST_BYTES, BLOCK = MAX_LIMIT, 64 << 20, 2000
+#: Messages of earlier stretches, shown before their originals, that a cursor remembers.
+MOST_SHOWN = 64
+#: Records that are read between two rests as long as reading them took.
+REST_AFTER = 32
 #: Longer texts are nobody's key: nothing is found.
 MAX_TEXT = 1024
 _MAX_I64 = (1 << 63) - 1
@@ -40,24 +51,35 @@ _PLACE = re.compile(r".+/[0-9]{1,10}/[0-9]{1,19}\Z", re.ASCII | re.DOTALL)
 
 
 class _Cursor(NamedTuple):
-    """question: CRC of text and span. high: end of the snapshot in the log. topic, below: go on in this topic with
-    messages before that physical offset; then with the topics behind it."""
+    """question: CRC of text, span and kind. high: end of the snapshot in the log. topic: the first of a block of
+    topics. below: its stretch begins below this physical offset. behind: go on with messages whose place is below.
+    shown: places further down of messages that have been shown."""
 
     question: int
     high: int
     topic: str
     below: int
+    behind: int
+    shown: tuple[int, ...]
 
 
 class SearchViews:
     """Any thread; reads in the caller's."""
 
-    def __init__(self, topics: TopicConfigManager, store: MessageStore, messages: MessageViews) -> None:
+    def __init__(
+        self, topics: TopicConfigManager, store: MessageStore, messages: MessageViews, copies: MessageCopies
+    ) -> None:
         # Constant after construction.
         self._configs = topics
         self._store = store
-        self._messages = messages
-        self._query = IndexQuery(store.index, store.records)
+        self.messages = messages
+        self.copies = copies
+        self.query = IndexQuery(store.index, store.records)
+
+    @property
+    def levels(self) -> Sequence[int]:
+        """The delay levels, in ms."""
+        return self._store.settings.delay_levels_ms
 
     def page(
         self,
@@ -68,9 +90,11 @@ class SearchViews:
         cursor_text: str | None,
         limit: int,
         may_see: Callable[[str], bool],
+        copies: bool = False,
     ) -> m.SearchPage:
+        """copies: every record is a hit of its own, those of system topics as well."""
         begin = time.monotonic()
-        budget = Budget(PAGE_BUDGET_MS)
+        pace = Pace(PAGE_BUDGET_MS, 1.0)
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
         for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
@@ -84,23 +108,28 @@ class SearchViews:
         if len(text) > MAX_TEXT:
             text = ""
         span = (from_ms or 0, _MAX_I64 if to_ms is None else to_ms)
-        question = zlib.crc32(repr((text, topic, span)).encode("utf-8", "replace"))
-        cursor = _Cursor(question, self._store.published, "", 0)
+        question = zlib.crc32(repr((text, topic, span, copies)).encode("utf-8", "replace"))
+        cursor = _Cursor(question, self._store.published, "", self._store.published, _MAX_I64, ())
         if cursor_text is not None:
             cursor = _cursor_of(cursor_text, question)
-        walk = _Walk(self, text, span, limit, budget, may_see)
+        walk = _Walk(self, text, span, limit, pace, may_see, copies)
         if text and cursor_text is None:
             walk.add_named(topic)
-        following = cursor if not text else walk.add_keyed(cursor, self._topics(topic, may_see))
-        ended = following is None or not text
+        following: _Cursor | None = None
+        if text:
+            # Copies in other topics say what became of a topic's messages.
+            is_own = topic is not None and not (copies or self._is_internal(topic))
+            topics = self._topics(topic, may_see, is_own, copies)
+            following = walk.add_keyed(cursor, topics, topic if is_own else None)
+        ended = following is None
         return m.SearchPage(
             text=text,
             kinds=kinds_of(text),
             hits=tuple(walk.hits),
-            next_cursor=None if ended or following is None else encode_cursor(following),
+            next_cursor=None if following is None else encode_cursor(following),
             searched_topics=walk.searched,
             topics=walk.topics,
-            truncated=walk.cut_short or (not ended and len(walk.hits) < limit),
+            truncated=walk.gave_up or (not ended and len(walk.hits) < limit),
             index_enabled=self._store.index.enabled,
             index_behind_bytes=self._store.index.behind,
             place_note=walk.place_note,
@@ -126,10 +155,18 @@ class SearchViews:
             return say("place_expired", topic=topic, queue=queue_id, begin=queue.min_offset)
         return None
 
-    def _topics(self, topic: str | None, may_see: Callable[[str], bool]) -> list[str]:
+    def _is_internal(self, topic: str) -> bool:
+        return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self._configs.is_system_topic(topic)
+
+    def _topics(self, topic: str | None, may_see: Callable[[str], bool], with_copies: bool, copies: bool) -> list[str]:
+        """Those to look in: one, or one and those that hold copies, or all but what is of the broker alone."""
+        names = [config.topic_name for config in self._configs.all()]
         if topic is not None:
-            return [topic] if may_see(topic) else []
-        return sorted(config.topic_name for config in self._configs.all() if may_see(config.topic_name))
+            names = [name for name in names if name == topic or (with_copies and self._is_internal(name))]
+        if not copies:
+            ours = self._configs.is_system_topic
+            names = [name for name in names if name == topic or not ours(name) or name in WAITING_TOPICS]
+        return sorted(name for name in names if may_see(name))
 
 
 class _Walk:
@@ -141,30 +178,28 @@ class _Walk:
         text: str,
         span: tuple[int, int],
         limit: int,
-        budget: Budget,
+        pace: Pace,
         may_see: Callable[[str], bool],
+        copies: bool,
     ) -> None:
         self._views = views
         self._text = text
         self._span = span
         self._limit = limit
-        self._budget = budget
+        self._pace = pace
         self._may_see = may_see
+        self._copies = copies
         self.hits: list[m.SearchHit] = []
-        self._places: set[int] = set()
+        self._named: set[int] = set()
         self.searched = 0
         self.topics = 0
-        self.cut_short = False
+        #: More had to be stepped over than there is time for: the search ends here, though there may be more.
+        self.gave_up = False
         self.place_note: Sentence | None = None
         # Clients print ids in capitals, and people type them as they like.
         self._keys = [text]
         if _UNIQUE_ID.match(text) and text != text.upper():
             self._keys.append(text.upper())
-
-    def _add(self, record: Record, matched: str) -> None:
-        if record.physical_offset not in self._places:
-            self._places.add(record.physical_offset)
-            self.hits.append(m.SearchHit(matched, row_of(record)))
 
     def add_named(self, topic: str | None) -> None:
         """The message whose place or offset id the text is. It was asked for by name: the span does not matter."""
@@ -173,39 +208,83 @@ class _Walk:
         for kind, fits in (("place", _PLACE), ("offset_id", _OFFSET_ID)):
             if fits.match(self._text):
                 try:
-                    record, _ = self._views._messages.record(self._text, by_unique_id=False)
+                    record, _ = self._views.messages.record(self._text, by_unique_id=False)
                 except (NotFound, InvalidInput):
                     continue
-                if topic in (None, record.topic) and self._may_see(record.topic):
-                    self._add(record, kind)
+                place = record.physical_offset
+                if topic in (None, record.topic) and self._may_see(record.topic) and place not in self._named:
+                    self._named.add(place)
+                    [message] = messages_of([record], self._views.levels, _none)
+                    self.hits.append(replace(message.hit(()), matched=kind))
 
-    def add_keyed(self, cursor: _Cursor, topics: list[str]) -> _Cursor | None:
-        """Messages with this key, topic by topic from the cursor on; where to go on, or None at the end."""
+    def add_keyed(self, cursor: _Cursor, topics: list[str], only: str | None) -> _Cursor | None:
+        """Messages with this key from the cursor on, and of one topic only; where to go on, or None at the end."""
         self.topics = len(topics)
-        query = self._views._query
-        query.catch_up(CATCH_UP_S)
-        at = bisect_left(topics, cursor.topic)
-        self.searched = at
-        for topic in topics[at:]:
-            below = min(cursor.high, cursor.below) if topic == cursor.topic else cursor.high
-            while True:
-                room = self._limit - len(self.hits)
-                if room <= 0 or self._budget.spent:
-                    return cursor._replace(topic=topic, below=below)
-                deadline = time.monotonic() + TOPIC_S
-                records: dict[int, Record] = {}
-                for key in self._keys:
-                    found = query.find(topic, key, room, *self._span, below=below, deadline=deadline)
-                    self.cut_short = self.cut_short or not found.complete
-                    records |= {record.physical_offset: record for record, _ in found.records}
-                for physical in sorted(records, reverse=True)[:room]:
-                    is_unique = find_property(records[physical].properties, UNIQUE_KEY) in self._keys
-                    self._add(records[physical], "unique_id" if is_unique else "key")
-                    below = physical
-                if len(records) < room:
-                    break
-            self.searched += 1
-        return None
+        self._views.query.catch_up(CATCH_UP_S)
+        first = begin = bisect_left(topics, cursor.topic)
+        while True:
+            block = topics[begin : begin + BLOCK]
+            self.searched = begin
+            if not block:
+                return None
+            if self._pace.spent and begin > first:
+                return cursor._replace(topic=block[0])
+            records, reached = self._read(block, cursor.below)
+            found = [one for one in self._messages(records) if only in (None, one.topic, one.shown.record.topic)]
+            left = [one for one in found if one.place < cursor.behind and one.place not in cursor.shown]
+            room = self._limit - len(self.hits)
+            self.hits += [one.hit(self._keys) for one in left[:room]]
+            if len(left) > room:
+                return cursor._replace(topic=block[0], behind=left[room - 1].place if room else cursor.behind)
+            if reached is not None:
+                shown = sorted(place for place in {*cursor.shown, *(one.place for one in found)} if place < reached)
+                shown = shown[-MOST_SHOWN:]
+                return _Cursor(cursor.question, cursor.high, block[0], reached, _MAX_I64, tuple(shown))
+            begin += len(block)
+            cursor = _Cursor(cursor.question, cursor.high, "", cursor.high, _MAX_I64, ())
+            if self.gave_up:
+                return None
+
+    def _read(self, topics: list[str], below: int) -> tuple[list[Record], int | None]:
+        """(the newest records below an offset, where to go on below; None for that at their end)."""
+        records: list[Record] = []
+        # Where each record is a hit, nothing is read to find others of its message.
+        most = min(self._limit, MOST_RECORDS) if self._copies else MOST_RECORDS
+        size = 0
+        deadline = time.monotonic() + STEP_OVER_S
+        reached = below
+        try:
+            for count, (physical, record) in enumerate(
+                self._views.query.newest(topics, self._keys, *self._span, below, deadline), 1
+            ):
+                reached = min(reached, physical)
+                if record is not None:
+                    size += record.size
+                    if record.physical_offset not in self._named:
+                        records.append(record)
+                if len(records) >= most or size > MOST_BYTES or self._pace.spent:
+                    return records, reached
+                if not count % REST_AFTER:
+                    self._pace.rest()
+        except ChainTooLong:
+            self.gave_up = reached == below
+            return records, None if self.gave_up else reached
+        return records, None
+
+    def _messages(self, records: list[Record]) -> list[FoundMessage]:
+        levels = self._views.levels
+        if self._copies:
+            newest = sorted(records, key=lambda record: record.physical_offset, reverse=True)
+            return [one for record in newest for one in messages_of([record], levels, _none)]
+        return messages_of(records, levels, self._origin)
+
+    def _origin(self, copy: Copy) -> Copy | None:
+        found = self._views.copies.origin(copy)
+        return found if found is not None and self._may_see(found.record.topic) else None
+
+
+def _none(copy: Copy) -> None:
+    return None
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
@@ -225,6 +304,6 @@ def _cursor_of(text: str, question: int) -> _Cursor:
         cursor = decode_cursor(text, _Cursor)
     except ValueError:
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    if min(cursor.high, cursor.below) < 0 or cursor.question != question:
+    if min(cursor.high, cursor.below, cursor.behind, *cursor.shown) < 0 or cursor.question != question:
         raise InvalidInput("cursor", say("bad_cursor"))
     return cursor

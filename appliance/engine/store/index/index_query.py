@@ -7,12 +7,16 @@ Source: RocketMQ `IndexService.queryOffset`, `DefaultMessageStore.queryMessage`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from heapq import merge
+
 from ...named_tuple import NamedTuple
 from ...protocol.fields import I64_MAX
+from ...protocol.record import Record
 from ..dispatch import keys_of
 from ..record_reader import RecordReader, StoredRecord
 from ..time_search import is_ahead, is_near
-from .index_file import IndexHeader
+from .index_file import IndexFile, IndexHeader
 from .index_keys import key_hash
 from .index_service import IndexService
 
@@ -86,55 +90,119 @@ class IndexQuery:
         found: dict[int, StoredRecord] = {}
         room = max_bytes
         code = key_hash(topic, key)
+        meant = _Meant(frozenset((topic,)), frozenset((key,)), begin_ms, end_ms, latest_ms, now_ms)
         files = self._index.files
         last = files[-1].header if files else None
         older = 0
         for file in reversed(files):
             if limit <= 0:
                 break
-            is_late = file.begin_ms > latest_ms
-            number: int | None = None
-            behind = 0
-            while number != 0 and behind <= _STEPS_BEHIND:
-                with self._index.lock:
-                    if file.closed:
-                        break
-                    candidates, number = file.chain(code, number, STEPS)
-                for physical, entry_ms in candidates:
-                    behind += is_late
-                    # Seconds were cut off. Times before the file's first are written as that one.
-                    if entry_ms + 1000 <= begin_ms:
-                        behind += 1
-                        continue
-                    if physical in found or physical in others or physical >= below:
-                        continue
-                    if entry_ms > latest_ms and entry_ms > file.begin_ms:
-                        continue
-                    if len(others) % STEPS == STEPS - 1 and self._clock.monotonic() > deadline:
+            for physical in self._candidates(file, code, begin_ms, latest_ms, below):
+                if physical is None:
+                    if self._clock.monotonic() > deadline:
                         return _answer(found, last, False)
-                    others.add(physical)
-                    stored = self._records.get(physical)
-                    if stored is None:
-                        continue
-                    record = stored.record
-                    if record.topic != topic or key not in keys_of(record.properties):
-                        continue
-                    if not begin_ms <= record.store_time_ms <= latest_ms:
-                        continue
-                    if record.store_time_ms > end_ms and not is_ahead(record.store_time_ms, now_ms):
-                        continue
-                    room -= record.size
-                    if found and room < 0:
-                        return _answer(found, last, False)
-                    found[physical] = stored
-                    if len(found) >= limit:
-                        return _answer(found, last, complete)
-                if self._clock.monotonic() > deadline:
+                    continue
+                if physical in found or physical in others:
+                    continue
+                if len(others) % STEPS == STEPS - 1 and self._clock.monotonic() > deadline:
                     return _answer(found, last, False)
+                others.add(physical)
+                stored = self._records.get(physical)
+                if stored is None or not meant.fits(stored.record):
+                    continue
+                room -= stored.record.size
+                if found and room < 0:
+                    return _answer(found, last, False)
+                found[physical] = stored
+                if len(found) >= limit:
+                    return _answer(found, last, complete)
             older += file.begin_ms < begin_ms
             if older > _FILES_BEHIND:
                 break
         return _answer(found, last, complete)
+
+    def newest(
+        self, topics: Sequence[str], keys: Sequence[str], begin_ms: int, end_ms: int, below: int, deadline: float
+    ) -> Iterator[tuple[int, Record | None]]:
+        """Yield (physical offset, record) of what lies below an offset in any of the topics with any of the keys, over
+        all of them the newest first; a record is read when it is its turn.
+
+        The record is None for an entry that is another key's, or outside [begin_ms, end_ms]. Before the first record of
+        a file the chains of all topics are looked up in it. Raises ChainTooLong when stepping over entries takes longer
+        than to `deadline`, of the monotonic clock.
+        """
+        now_ms = self._clock.wall_ms()
+        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
+        meant = _Meant(frozenset(topics), frozenset(keys), begin_ms, end_ms, latest_ms, now_ms)
+        codes = {key_hash(topic, key) for topic in topics for key in keys}
+        looked: set[int] = set()
+        older = 0
+        for file in reversed(self._index.files):
+            if file.begin_offset >= below:
+                continue
+            chains = [self._timely(self._candidates(file, code, begin_ms, latest_ms, below), deadline)
+                      for code in codes]  # fmt: skip
+            for physical in merge(*chains, reverse=True):
+                if physical not in looked:
+                    looked.add(physical)
+                    stored = self._records.get(physical)
+                    yield physical, None if stored is None or not meant.fits(stored.record) else stored.record
+            older += file.begin_ms < begin_ms
+            if older > _FILES_BEHIND:
+                break
+
+    def _timely(self, candidates: Iterator[int | None], deadline: float) -> Iterator[int]:
+        for physical in candidates:
+            if physical is not None:
+                yield physical
+            elif self._clock.monotonic() > deadline:
+                raise ChainTooLong
+
+    def _candidates(
+        self, file: IndexFile, code: int, begin_ms: int, latest_ms: int, below: int
+    ) -> Iterator[int | None]:
+        """Physical offsets of a file's entries with this hash that may be meant, newest first. None after each run of
+        entries that were looked at with the lock held, if any more follow."""
+        is_late = file.begin_ms > latest_ms
+        number: int | None = None
+        behind = 0
+        while number != 0 and behind <= _STEPS_BEHIND:
+            with self._index.lock:
+                if file.closed:
+                    return
+                entries, number = file.chain(code, number, STEPS)
+            for physical, entry_ms in entries:
+                behind += is_late
+                # Seconds were cut off. Times before the file's first are written as that one.
+                if entry_ms + 1000 <= begin_ms:
+                    behind += 1
+                elif physical < below and not (entry_ms > latest_ms and entry_ms > file.begin_ms):
+                    yield physical
+            if number != 0:
+                yield None
+
+
+class ChainTooLong(Exception):
+    """More entries of the index than there was time for had to be stepped over."""
+
+
+class _Meant(NamedTuple):
+    """What a question asks for. latest_ms: end_ms, or the end of all times when that is near `now_ms`."""
+
+    topics: frozenset[str]
+    keys: frozenset[str]
+    begin_ms: int
+    end_ms: int
+    latest_ms: int
+    now_ms: int
+
+    def fits(self, record: Record) -> bool:
+        """True if a record is of these topics, keys and times."""
+        if record.topic not in self.topics or self.keys.isdisjoint(keys_of(record.properties)):
+            return False
+        if not self.begin_ms <= record.store_time_ms <= self.latest_ms:
+            return False
+        return record.store_time_ms <= self.end_ms or is_ahead(record.store_time_ms, self.now_ms)
 
 
 def _answer(found: dict[int, StoredRecord], last: IndexHeader | None, complete: bool) -> KeyRecords:

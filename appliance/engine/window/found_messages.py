@@ -1,0 +1,122 @@
+"""Records that share a key, as messages: the copies that retries, delays, dead letters and transactions made of one are
+one message. What is a copy of what is said in `message_copies`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from ..protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from ..protocol.properties import REAL_TOPIC, RETRY_TOPIC, TIMER_OUT_MS, UNIQUE_KEY
+from ..protocol.record import Record
+from . import message_snapshots as m
+from .message_copies import DISCARDED_TOPIC, Copy, copy_of, origins
+from .messages import row_of
+
+#: System topics in which messages wait for their own topic.
+WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_TOPIC))
+
+
+class FoundMessage:
+    """A message, of which at least one record was found. copies: its records, in the order of the log."""
+
+    def __init__(self) -> None:
+        self.copies: list[Copy] = []
+
+    @property
+    def original(self) -> Copy | None:
+        """The record that its own topic got; None when that was not found."""
+        return next((copy for copy in self.copies if _is_original(copy)), None)
+
+    @property
+    def shown(self) -> Copy:
+        """The record that stands for the message: the original, else the newest."""
+        return self.original or self.copies[-1]
+
+    @property
+    def place(self) -> int:
+        """Where it stands in a list by time: the physical offset of that record."""
+        return self.shown.physical
+
+    @property
+    def topic(self) -> str:
+        """The topic that the message is for."""
+        return _topic_of(self.shown)
+
+    def hit(self, keys: Collection[str]) -> m.SearchHit:
+        """The message as a line of a search for any of `keys`."""
+        shown, original = self.shown, self.original
+        dead = self._dead_of()
+        tries = max(copy.record.reconsume_times for copy in self.copies)
+        state = "dead" if dead else "retried" if tries else "stored"
+        due_ms = None
+        if original is None and shown.kind in ("half", "discarded"):
+            state = "half"
+        elif original is None and shown.group is None:
+            state, due_ms = "delayed", _due_ms(shown)
+        return m.SearchHit(
+            matched="unique_id" if shown.properties.get(UNIQUE_KEY) in keys else "key",
+            row=row_of(shown.record),
+            state=state,
+            for_topic=self.topic,
+            failed_tries=tries,
+            dead_letter_of=dead,
+            due_at_ms=due_ms,
+            copies=len(self.copies) - 1,
+        )
+
+    def _dead_of(self) -> tuple[str, ...]:
+        """Groups whose newest copy is a dead letter that was not replayed since."""
+        newest = {copy.group: copy for copy in self.copies if copy.group is not None}
+        replayed = max(
+            (copy.physical for copy in self.copies if copy.job is not None and copy.group is None), default=-1
+        )
+        return tuple(sorted(group for group, copy in newest.items()
+                            if group is not None and copy.kind == "dead" and copy.physical > replayed))  # fmt: skip
+
+
+def messages_of(
+    records: Iterable[Record], levels: Sequence[int], origin: Callable[[Copy], Copy | None]
+) -> list[FoundMessage]:
+    """The messages that records are copies of, by place, the newest first. origin: the message that a copy names as
+    the one consumed first, where the caller may know of it; it is asked for copies whose original is not among the
+    records."""
+    found: list[FoundMessage] = []
+    known: dict[tuple[str, object], FoundMessage] = {}
+    for record in sorted(records, key=lambda record: record.physical_offset):
+        _take(copy_of(record, levels), found, known)
+    for message in list(found):
+        if message.original is None and (first := origin(message.copies[-1])) is not None:
+            message.copies.insert(0, first)
+    return sorted(found, key=lambda message: message.place, reverse=True)
+
+
+def _take(copy: Copy, found: list[FoundMessage], known: dict[tuple[str, object], FoundMessage]) -> None:
+    unique_id = copy.properties.get(UNIQUE_KEY)
+    message = None
+    if unique_id is not None:
+        born: object = (copy.record.born_time_ms, copy.record.born_host)
+        names = [(unique_id, name) for name in (born, *origins(copy))]
+        message = next((known[name] for name in names if name in known), None)
+    if message is None:
+        message = FoundMessage()
+        found.append(message)
+    message.copies.append(copy)
+    if unique_id is not None:
+        known.update((name, message) for name in names)
+
+
+def _is_original(copy: Copy) -> bool:
+    return copy.kind == "plain" and copy.record.topic != TIMER_TOPIC
+
+
+def _topic_of(copy: Copy) -> str:
+    if copy.kind in ("retry", "dead") or (copy.kind == "waiting" and copy.group is not None):
+        return copy.properties.get(RETRY_TOPIC) or copy.record.topic
+    return copy.record.topic if _is_original(copy) else copy.properties.get(REAL_TOPIC) or copy.record.topic
+
+
+def _due_ms(copy: Copy) -> int | None:
+    text = copy.properties.get(TIMER_OUT_MS, "")
+    if copy.record.topic == TIMER_TOPIC:
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return copy.due_ms
