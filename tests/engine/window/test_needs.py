@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.window.needs import Limits
+from appliance.engine.window import lateness
 from tests.support.waiting import wait_for
 
 #: A minute of the incident is a tenth of a second here.
-LIMITS = Limits(stuck_ms=600, late_ms=600)
+LIMIT_S = 0.6
 
 
 class Watched:
@@ -25,7 +25,6 @@ class Watched:
 
     def __init__(self, running) -> None:
         self.running = running
-        running.window._parts.overview._standing._needs.limits = LIMITS
 
     def needs(self, *codes: str) -> list[tuple[str, str, str]]:
         """(level, name, code) of each need; only of these codes, if any. The machine's own disk is left out."""
@@ -47,13 +46,15 @@ class Watched:
 
 
 @pytest.fixture
-def watched(running):
+def watched(running, monkeypatch):
+    for name in ("STUCK_S", "LATE_S"):
+        monkeypatch.setattr(lateness, name, LIMIT_S)
     return Watched(running)
 
 
 @pytest.fixture
 def rates_known_soon(monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.needs.RATE_KNOWN_S", 0.2)
+    monkeypatch.setattr("appliance.engine.window.lateness.RATE_KNOWN_S", 0.2)
 
 
 def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known_soon):
