@@ -38,6 +38,10 @@ class Watched:
     def need(self, code: str):
         return next(need for need in self.running.window.overview().needs if need.sentence.code == code)
 
+    def findings(self, group: str):
+        """Kind -> what its diagnosis found."""
+        return {one.kind: one for one in self.running.window.diagnosis(group).findings}
+
     def pass_time(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -67,6 +71,7 @@ def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known
         running.commit("slow", "Orders", 0, done)
         watched.pass_time(0.15)
     assert watched.needs() == [("act", "slow", "falls_behind")]
+    assert watched.findings("slow")["falls_behind"].level == "act"
     need = watched.need("falls_behind")
     assert need.sentence.args["lag"] == 56
     assert need.sentence.args["late_span"] >= 600
@@ -85,6 +90,7 @@ def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_wh
     # What came while it was looked at is part of the rate that it has to beat; it is long gone here.
     watched.running.window._parts.sampler.topics["Orders"].rest()
     assert watched.needs() == [("watch", "fast", "catching_up")]
+    assert watched.findings("fast")["falls_behind"].level == "watch"
     assert watched.need("catching_up").sentence.args["eta_span"] < 5000
 
 
