@@ -7,13 +7,14 @@ commits nothing (`EngineAdmin.running_info` asks it).
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from ..broker.clients import ConsumerGroupInfo
-from ..broker.deliveries.history import Delivered, DeliveryReader
+from ..broker.deliveries.history import Delivered, DeliveryHistory, DeliveryReader
 from ..broker.deliveries.last_pulls import LastPull
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.pull_offsets import PullOffsets
@@ -37,6 +38,8 @@ from .messages import row_of
 from .needs import say_late
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
+
+logger = logging.getLogger(__name__)
 
 #: What is looked at, in this order.
 KINDS = (
@@ -151,23 +154,26 @@ class GroupDiagnosis:
         found.sort(key=lambda finding: _LEVELS[finding.level])
         return d.Diagnosis(group, int(time.time() * 1000), tuple(found), tuple(looked))
 
-    def delivered(self, group: str, record: Record) -> tuple[list[Delivered], bool]:
-        """(answers that carried a message to the group, oldest first; whether these are all of them)."""
-        key, now = (group, record.physical_offset), time.monotonic()
-        known = self._known.get(key)
-        if known is None or now - known[0] > DELIVERIES_KEPT_S:
+    def delivered(self, group: str, records: list[Record]) -> list[tuple[list[Delivered], bool]]:
+        """Of each message: (answers that carried it to the group, oldest first; whether these are all of them)."""
+        now, places = time.monotonic(), [(group, record.physical_offset) for record in records]
+        known = {
+            place: one for place in places if (one := self._known.get(place)) and now - one[0] <= DELIVERIES_KEPT_S
+        }
+        missing = [(place, record) for place, record in zip(places, records, strict=True) if place not in known]
+        if missing:
             try:
-                (history,) = self._deliveries.find([place_of(record)], DELIVERIES_S)
-            except OSError:
-                found: list[Delivered] = []
-                whole = False
-            else:
+                histories = self._deliveries.find([place_of(record) for _, record in missing], DELIVERIES_S)
+            except OSError as error:
+                logger.warning("diagnosis: delivery records cannot be read: %s", error)
+                histories = tuple(DeliveryHistory((), False, None, False, 0) for _ in missing)
+            for (place, _), history in zip(missing, histories, strict=True):
                 found = [one for one in history.deliveries if one.group == group]
-                whole = history.complete and not history.lost
-            if len(self._known) >= _MOST_KEPT:
+                known[place] = now, found, history.complete and not history.lost
+            if len(self._known) + len(known) > _MOST_KEPT:
                 self._known.clear()
-            known = self._known[key] = now, found, whole
-        return known[1], known[2]
+            self._known.update(known)
+        return [known[place][1:] for place in places]
 
 
 class _Patient:
@@ -254,18 +260,27 @@ class _Patient:
         """Its pulls are refused, which is a finding by itself."""
         return self._config is not None and not self._config.consume_enable
 
-    def _message(self, queue: ConsumeQueue, offset: int) -> d.HeldUpBy | None:
-        """What is known of the message; None when it cannot be read."""
-        found = self._reader.record(queue, offset)
-        if found is None:
-            return None
-        row = row_of(found[0])
-        deliveries, whole = self._delivered(self._group, found[0])
+    def _records_at(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, Record]:
+        """The messages at these offsets, as far as they can be read; of the first few places."""
+        found = {queue: self._reader.record(queue, offset) for queue, offset in places[:MOST_TOLD]}
+        return {queue: one[0] for queue, one in found.items() if one is not None}
+
+    def _messages(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, d.HeldUpBy]:
+        """What is known of them."""
+        records = self._records_at(places)
+        told = self._delivered(self._group, list(records.values()))
+        return {
+            queue: self._message(queue, record, *known)
+            for (queue, record), known in zip(records.items(), told, strict=True)
+        }
+
+    def _message(self, queue: ConsumeQueue, record: Record, deliveries: list[Delivered], whole: bool) -> d.HeldUpBy:
+        row = row_of(record)
         last = deliveries[-1] if deliveries else None
         return d.HeldUpBy(
             topic=queue.topic,
             queue_id=queue.queue_id,
-            offset=offset,
+            offset=record.queue_offset,
             offset_id=row.offset_id,
             unique_id=row.unique_id,
             keys=row.keys,
@@ -317,10 +332,9 @@ class _Patient:
             if self._pulled.get(self._group, queue) > offset or self._waited_s(queue, offset) < SILENT_S:
                 return
             silent_s = min(silent_s, self._age_s(queue, offset))
-        for queue, offset in backlog.lagging[:MOST_TOLD]:
-            found = self._reader.record(queue, offset)
-            if found is not None and self._delivered(self._group, found[0])[0]:
-                return  # a client has it since before the last start, and has room for no more
+        records = list(self._records_at(backlog.lagging).values())
+        if any(deliveries for deliveries, _ in self._delivered(self._group, records)):
+            return  # a client has it since before the last start, and has room for no more
         self._told.update(queue for queue, _ in backlog.lagging)
         lag = backlog.lag or 0
         evidence = (
@@ -441,9 +455,10 @@ class _Patient:
         }
         standing = [one for one in self._standing if one.queue not in self._told]
         standing.sort(key=lambda one: -one.stands_ms)
-        for number, one in enumerate(standing[:MOST_NAMED]):
+        messages = self._messages([(one.queue, one.offset) for one in standing])
+        for one in standing[:MOST_NAMED]:
             queue = one.queue
-            message = self._message(queue, one.offset) if number < MOST_TOLD else None
+            message = messages.get(queue)
             evidence = [
                 d.Evidence("offset", one.offset, ""),
                 d.Evidence("lag", one.waiting, "messages"),
