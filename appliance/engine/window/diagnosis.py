@@ -265,6 +265,18 @@ class _Patient:
         found = {queue: self._reader.record(queue, offset) for queue, offset in places[:MOST_TOLD]}
         return {queue: one[0] for queue, one in found.items() if one is not None}
 
+    def _given_out(self, places: list[tuple[ConsumeQueue, int]]) -> set[ConsumeQueue]:
+        """The queues, of the first few, whose message a member has: since before the last start, after which it had
+        room for no more and pulled nothing."""
+        members = {channel.client_id for channel in self._channels}
+        records = self._records_at(places)
+        told = self._delivered(self._group, list(records.values()))
+        return {
+            queue
+            for queue, (deliveries, _) in zip(records, told, strict=True)
+            if any(one.client in members for one in deliveries)
+        }
+
     def _messages(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, d.HeldUpBy]:
         """What is known of them."""
         records = self._records_at(places)
@@ -332,9 +344,8 @@ class _Patient:
             if self._pulled.get(self._group, queue) > offset or self._waited_s(queue, offset) < SILENT_S:
                 return
             silent_s = min(silent_s, self._age_s(queue, offset))
-        records = list(self._records_at(backlog.lagging).values())
-        if any(deliveries for deliveries, _ in self._delivered(self._group, records)):
-            return  # a client has it since before the last start, and has room for no more
+        if self._given_out(backlog.lagging):
+            return
         self._told.update(queue for queue, _ in backlog.lagging)
         lag = backlog.lag or 0
         evidence = (
@@ -416,6 +427,12 @@ class _Patient:
                 gone.setdefault(client_id, []).append((queue, left_s))
             elif not members[client_id] and self._pulls_nothing(queue):
                 idle.setdefault(client_id, []).append((queue, self._idle_s(queue)))
+        at_work = self._given_out([(queue, self._next_of(queue)) for held in idle.values() for queue, _ in held])
+        idle = {
+            client_id: left
+            for client_id, held in idle.items()
+            if (left := [one for one in held if one[0] not in at_work])
+        }
         for code, found, name in (
             ("diag_lock_of_nobody", gone, "lease_left"),
             ("diag_lock_of_silent", idle, "idle"),
@@ -433,6 +450,9 @@ class _Patient:
                 self._told.update(queue for queue, _ in held if self._waiting_in(queue))
                 yield d.Finding("silent_lock", "act" if waiting else "watch", text, evidence, named, (client_id,))
 
+    def _next_of(self, queue: ConsumeQueue) -> int:
+        return max(self._progress.committed(self._group, queue.topic).get(queue.queue_id, 0), queue.min_offset)
+
     def _waiting_in(self, queue: ConsumeQueue) -> int:
         offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
         return 0 if offset is None else max(0, queue.max_offset - max(offset, queue.min_offset))
@@ -442,7 +462,7 @@ class _Patient:
         offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
         if offset is None or offset >= queue.max_offset or self._pulled.get(self._group, queue) > offset:
             return False
-        return self._idle_s(queue) >= SILENT_S and self._age_s(queue, max(offset, queue.min_offset)) >= SILENT_S
+        return self._idle_s(queue) >= SILENT_S and self._waited_s(queue, self._next_of(queue)) >= SILENT_S
 
     def queue_stuck(self) -> Iterator[d.Finding]:
         """A queue stays where it is; the first message behind its offset holds it up."""

@@ -210,6 +210,9 @@ def test_a_lock_of_a_client_that_pulls_nothing(running):
     assert "pulls nothing" in str(one.sentence)
     pull(holder, 0, 1)  # it has the message now
     assert states(running)["silent_lock"] == "clear"
+    running.engine.broker.offsets.pulled.remove_group("CG")  # as a restart forgets it
+    wait_for(lambda: states(running)["silent_lock"] == "clear", "it is known that it was given out", every=0.1)
+    assert states(running)["nobody_pulls"] == "clear"
 
 
 def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):

@@ -122,6 +122,8 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
     def leave(group: str) -> None:
         if group in peers:
             peers.pop(group).close()
+            clients = running.engine.broker.clients
+            wait_for(lambda: clients.consumer_group(group) is None, "the broker knows")
 
     def pull(group: str) -> None:
         queue = dice.randrange(4)
