@@ -325,9 +325,39 @@ class PlaceOut(Out):
     queue_id: int
 
 
+class SkipOut(Out):
+    """The body of a reset of the group's offsets that goes on behind the message; asked twice it skips no second
+    one."""
+
+    topics: list[Text]
+    queues: list[int]
+    to: Literal["offset"]
+    offset: int
+
+
+class HeldUpByOut(Out):
+    """The message that holds up a queue. offset_id: by which it is looked at (/messages/{ref}). delivered: answers to
+    the group's pulls that carried it; delivered_whole: none of them is missing. last_client, last_at_ms: of the last
+    one. held_by: who holds the queue's lock, where it is consumed in order. skip: how it is left out."""
+
+    topic: Text
+    queue_id: int
+    offset: int
+    offset_id: str
+    unique_id: Text | None
+    keys: list[Text]
+    stored_at_ms: int
+    delivered: int
+    delivered_whole: bool
+    last_client: Text | None
+    last_at_ms: int | None
+    held_by: Text | None
+    skip: SkipOut
+
+
 class FindingOut(Out):
     """Something that is wrong. level: act (messages are not consumed) or watch. queues, clients: 100 at most of those
-    it is about; the evidence counts all."""
+    it is about; the evidence counts all. message: what holds up a queue that stands."""
 
     kind: str
     level: Literal["act", "watch"]
@@ -335,6 +365,7 @@ class FindingOut(Out):
     evidence: list[EvidenceOut]
     queues: list[PlaceOut]
     clients: list[Text]
+    message: HeldUpByOut | None
 
     @field_validator("queues", mode="before")
     @classmethod

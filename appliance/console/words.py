@@ -120,6 +120,7 @@ WORDS: dict[str, str | Promise] = {
     "expression": _("filter lets nothing through"),
     "silent_lock": _("queue locked, nobody pulls"),
     "queue_stuck": _("a queue is stuck"),
+    "falls_behind": _("messages wait too long"),
     "slow_handler": _("listener slow or hung"),
     "retries_storming": _("many retries"),
     "dead_letters_growing": _("new dead letters"),
@@ -218,6 +219,7 @@ EVIDENCE: dict[str, str | Promise] = {
     "idle": _("for so long"),
     "offset": _("offset"),
     "queues_moving": _("queues that go on"),
+    "delivered": _("times given out"),
     "in_flight": _("given out, not committed"),
     "rate": _("committed"),
     "oldest": _("the oldest of them waits for"),
@@ -242,7 +244,11 @@ ADVICE: dict[str, str | Promise] = {
     "subscriptions_differ": _("Give all clients of the group the same subscription, or two groups."),
     "expression": _("Look at the expression that the clients subscribe with."),
     "silent_lock": _("Ask the client what it does; when it is gone, the lock ends by itself and another takes over."),
-    "queue_stuck": _("Look at the next message of the queue, and ask the client that has it for its threads."),
+    "queue_stuck": _(
+        "Look at the message that holds it up, and ask the client that has it for its threads. One that can never be "
+        "consumed can be skipped: then the queue goes on behind it."
+    ),
+    "falls_behind": _("Start more clients, up to one for each queue, or make the listener faster."),
     "slow_handler": _("Ask the clients for their threads: where the listener hangs is in there."),
     "retries_storming": _("Look at what comes back; a fault of the listener or of what it calls sends it all round."),
     "dead_letters_growing": _("Look at the dead letters; once the fault is mended they can be replayed."),
@@ -467,8 +473,8 @@ SENTENCES: dict[str, str] = {
         "%(client)s holds the locks of queues in order, and pulls nothing; queues: %(queues)d, for %(seconds)d s."
     ),
     "diag_queue_stuck": gettext_noop(
-        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s while others went"
-        " on; messages waiting in it: %(count)d."
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s; messages waiting in it: "
+        "%(count)d."
     ),
     "diag_slow_handler": gettext_noop(
         "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import pytest
 
+from appliance.commands.remote import show
+from appliance.commands.remote.run import parse
 from appliance.console.models import AuditEntry
+from appliance.engine.window import lateness
 from tests.support.dead_letters import make_group
 from tests.support.members import Member
 
@@ -65,6 +69,28 @@ def test_its_pace_and_diagnosis(by_token, group):
     assert {"name": "lag", "value": 4.0, "unit": "messages"} in one["evidence"]
     assert {look["state"] for look in found["looked"]} == {"found", "clear", "unknown"}
     assert all(look["why"] for look in found["looked"] if look["state"] == "unknown")
+
+
+def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, running, group, member, monkeypatch):
+    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    member("one")
+    operator = by_token("operator")
+    answer = answer_of(operator.get(f"/groups/{group}/diagnosis"))
+    [one] = [finding for finding in answer["findings"] if finding["kind"] == "queue_stuck"]
+    held = one["message"]
+    assert (held["topic"], held["queue_id"], held["offset"], held["last_client"]) == (group, 0, 6, None)
+    assert answer_of(operator.get(f"/messages/{held['offset_id']}"))["queue_offset"] == 6
+    lines = show.diagnosis(answer)
+    assert f"act: {one['sentence']['text']}" in lines
+    assert f"  look at it: rocketbox message show {held['offset_id']}" in lines
+    [command] = [line.partition(": rocketbox ")[2] for line in lines if "  skip it: " in line]
+    noun, *words = shlex.split(command)
+    parsed = parse(noun, words)
+    assert parsed.body == held["skip"], "the command does what the API is told to"
+    answer_of(operator.ask("POST", parsed.path, parsed.body), 201)
+    assert running.window.group(group).queues[0].committed == 7
+    again = answer_of(operator.ask("POST", parsed.path, parsed.body), 201)
+    assert again["skips"] == 0, "it is not another one that is skipped"
 
 
 def test_pause_and_resume(by_token, running, group):

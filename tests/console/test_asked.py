@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import html
 import re
-from urllib.parse import urljoin
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlencode, urljoin
 
 import pytest
 from django.http import QueryDict
 
 from appliance.console.asked import Asked
+from tests.support.dead_letters import make_group, put_dead_letters
+from tests.support.engine import Peer
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 NOTICE = "This page knows no parameter called"
@@ -84,3 +92,126 @@ def make_group_of(broker, name: str) -> None:
     broker.create_group(name)
     for number in range(3):
         broker.send_test_message(name, b"x", keys=[f"k{number}"], tags="A")
+
+
+# --- forms
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+#: Pages with forms that ask (method="get"), with something in each list: {name} is a topic and a group.
+FORMS = (
+    "/topics/",
+    "/groups/",
+    "/groups/{name}/",
+    "/groups/{name}/retries/",
+    "/clients/",
+    "/messages/?topic={name}",
+    "/messages/tail/?topic={name}",
+    "/search/?q={name}",
+    "/delayed/",
+    "/transactions/",
+    "/transactions/?show=resolved",
+    "/dead-letters/",
+    "/dead-letters/{name}/",
+    "/clean-up/?kind=groups",
+    "/history/",
+    "/jobs/",
+    "/connect/",
+    "/system/users/",
+    "/system/audit/",
+    "/system/log/",
+    "/system/config/",
+)
+
+
+class _Forms(HTMLParser):
+    """The forms of a page that ask: (address, fields, buttons with a name or another address)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[SimpleNamespace] = []
+        self._at: SimpleNamespace | None = None
+        self._by_id: dict[str, SimpleNamespace] = {}
+        self._select = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "form":
+            self._at = SimpleNamespace(action=told.get("action") or "", fields={}, buttons=[])
+            self._by_id[told.get("id") or ""] = self._at
+            if told.get("method", "get") == "get":
+                self.found.append(self._at)
+        at = self._by_id.get(told["form"] or "", self._at) if "form" in told else self._at
+        name = told.get("name") or ""
+        if tag == "option" and at is not None and self._select and ("selected" in told or not at.fields[self._select]):
+            at.fields[self._select] = told.get("value") or ""
+        if at is not None and tag == "button":
+            at.buttons.append((told.get("formaction") or at.action, {name: told.get("value") or ""} if name else {}))
+        elif at is not None and name and tag in ("input", "select", "textarea"):
+            at.fields[name] = told.get("value") or ""
+            self._select = name if tag == "select" else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self._at = None
+
+
+def _asked_by(text: str, page: str) -> Iterator[str]:
+    """What each button of the page's forms leads to, with all fields sent."""
+    forms = _Forms()
+    forms.feed(text)
+    for form in forms.found:
+        if not form.fields and not form.buttons:
+            continue  # nobody can send it
+        for action, more in form.buttons or [(form.action, {})]:
+            fields = form.fields | more
+            yield urljoin(page, action).partition("?")[0] + "?" + urlencode(fields)
+
+
+@pytest.fixture
+def busy(_one_broker: Any, broker: Any, topic: str) -> Iterator[str]:
+    """A name of a topic and a group with something in each list."""
+    running: Any = SimpleNamespace(engine=_one_broker, window=broker)
+    make_group(running, topic, topic)
+    put_dead_letters(running, topic, 2)
+    sent = broker.send_test_message(topic, b"x")
+    peer = Peer(broker.system().broker_address)
+    fields = {
+        "offset": int(sent.offset_id[-16:], 16), "group": topic, "originMsgId": "x", "delayLevel": 15,
+        "originTopic": topic, "unitMode": "false", "maxReconsumeTimes": 16,
+    }  # fmt: skip
+    assert peer.ask(36, fields).code == 0
+    peer.close()
+    broker.send_test_message(topic, b"x", delay_level=17)
+    broker.send_test_message(topic, b"x", half_of="PG")
+    yield topic
+    broker.act_on_waiting("drop", group=topic)  # other tests count what waits
+
+
+def replayed(broker: Any, group: str) -> str:
+    """A replay that has ended."""
+    job = broker.start_replay(group, rate=10_000).job.id
+    wait_for(lambda: broker.replay_job(job).finished, "it has ended")
+    return str(job)
+
+
+def test_no_form_of_a_page_sends_what_its_page_does_not_know(client_as, broker, busy):
+    admin = client_as("admin", "may_read_bodies", "may_export")
+    sent, wrong, templates = set(), [], set()
+    for page in [*(page.format(name=busy) for page in FORMS), f"/replays/{replayed(broker, busy)}/"]:
+        answer = admin.get(page)
+        assert answer.status_code == 200, page
+        templates |= {template.name for template in answer.templates}
+        for address in _asked_by(answer.content.decode(), page):
+            sent.add(re.sub(r"=[^&]*", "=", address))
+            shown = admin.get(address, follow=True)
+            if shown.status_code not in (200, 422) or NOTICE in shown.content.decode():
+                wrong.append((shown.status_code, address))
+    assert not wrong
+    asking = {
+        str(path.relative_to(TEMPLATES))
+        for path in TEMPLATES.rglob("*.html")
+        if re.search(r'<form[^>]*method="get"', path.read_text(encoding="utf-8"))
+    }
+    assert asking - templates == set(), "forms of these were not tried"
+    for what in ("transactions/decide/?", "transactions/check/?", "retries/act/?", "delayed/act/?", "/archive/?"):
+        assert any(what in one and "ticked=" in one and "pick=" in one for one in sent), what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import threading
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from appliance.console.models import AuditEntry
 from appliance.engine.broker import member_questions
+from appliance.engine.window import lateness
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -75,6 +77,29 @@ def test_the_diagnosis_shows_figures_and_what_cannot_be_told(client_as, group):
     assert "messages waiting</dt> <dd>7</dd>" in page
     assert "No consumer of the group is connected." in page, "why other looks cannot tell"
     assert page.count('<span class="chip">not known</span>') >= 3
+
+
+def test_a_queue_that_stands_names_its_message_which_is_looked_at_and_skipped(
+    client_as, broker, group, member, monkeypatch
+):
+    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    member()
+    operator = client_as("operator")
+    page = content(operator.get(f"/groups/{group}/diagnosis/"))
+    assert '<span class="chip bad">a queue is stuck</span>' in page
+    assert f"<code>{group}/0/3</code>" in page
+    look, skip = (
+        html.unescape(re.search(f'href="([^"]*)">{words}</a>', page)[1]) for words in ("Look at it", "Skip this one…")
+    )
+    assert f"{group}" in content(operator.get(look))
+    preview = content(operator.get(skip))
+    assert "1 message" in preview
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', preview)) | {"step": "apply"}
+    assert operator.post(f"/groups/{group}/reset/", fields).status_code == 302
+    assert broker.group(group).queues[0].committed == 4
+    viewer = content(client_as("viewer").get(f"/groups/{group}/diagnosis/"))
+    assert "Look at it" in viewer
+    assert "Skip this one" not in viewer, "nobody is shown what is refused"
 
 
 def test_pause_and_resume(client_as, broker, group):

@@ -345,6 +345,8 @@ def _print(command: Command, answer: dict[str, Any]) -> None:
 def _print_people(command: Command, answer: dict[str, Any]) -> None:
     if show.is_change(answer):
         lines = show.change(answer)
+    elif show.is_diagnosis(answer):
+        lines = show.diagnosis(answer)
     elif isinstance(rows := answer.get("items", answer.get("options")), list):
         lines = show.table(rows, command.verb.columns.split())
         if answer.get("next_cursor"):

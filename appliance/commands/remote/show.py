@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -63,6 +64,43 @@ def change(answer: dict[str, Any]) -> list[str]:
 
 def is_change(answer: dict[str, Any]) -> bool:
     return {"applied", "differences", "blockers"} <= answer.keys()
+
+
+def is_diagnosis(answer: dict[str, Any]) -> bool:
+    return {"group", "findings", "looked"} <= answer.keys()
+
+
+def diagnosis(answer: dict[str, Any]) -> list[str]:
+    """What is wrong with a group, and the commands that go on from there."""
+    lines = []
+    for one in answer["findings"]:
+        lines.append(f"{one['level']}: {plain(one['sentence']['text'])}")
+        held = one["message"]
+        if held is not None:
+            least = "" if held["delivered_whole"] else " or more"
+            lines += [
+                f"  message: {plain(held['topic'])}/{held['queue_id']}/{held['offset']}, id "
+                f"{cell('', held['unique_id'] or held['offset_id'])}, stored {_time(held['stored_at_ms'])}",
+                f"  given out: {held['delivered']}{least}, last to {cell('', held['last_client'])} "
+                f"at {cell('at_ms', held['last_at_ms'])}; locked by {cell('', held['held_by'])}",
+                f"  look at it: rocketbox message show {held['offset_id']}",
+                f"  skip it: rocketbox group reset {_word(answer['group'])} {_reset_options(held['skip'])}",
+            ]
+    lines += [
+        f"not known: {one['kind']}: {plain(one['why']['text'])}"
+        for one in answer["looked"]
+        if one["state"] == "unknown"
+    ]
+    return lines if answer["findings"] else ["Nothing wrong was found.", *lines]
+
+
+def _reset_options(skip: dict[str, Any]) -> str:
+    places = [f"--topic {_word(topic)}" for topic in skip["topics"]] + [f"--queue {queue}" for queue in skip["queues"]]
+    return " ".join([*places, f"--to {skip['to']} --offset {skip['offset']}"])
+
+
+def _word(text: str) -> str:
+    return shlex.quote(plain(text))
 
 
 def cell(name: str, value: Any) -> str:

@@ -94,6 +94,8 @@ VERBS = (
     Verb("group clients NAME", "GET /groups/{name}/clients", "Its members.", columns="client_id address version"),
     Verb("group progress NAME", "GET /groups/{name}/progress", "Where it stands in each queue.",
          columns="topic queue_id committed max_offset lag"),
+    Verb("group diagnosis NAME", "GET /groups/{name}/diagnosis",
+         "Why it is behind, with the message that holds up each queue that stands, and what to do about it."),
     Verb("group reset NAME", "POST /groups/{name}/offset-resets",
          "Move its offsets: to earliest, latest, a time, an offset, or by a number of messages.",
          body="to topics=topic:list queues=queue:ints at_ms=at:time offset:int by:int", dry_run=True, ask_first=True),

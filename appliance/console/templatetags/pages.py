@@ -104,6 +104,20 @@ def evidence_value(one: Any) -> str:
 
 
 @register.filter
+def skip_query(held: Any) -> str:
+    """The query of the page that previews how offsets move, for one that goes on behind the message."""
+    skip = held.skip
+    asked = {
+        "topic": held.topic,
+        "queues": held.queue_id,
+        "to": skip["to"],
+        "offset": skip["offset"],
+        "step": "preview",
+    }
+    return urlencode(asked)
+
+
+@register.filter
 def next_place(queue: Any) -> str:
     """The query of a search that finds a queue's next message."""
     return urlencode({"q": f"{queue.topic}/{queue.queue_id}/{queue.next_offset}"})

@@ -122,6 +122,7 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
     if what not in ("commit", "roll_back"):
         raise InvalidInput("what", _("There is no such act."))
     places = _places(values)
+    values.get("ticked")  # the form says so, but without any this act is of none anyway
     if not places:
         messages.warning(request, _("No transaction is ticked."))
         return redirect("transactions")

@@ -95,6 +95,8 @@ from .sending.send_back import SendBackPath
 from .sending.send_back_counts import SendBackCounts
 from .sending.send_path import SendPath
 from .slave_requests import refuse_changes
+from .standing_queues import NAME as STANDING_QUEUES
+from .standing_queues import StandingQueues
 from .stats import SAMPLE_S, BrokerStats
 from .timers.apache_files import checkpoint_answer, read_checkpoint
 from .timers.claims import Claims
@@ -701,6 +703,11 @@ class Broker:
             self.store, self.pull, server, self._pools, self.deliver_delayed, self.deliver_timers, self._clock
         )
         self.sampler = Sampler(self.store, self.offsets, self.pull)
+        self._standing_queues = StandingQueues(
+            self.store.paths.own / STANDING_QUEUES, self.offsets, self.sampler, self.clients.attendance, self._clock
+        )
+        self._standing_queues.load()
+        self.offsets.beside = self._standing_queues.save_when_due
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration, self._clock)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningService(self.store, self.topics)
@@ -1045,6 +1052,7 @@ class Broker:
         self.delivery_events.stop()
         self.transaction_records.stop()
         self.registration.stop()
+        self.offsets.beside = self._standing_queues.save
         self.offsets.stop()
         self._reset_journal.close()
         self.topics.stop()

@@ -20,6 +20,7 @@ from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode
 from ..protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ..remoting.connection import Connection
+from .attendance import Attendance
 from .filters.consumer_filters import Compiled, ConsumerFilters
 from .groups import SubscriptionGroupManager
 from .heartbeat import BROADCASTING, ConsumerData, SubscriptionData
@@ -238,6 +239,8 @@ class ClientManager:
         #: is in it over no connection any more: (group, client id, whether it signed off).
         self.on_consumer: Callable[[str, str], None] = lambda group, client_id: None
         self.on_consumer_gone: Callable[[str, str, bool], None] = lambda group, client_id, signed_off: None
+        #: When consumer groups had members.
+        self.attendance = Attendance(clock)
         #: Told of a producer group whose first member came.
         self.on_producers: Callable[[str], None] = lambda group: None
         # Groups whose members are to be told; the members that are being told, and what; whether a call comes for them.
@@ -260,6 +263,7 @@ class ClientManager:
         self._consumers, self._producers = other._consumers, other._producers
         self._producers_by_id, self._presence = other._producers_by_id, other._presence
         self.rebalances = other.rebalances
+        self.attendance.take_over(other.attendance)
         for presence in self._presence.values():
             self._settle(presence)  # what a heartbeat led to there is to be read again here
             presence.mark = None
@@ -328,6 +332,7 @@ class ClientManager:
         info = self._consumers.get(name)
         if info is None:
             info = self._consumers[name] = ConsumerGroupInfo(name)
+            self.attendance.came(name)
         said = (consumer.consume_type, consumer.message_model, consumer.consume_from_where, fingerprint)
         if said != (info.consume_type, info.message_model, info.consume_from_where, info.fingerprint):
             info.state += 1
@@ -545,6 +550,7 @@ class ClientManager:
         logger.info("clients: consumer left group=%s from=%s", group, conn.remote_host)
         if not info.channels:
             del self._consumers[group]
+            self.attendance.left(group)
             self._filters.unregister(group)
             self._groups.note_heard(group)
             return

@@ -96,6 +96,8 @@ class ConsumerOffsetManager:
         #: Called by the saving thread when the file is saved: (moves that were over before, what was removed before:
         #: ("topic" or "group", name)). May raise OSError, and is then called with them again.
         self.after_save: Callable[[list[tuple[int, str, int]], list[tuple[str, str]]], None] = lambda over, gone: None
+        #: Called by the saving thread at each of its turns, for what is kept beside the file. May raise OSError.
+        self.beside: Callable[[], None] = lambda: None
         #: Where a queue ends: nobody has read what is not there. Set by who knows the queues.
         self.end_of: Callable[[str, int], int] = lambda topic, queue_id: _OFFSET_MAX
         #: Of a slave, which may lack what its master gave out: what lies behind the end counts as the end. Elsewhere it
@@ -327,6 +329,7 @@ class ConsumerOffsetManager:
                 self.pending.over.extendleft(reversed(over))
                 self._gone.extendleft(reversed(gone))
                 raise
+            self.beside()
 
     def _save(self) -> None:
         commits = self._commits

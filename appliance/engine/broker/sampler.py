@@ -93,6 +93,8 @@ class Sampler(ServiceThread):
         self._queue_moved_at: dict[QueueOffsets, dict[int, float]] = {}
         # When a queue's first offset was seen, or one that went back: no consumption, but from then on it is due.
         self._queue_begun_at: dict[QueueOffsets, dict[int, float]] = {}
+        # (topic, group) -> queue id -> (offset, since when an earlier process saw it there); until the first sample.
+        self._earlier: dict[tuple[str, str], dict[int, tuple[int, float]]] = {}
         self.slowest_ms = 0.0
 
     def run(self) -> None:
@@ -191,6 +193,7 @@ class Sampler(ServiceThread):
             by_hand.setdefault(entry, set()).update(queue_ids)
         for entry, queues in found:
             self._committed_moved(entry, queues, by_hand.get(entry, set()), now)
+        self._earlier.clear()
 
     def _committed_moved(self, entry: QueueOffsets, queues: dict[int, int], by_hand: set[int], now: float) -> None:
         """Count how far its offsets went on; a first commit of a queue or a reset is no consumption.
@@ -206,6 +209,10 @@ class Sampler(ServiceThread):
         if before is None:
             if self.count:
                 self._queue_begun_at[entry] = dict.fromkeys(queues, now)
+            elif known := self._earlier.pop(key, None):
+                self._queue_moved_at[entry] = {
+                    queue_id: since for queue_id, (offset, since) in known.items() if queues.get(queue_id) == offset
+                }
             return
         moved = 0
         moved_at: dict[int, float] = {}
@@ -249,14 +256,26 @@ class Sampler(ServiceThread):
 
     # --- any thread
 
-    def queue_moved_at(self, entry: QueueOffsets, queue_id: int) -> float:
-        """When a committed offset was last seen to go on, in monotonic seconds; the sampler's start if it was not."""
-        return self._queue_moved_at.get(entry, {}).get(queue_id, self.started_at)
+    def take_earlier(self, group: str, topic: str, queue_id: int, offset: int, since: float) -> None:
+        """An earlier process saw an offset there since then (monotonic). Counts if it still is. Before the start."""
+        self._earlier.setdefault((topic, group), {})[queue_id] = offset, since
+
+    def queue_moved_at(self, entry: QueueOffsets, queue_id: int) -> float | None:
+        """When a committed offset last went on, in monotonic seconds, before the start too; None: nobody saw it."""
+        return self._queue_moved_at.get(entry, {}).get(queue_id)
 
     def queue_since(self, entry: QueueOffsets, queue_id: int) -> float:
-        """Since when a committed offset has been where it is: it went on, was set for the first time, or went back."""
-        begun = self._queue_begun_at.get(entry, {}).get(queue_id, 0.0)
-        return max(begun, self.queue_moved_at(entry, queue_id))
+        """Since when a committed offset has been where it is: it went on, was set for the first time, or went back. The
+        sampler's start if nobody knows."""
+        moved_at = self.queue_moved_at(entry, queue_id)
+        begun = self._queue_begun_at.get(entry, {}).get(queue_id)
+        if begun is None:
+            return self.started_at if moved_at is None else moved_at
+        return begun if moved_at is None else max(begun, moved_at)
+
+    def standing_at(self, entry: QueueOffsets, queue_id: int) -> int | None:
+        """The offset that `queue_since` is about, which may have gone on within this second."""
+        return self._committed.get(entry, {}).get(queue_id)
 
     def span(self, samples: int = RATE_SAMPLES) -> tuple[int, float]:
         """(steps, seconds) between the last sample and the one `samples` before it; (0, 0.0) before there are two."""

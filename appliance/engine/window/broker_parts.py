@@ -30,6 +30,7 @@ from .group_now import GroupNow
 from .group_views import GroupViews
 from .lag import ConsumerLag
 from .lag_times import LagTimes
+from .lateness import Lateness
 from .live import BrokerSource, LiveFrames
 from .look_ahead import LookAhead
 from .measurements import Measurements
@@ -177,7 +178,8 @@ def build(
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
-    needs = Needs(sampler, stuck, store, topics, groups, measures, lag_times, disk, options, replication)
+    lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
+    needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication)
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
@@ -256,6 +258,9 @@ def build(
             sampler,
             measures,
             broker.delivery_events.last_pulls.get,
+            lateness,
+            broker.delivery_history,
+            system.broker_name,
         ),
         messages=messages,
         search=SearchViews(topics, store, messages, copies),

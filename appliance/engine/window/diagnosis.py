@@ -7,27 +7,39 @@ commits nothing (`EngineAdmin.running_info` asks it).
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from ..broker.clients import ConsumerGroupInfo
+from ..broker.deliveries.history import Delivered, DeliveryHistory, DeliveryReader
 from ..broker.deliveries.last_pulls import LastPull
 from ..broker.groups import SubscriptionGroupManager
 from ..broker.pull_offsets import PullOffsets
-from ..broker.queue_locks import RebalanceLockManager
+from ..broker.queue_locks import MessageQueue, RebalanceLockManager
 from ..broker.sampler import SLOTS, Sampler
 from ..errors import NotFound, RefusedRequest
 from ..filter.expressions import TAG_TYPES, make_filter
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..protocol.properties import decode_properties
+from ..protocol.record import Record
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue
 from . import diagnosis_snapshots as d
+from . import lateness
 from .client_views import conflicts_of, members_of
 from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot
+from .lateness import Lateness, StandingQueue
 from .measures import Measures
+from .message_story import place_of
+from .messages import row_of
+from .needs import say_late
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
+
+logger = logging.getLogger(__name__)
 
 #: What is looked at, in this order.
 KINDS = (
@@ -39,6 +51,7 @@ KINDS = (
     "expression",
     "silent_lock",
     "queue_stuck",
+    "falls_behind",
     "slow_handler",
     "retries_storming",
     "dead_letters_growing",
@@ -47,9 +60,6 @@ KINDS = (
     "uneven_share",
 )
 
-#: An offset that stays for so long while a message waits behind it is stuck. Clients commit every 5 s and share queues
-#: out every 20 s, and a handler may well take a minute.
-STUCK_S = 120.0
 #: A holder of a lock that has not pulled for so long is silent: it renews the lock every 20 s, and pulls all the time.
 SILENT_S = 60.0
 #: Messages that are pulled and not yet committed are worked off in this time by a handler that keeps up: three times
@@ -72,6 +82,12 @@ LOOKED_AT = 200
 MOST_NAMED = 100
 #: Addresses that a sentence names.
 MOST_HOSTS = 5
+#: Messages that hold a queue up of which is told what they are, and how long that may take; what was found of their
+#: deliveries is told again for so long, since a page asks every few seconds.
+MOST_TOLD = 8
+DELIVERIES_S = 0.1
+DELIVERIES_KEPT_S = 10.0
+_MOST_KEPT = 1000
 
 _LEVELS = {"act": 0, "watch": 1}
 
@@ -97,9 +113,17 @@ class GroupDiagnosis:
         sampler: Sampler,
         measures: Measures,
         last_pull: Callable[[str, str, int], LastPull | None],
+        judge: Lateness,
+        deliveries: DeliveryReader,
+        broker_name: str,
     ) -> None:
         """last_pull: who was given messages of a queue last, and from where on."""
         # Constant after construction.
+        self._lateness = judge
+        self._broker_name = broker_name
+        self._deliveries = deliveries
+        # (group, physical offset) -> (when that was looked up, deliveries to the group, whether these are all).
+        self._known: dict[tuple[str, int], tuple[float, list[Delivered], bool]] = {}
         self._last_pull = last_pull
         self._groups = groups
         self._store = store
@@ -130,6 +154,27 @@ class GroupDiagnosis:
         found.sort(key=lambda finding: _LEVELS[finding.level])
         return d.Diagnosis(group, int(time.time() * 1000), tuple(found), tuple(looked))
 
+    def delivered(self, group: str, records: list[Record]) -> list[tuple[list[Delivered], bool]]:
+        """Of each message: (answers that carried it to the group, oldest first; whether these are all of them)."""
+        now, places = time.monotonic(), [(group, record.physical_offset) for record in records]
+        known = {
+            place: one for place in places if (one := self._known.get(place)) and now - one[0] <= DELIVERIES_KEPT_S
+        }
+        missing = [(place, record) for place, record in zip(places, records, strict=True) if place not in known]
+        if missing:
+            try:
+                histories = self._deliveries.find([place_of(record) for _, record in missing], DELIVERIES_S)
+            except OSError as error:
+                logger.warning("diagnosis: delivery records cannot be read: %s", error)
+                histories = tuple(DeliveryHistory((), False, None, False, 0) for _ in missing)
+            for (place, _), history in zip(missing, histories, strict=True):
+                found = [one for one in history.deliveries if one.group == group]
+                known[place] = now, found, history.complete and not history.lost
+            if len(self._known) + len(known) > _MOST_KEPT:
+                self._known.clear()
+            self._known.update(known)
+        return [known[place][1:] for place in places]
+
 
 class _Patient:
     """One group in one snapshot; a method for each of KINDS."""
@@ -143,12 +188,17 @@ class _Patient:
         self._sampler = tools._sampler
         self._measures = tools._measures
         self._last_pull = tools._last_pull
+        self._lateness = tools._lateness
+        self._broker_name = tools._broker_name
+        self._delivered = tools.delivered
         self._records = tools._store.records
         self._config = tools._groups.get(group)
         self._info: ConsumerGroupInfo | None = progress.online.get(group)
         self._channels = [] if self._info is None else list(self._info.channels.values())
         self._now = time.monotonic()
         self._now_ms = int(time.time() * 1000)
+        # Queues that a finding is about: another kind does not tell of them once more.
+        self._told: set[ConsumeQueue] = set()
 
     # --- what is known
 
@@ -187,9 +237,9 @@ class _Patient:
         return self._sampler.rate(self._sampler.pairs.get((topic, self._group)), self._span()) or 0.0
 
     def _idle_s(self, queue: ConsumeQueue) -> float:
-        """For how long the committed offset has not gone on, as far as this process has seen."""
+        """For how long the committed offset has been where it is."""
         entry = self._progress.entries.get(self._group, {}).get(queue.topic)
-        since = self._sampler.started_at if entry is None else self._sampler.queue_moved_at(entry, queue.queue_id)
+        since = self._sampler.started_at if entry is None else self._sampler.queue_since(entry, queue.queue_id)
         return max(0.0, self._now - since)
 
     def _age_s(self, queue: ConsumeQueue, offset: int) -> float:
@@ -197,9 +247,62 @@ class _Patient:
         stored = self._measures.stored_at_ms(self._reader, queue, offset)
         return 0.0 if stored is None else max(0.0, (self._now_ms - stored) / 1000)
 
-    def _connected_s(self) -> float:
-        """For how long the member is connected that came first: no message waited longer at a client."""
-        return max((self._now - channel.conn.listening_since for channel in self._channels), default=0.0)
+    def _waited_s(self, queue: ConsumeQueue, offset: int) -> float:
+        """For how long a member was there that could have taken the message; 0 when it is gone."""
+        return self._lateness.waited_s(self._group, queue, offset, self._reader)
+
+    @cached_property
+    def _standing(self) -> list[StandingQueue]:
+        """As the overview's needs tell it."""
+        return self._lateness.standing(self._group, self._progress, self._backlog(), self._reader)
+
+    def _is_off(self) -> bool:
+        """Its pulls are refused, which is a finding by itself."""
+        return self._config is not None and not self._config.consume_enable
+
+    def _records_at(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, Record]:
+        """The messages at these offsets, as far as they can be read; of the first few places."""
+        found = {queue: self._reader.record(queue, offset) for queue, offset in places[:MOST_TOLD]}
+        return {queue: one[0] for queue, one in found.items() if one is not None}
+
+    def _given_out(self, places: list[tuple[ConsumeQueue, int]]) -> set[ConsumeQueue]:
+        """The queues, of the first few, whose message a member has: since before the last start, after which it had
+        room for no more and pulled nothing."""
+        members = {channel.client_id for channel in self._channels}
+        records = self._records_at(places)
+        told = self._delivered(self._group, list(records.values()))
+        return {
+            queue
+            for queue, (deliveries, _) in zip(records, told, strict=True)
+            if any(one.client in members for one in deliveries)
+        }
+
+    def _messages(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, d.HeldUpBy]:
+        """What is known of them."""
+        records = self._records_at(places)
+        told = self._delivered(self._group, list(records.values()))
+        return {
+            queue: self._message(queue, record, *known)
+            for (queue, record), known in zip(records.items(), told, strict=True)
+        }
+
+    def _message(self, queue: ConsumeQueue, record: Record, deliveries: list[Delivered], whole: bool) -> d.HeldUpBy:
+        row = row_of(record)
+        last = deliveries[-1] if deliveries else None
+        return d.HeldUpBy(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=record.queue_offset,
+            offset_id=row.offset_id,
+            unique_id=row.unique_id,
+            keys=row.keys,
+            stored_at_ms=row.stored_at_ms,
+            delivered=len(deliveries),
+            delivered_whole=whole,
+            last_client=None if last is None else last.client,
+            last_at_ms=None if last is None else last.at_ms,
+            held_by=self._locks.owner(self._group, MessageQueue(queue.topic, self._broker_name, queue.queue_id)),
+        )
 
     def _own_topics(self) -> list[str]:
         return self._progress.topics_of(self._group)
@@ -234,15 +337,16 @@ class _Patient:
         """Members are connected, messages wait, and nobody has come for them for long: suspended, busy or refused."""
         self._shares_queues()
         backlog = self._backlog()
-        if not backlog.lagging or (self._config is not None and not self._config.consume_enable):
+        if not backlog.lagging or self._is_off():
             return
-        silent_s = self._connected_s()
+        silent_s = math.inf
         for queue, offset in backlog.lagging:
-            if self._pulled.get(self._group, queue) > offset:
+            if self._pulled.get(self._group, queue) > offset or self._waited_s(queue, offset) < SILENT_S:
                 return
             silent_s = min(silent_s, self._age_s(queue, offset))
-            if silent_s < SILENT_S:
-                return
+        if self._given_out(backlog.lagging):
+            return
+        self._told.update(queue for queue, _ in backlog.lagging)
         lag = backlog.lag or 0
         evidence = (
             d.Evidence("lag", lag, "messages"),
@@ -323,6 +427,12 @@ class _Patient:
                 gone.setdefault(client_id, []).append((queue, left_s))
             elif not members[client_id] and self._pulls_nothing(queue):
                 idle.setdefault(client_id, []).append((queue, self._idle_s(queue)))
+        at_work = self._given_out([(queue, self._next_of(queue)) for held in idle.values() for queue, _ in held])
+        idle = {
+            client_id: left
+            for client_id, held in idle.items()
+            if (left := [one for one in held if one[0] not in at_work])
+        }
         for code, found, name in (
             ("diag_lock_of_nobody", gone, "lease_left"),
             ("diag_lock_of_silent", idle, "idle"),
@@ -337,7 +447,11 @@ class _Patient:
                     d.Evidence(name, round(seconds, 1), "s"),
                 )
                 named = tuple((queue.topic, queue.queue_id) for queue, _ in held[:MOST_NAMED])
+                self._told.update(queue for queue, _ in held if self._waiting_in(queue))
                 yield d.Finding("silent_lock", "act" if waiting else "watch", text, evidence, named, (client_id,))
+
+    def _next_of(self, queue: ConsumeQueue) -> int:
+        return max(self._progress.committed(self._group, queue.topic).get(queue.queue_id, 0), queue.min_offset)
 
     def _waiting_in(self, queue: ConsumeQueue) -> int:
         offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
@@ -348,55 +462,78 @@ class _Patient:
         offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
         if offset is None or offset >= queue.max_offset or self._pulled.get(self._group, queue) > offset:
             return False
-        return self._idle_s(queue) >= SILENT_S and self._age_s(queue, max(offset, queue.min_offset)) >= SILENT_S
+        return self._idle_s(queue) >= SILENT_S and self._waited_s(queue, self._next_of(queue)) >= SILENT_S
 
     def queue_stuck(self) -> Iterator[d.Finding]:
-        """One queue stays where it is while others of its topic go on."""
+        """A queue stays where it is; the first message behind its offset holds it up."""
+        self._shares_queues()
+        self._backlog()
+        if self._is_off():
+            return
+        moving = {
+            topic: sum(self._moves(queue) for queue in self._progress.readable(topic)) for topic in self._own_topics()
+        }
+        standing = [one for one in self._standing if one.queue not in self._told]
+        standing.sort(key=lambda one: -one.stands_ms)
+        messages = self._messages([(one.queue, one.offset) for one in standing])
+        for one in standing[:MOST_NAMED]:
+            queue = one.queue
+            message = messages.get(queue)
+            evidence = [
+                d.Evidence("offset", one.offset, ""),
+                d.Evidence("lag", one.waiting, "messages"),
+                d.Evidence("idle", round(one.stands_ms / 1000, 1), "s"),
+                d.Evidence("queues_moving", moving.get(queue.topic, 0), "queues"),
+            ]
+            if message is not None:
+                evidence.append(d.Evidence("delivered", message.delivered, "times"))
+            text = say(
+                "diag_queue_stuck",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                offset=one.offset,
+                count=one.waiting,
+                seconds=round(one.stands_ms / 1000),
+            )
+            named = ((queue.topic, queue.queue_id),)
+            holders = () if message is None else tuple(filter(None, (message.held_by or message.last_client,)))
+            yield d.Finding("queue_stuck", "act", text, tuple(evidence), named, holders, message)
+
+    def _moves(self, queue: ConsumeQueue) -> bool:
+        """Whether it was seen to go on within the time that a stuck one stands."""
+        entry = self._progress.entries.get(self._group, {}).get(queue.topic)
+        moved_at = None if entry is None else self._sampler.queue_moved_at(entry, queue.queue_id)
+        return moved_at is not None and self._now - moved_at < lateness.STUCK_S
+
+    def falls_behind(self) -> Iterator[d.Finding]:
+        """Those queues that move have messages that wait for long; whether they catch up."""
         self._shares_queues()
         backlog = self._backlog()
-        lagging = {(queue.topic, queue.queue_id): (queue, offset) for queue, offset in backlog.lagging}
-        for topic in self._own_topics():
-            queues = self._progress.readable(topic)
-            moving = sum(self._idle_s(queue) < STUCK_S for queue in queues if self._has_moved(queue))
-            if not moving:
-                continue
-            for queue in queues:
-                behind = lagging.get((topic, queue.queue_id))
-                if behind is None:
-                    continue
-                idle_s = min(self._idle_s(queue), self._age_s(*behind), self._connected_s())
-                if idle_s < STUCK_S:
-                    continue
-                lag = queue.max_offset - behind[1]
-                evidence = (
-                    d.Evidence("offset", behind[1], ""),
-                    d.Evidence("lag", lag, "messages"),
-                    d.Evidence("idle", round(idle_s, 1), "s"),
-                    d.Evidence("queues_moving", moving, "queues"),
-                )
-                text = say(
-                    "diag_queue_stuck",
-                    topic=topic,
-                    queue=queue.queue_id,
-                    offset=behind[1],
-                    count=lag,
-                    seconds=round(idle_s),
-                )
-                yield d.Finding("queue_stuck", "act", text, evidence, ((topic, queue.queue_id),))
-
-    def _has_moved(self, queue: ConsumeQueue) -> bool:
-        """Whether it was seen to go on since the start."""
-        entry = self._progress.entries.get(self._group, {}).get(queue.topic)
-        return entry is not None and self._sampler.queue_moved_at(entry, queue.queue_id) > self._sampler.started_at
+        late = None if self._is_off() else self._lateness.late(self._group, backlog, self._standing, self._reader)
+        if late is None:
+            return
+        evidence = [
+            d.Evidence("lag", late.lag, "messages"),
+            d.Evidence("oldest", round(late.late_ms / 1000, 1), "s"),
+            d.Evidence("in_rate", round(late.came, 2), "messages/s"),
+            d.Evidence("rate", round(late.went, 2), "messages/s"),
+        ]
+        if late.eta_ms is not None:
+            evidence.append(d.Evidence("work_left", round(late.eta_ms / 1000, 1), "s"))
+        level = "act" if late.eta_ms is None else "watch"
+        yield d.Finding("falls_behind", level, say_late(self._group, late), tuple(evidence))
 
     def slow_handler(self) -> Iterator[d.Finding]:
         """Much was pulled that is committed slowly: the clients have it, and take long."""
         self._shares_queues()
         pulled_any = False
+        still = {one.queue for one in self._standing} if self._progress.backlog(self._group).lag else ()
         for topic in self._own_topics():
             in_flight, oldest_s = 0, 0.0
             offsets = self._progress.committed(self._group, topic)
             for queue in self._progress.readable(topic):
+                if queue in still:
+                    continue  # another fault, told by itself
                 offset = offsets.get(queue.queue_id)
                 pulled = self._pulled.get(self._group, queue)
                 if offset is None:  # never committed: what was given out first is still being worked on
@@ -407,7 +544,7 @@ class _Patient:
                     continue
                 begin = max(offset, queue.min_offset)
                 in_flight += max(0, min(pulled, queue.max_offset) - begin)
-                oldest_s = max(oldest_s, min(self._age_s(queue, begin), self._connected_s()))
+                oldest_s = max(oldest_s, self._waited_s(queue, begin))
             if in_flight < SLOW_IN_FLIGHT:
                 continue
             rate = self._rate_out(topic)

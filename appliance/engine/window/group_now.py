@@ -172,7 +172,7 @@ class GroupNow:
         if entry is None:
             return None
         moved_at = self._sampler.queue_moved_at(entry, queue.queue_id)
-        if moved_at <= self._sampler.started_at:
+        if moved_at is None:
             return None
         return int(1000 * max(0.0, time.monotonic() - moved_at))
 

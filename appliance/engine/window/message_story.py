@@ -99,7 +99,7 @@ class MessageStories:
         notes = list(copies.notes)
         histories: tuple[DeliveryHistory, ...] = ()
         try:
-            histories = self._deliveries.find([_place_of(copy.record) for copy in consumable])
+            histories = self._deliveries.find([place_of(copy.record) for copy in consumable])
         except OSError as error:
             notes.append(say("deliveries_unreadable", reason=error.strerror or str(error)))
         found = {copy.physical: one.deliveries for copy, one in zip(consumable, histories, strict=False)}
@@ -172,7 +172,8 @@ class MessageStories:
         return ended, still_open
 
 
-def _place_of(record: Record) -> MessagePlace:
+def place_of(record: Record) -> MessagePlace:
+    """Where deliveries of the message are looked for."""
     return MessagePlace(
         record.topic,
         record.queue_id,

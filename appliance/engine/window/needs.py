@@ -1,8 +1,6 @@
 """What needs a person now, the worst first.
 
-A queue stands still when its offset has not gone on although a message waited for it, and a member was there, for so
-long: what came a second ago is not late, however long the group had nothing to do. A group is late when its next
-message is, and it is told whether it catches up or falls back further.
+Which groups stand still or are late is judged in `lateness.py`, for their diagnoses as well.
 """
 
 from __future__ import annotations
@@ -11,9 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..broker.clients import ConsumerGroupInfo
 from ..broker.groups import SubscriptionGroupManager, is_system_group
-from ..broker.sampler import Sampler
 from ..broker.topic_config import reserve_hours_of
 from ..broker.topics import TopicConfigManager
 from ..protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
@@ -25,6 +21,7 @@ from .dead_letters import Expiry
 from .disk_room import DiskRoom
 from .lag import Backlog, LagSnapshot
 from .lag_times import LagTimes
+from .lateness import Late, Lateness
 from .measures import Budget, Measures
 from .options import Options
 from .queue_reader import QueueReader
@@ -42,9 +39,6 @@ LOOK_BUDGET_MS = 20
 #: Checks of which a warning is worth a person's look, too. What the console warns of at start-up (flush mode, loopback)
 #: is no need of the moment.
 _WARNINGS = ("disk", "flow", "findings", "cleaning", "index", "transactions")
-#: Rates are those of this time: clients commit every 5 s.
-RATE_SAMPLES = 300
-RATE_KNOWN_S = 10.0
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -52,10 +46,6 @@ _DAY_MS = 24 * _HOUR_MS
 class Limits(NamedTuple):
     """From when on something needs a person."""
 
-    #: A queue's offset stays although a message waits.
-    stuck_ms: int = 5 * 60_000
-    #: A group's next message waits.
-    late_ms: int = 5 * 60_000
     #: Dead letters may be deleted in this time.
     expires_ms: int = _DAY_MS
     #: The disk is full in this time; and in this time it is urgent.
@@ -112,7 +102,7 @@ class Needs:
 
     def __init__(
         self,
-        sampler: Sampler,
+        lateness: Lateness,
         transactions: StuckTransactions,
         store: MessageStore,
         topics: TopicConfigManager,
@@ -124,7 +114,7 @@ class Needs:
         replication: ReplicationView,
     ) -> None:
         # Constant after construction.
-        self._sampler = sampler
+        self._lateness = lateness
         self._transactions = transactions
         self._store = store
         self._topics = topics
@@ -194,7 +184,7 @@ class _Look:
     def __init__(self, needs: Needs, progress: LagSnapshot, reader: QueueReader) -> None:
         self._progress = progress
         self._reader = reader
-        self._sampler = needs._sampler
+        self._lateness = needs._lateness
         self._measures = needs._measures
         self._groups = needs._groups
         self._topics = needs._topics
@@ -202,10 +192,7 @@ class _Look:
         self._limits = needs.limits
         self._expiry: Callable[[], Expiry] = lambda: Expiry(needs._store, needs._options)
         self._budget = Budget(LOOK_BUDGET_MS)
-        self._now = time.monotonic()
         self._now_ms = int(time.time() * 1000)
-        span = self._sampler.span(RATE_SAMPLES)
-        self._span = span if span[1] >= RATE_KNOWN_S else None
 
     def dead_letters(self) -> Iterator[_Found]:
         expiry = self._expiry()
@@ -257,68 +244,31 @@ class _Look:
             text = say(code, group=group, lag=backlog.lag, late_span=late_ms or 0)
             yield _Found(s.Need("watch", "group", group, text), late_ms or 0)
         else:
-            yield from self._late(group, info, backlog)
+            yield from self._late(group, backlog)
 
-    def _late(self, group: str, info: ConsumerGroupInfo, backlog: Backlog) -> Iterator[_Found]:
+    def _late(self, group: str, backlog: Backlog) -> Iterator[_Found]:
         """Of a group with members that is behind."""
-        here_s = max((self._now - one.conn.listening_since for one in list(info.channels.values())), default=0.0)
-        stuck = list(self._stuck(group, backlog, here_s * 1000))
-        if stuck:
-            longest = max(ms for _, ms, _ in stuck)
-            lag = sum(count for _, _, count in stuck)
+        standing = self._lateness.standing(group, self._progress, backlog, self._reader)
+        if standing:
+            longest = max(one.stands_ms for one in standing)
+            lag = sum(one.waiting for one in standing)
             text: Sentence
-            if len(stuck) == len(backlog.lagging):
+            if len(standing) == len(backlog.lagging):
                 text = say("stuck", group=group, lag=backlog.lag, idle_span=longest)
             else:
-                names = sorted(f"{queue.topic}/{queue.queue_id}" for queue, _, _ in stuck)
+                names = sorted(f"{one.queue.topic}/{one.queue.queue_id}" for one in standing)
                 named = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
                 text = say("queues_stuck", group=group, count=len(names), queues=named, lag=lag, idle_span=longest)
             yield _Found(s.Need("stuck", "group", group, text), longest)
-            if len(stuck) == len(backlog.lagging):
-                return
-        # How late are those that move?
-        standing = {queue for queue, _, _ in stuck}
-        moving = [(queue, offset) for queue, offset in backlog.lagging if queue not in standing]
-        late_ms, _ = self._lag_times.of(
-            group, backlog if not stuck else backlog._replace(lagging=moving), self._reader, self._budget
-        )
-        if late_ms is None or late_ms < self._limits.late_ms or self._span is None:
-            return
-        came, went = self._rates(group, {queue.topic for queue, _ in moving})
-        lag = sum(queue.max_offset - offset for queue, offset in moving)
-        if went > came and lag / (went - came) < late_ms / 1000 * 3:
-            eta = round(lag / (went - came)) * 1000
-            text = say("catching_up", group=group, lag=lag, late_span=late_ms, eta_span=eta)
-            yield _Found(s.Need("watch", "group", group, text), late_ms)
-        else:
-            text = say(
-                "falls_behind", group=group, lag=lag, late_span=late_ms, came=round(came, 1), went=round(went, 1)
-            )
-            yield _Found(s.Need("act", "group", group, text), late_ms)
+        late = self._lateness.late(group, backlog, standing, self._reader, self._budget)
+        if late is not None:
+            level = "act" if late.eta_ms is None else "watch"
+            yield _Found(s.Need(level, "group", group, say_late(group, late)), late.late_ms)
 
-    def _stuck(self, group: str, backlog: Backlog, here_ms: float) -> Iterator[tuple[ConsumeQueue, int, int]]:
-        """(queue, for how long in ms, messages that wait) of each queue that stands still."""
-        limit = self._limits.stuck_ms
-        if here_ms < limit:
-            return
-        entries = self._progress.entries.get(group, {})
-        for queue, offset in backlog.lagging:
-            entry = entries.get(queue.topic)
-            if entry is None:
-                continue
-            idle_ms = (self._now - self._sampler.queue_since(entry, queue.queue_id)) * 1000
-            if idle_ms < limit:
-                continue
-            stored = self._measures.stored_at_ms(self._reader, queue, offset)
-            if stored is None:
-                continue
-            stands_ms = int(min(idle_ms, here_ms, self._now_ms - stored))
-            if stands_ms >= limit:
-                yield queue, stands_ms, queue.max_offset - offset
 
-    def _rates(self, group: str, topics: set[str]) -> tuple[float, float]:
-        """(messages that came to these topics a second, offsets that the group committed of them a second)."""
-        sampler, span = self._sampler, self._span
-        came = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
-        went = sum(sampler.rate(sampler.pairs.get((topic, group)), span) or 0.0 for topic in topics)
-        return came, went
+def say_late(group: str, late: Late) -> Sentence:
+    """As needs and diagnoses say it."""
+    known = {"group": group, "lag": late.lag, "late_span": late.late_ms}
+    if late.eta_ms is not None:
+        return say("catching_up", **known, eta_span=late.eta_ms)
+    return say("falls_behind", **known, came=round(late.came, 1), went=round(late.went, 1))

@@ -184,8 +184,8 @@ TEMPLATES: dict[str, str] = {
         "%(client)s holds the locks of queues in order, and pulls nothing; queues: %(queues)d, for %(seconds)d s."
     ),
     "diag_queue_stuck": (
-        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s while others went"
-        " on; messages waiting in it: %(count)d."
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s; messages waiting in it: "
+        "%(count)d."
     ),
     "diag_slow_handler": (
         "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."

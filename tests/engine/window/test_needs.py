@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.window.needs import Limits
+from appliance.engine.window import lateness
 from tests.support.waiting import wait_for
 
 #: A minute of the incident is a tenth of a second here.
-LIMITS = Limits(stuck_ms=600, late_ms=600)
+LIMIT_S = 0.6
 
 
 class Watched:
@@ -25,7 +25,6 @@ class Watched:
 
     def __init__(self, running) -> None:
         self.running = running
-        running.window._parts.overview._standing._needs.limits = LIMITS
 
     def needs(self, *codes: str) -> list[tuple[str, str, str]]:
         """(level, name, code) of each need; only of these codes, if any. The machine's own disk is left out."""
@@ -39,6 +38,10 @@ class Watched:
     def need(self, code: str):
         return next(need for need in self.running.window.overview().needs if need.sentence.code == code)
 
+    def findings(self, group: str):
+        """Kind -> what its diagnosis found."""
+        return {one.kind: one for one in self.running.window.diagnosis(group).findings}
+
     def pass_time(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -47,13 +50,15 @@ class Watched:
 
 
 @pytest.fixture
-def watched(running):
+def watched(running, monkeypatch):
+    for name in ("STUCK_S", "LATE_S"):
+        monkeypatch.setattr(lateness, name, LIMIT_S)
     return Watched(running)
 
 
 @pytest.fixture
 def rates_known_soon(monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.needs.RATE_KNOWN_S", 0.2)
+    monkeypatch.setattr("appliance.engine.window.lateness.RATE_KNOWN_S", 0.2)
 
 
 def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known_soon):
@@ -66,6 +71,7 @@ def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known
         running.commit("slow", "Orders", 0, done)
         watched.pass_time(0.15)
     assert watched.needs() == [("act", "slow", "falls_behind")]
+    assert watched.findings("slow")["falls_behind"].level == "act"
     need = watched.need("falls_behind")
     assert need.sentence.args["lag"] == 56
     assert need.sentence.args["late_span"] >= 600
@@ -84,6 +90,7 @@ def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_wh
     # What came while it was looked at is part of the rate that it has to beat; it is long gone here.
     watched.running.window._parts.sampler.topics["Orders"].rest()
     assert watched.needs() == [("watch", "fast", "catching_up")]
+    assert watched.findings("fast")["falls_behind"].level == "watch"
     assert watched.need("catching_up").sentence.args["eta_span"] < 5000
 
 

@@ -1,0 +1,168 @@
+"""A fault that stands still is told of as one thing, from when it began: over connections, restarts and both looks."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from appliance.engine.broker import standing_queues
+from appliance.engine.fastjson import loads
+from appliance.engine.window import diagnosis, lateness
+from tests.support.engine import RunningEngine, pull_fields, start_engine
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (lateness, "STUCK_S", 0.2), (lateness, "LATE_S", 0.3), (lateness, "RATE_KNOWN_S", 0.0),
+        (diagnosis, "SILENT_S", 0.1), (diagnosis, "RATE_KNOWN_S", 0.0), (standing_queues, "STOOD_S", 0.0),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+
+
+def stuck(running: RunningEngine) -> Any:
+    """The one finding of a queue that stands; None without one."""
+    found = [one for one in running.window.diagnosis("ledger").findings if one.kind == "queue_stuck"]
+    return found[0] if found else None
+
+
+def idle_s(finding: Any) -> float:
+    return next(one.value for one in finding.evidence if one.name == "idle")
+
+
+def stands(running: RunningEngine) -> Any:
+    """A member has the message at offset 1 of a queue and never finishes it, until that is told."""
+    peer = running.join("c1", "ledger")
+    running.put("Orders", *[b"x"] * 3)
+    running.commit("ledger", "Orders", 0, 1)
+    assert peer.ask(11, pull_fields("Orders", 0, 1, consumerGroup="ledger")).code == 0
+    running.sample()
+    return wait_for(lambda: stuck(running), "it is stuck")
+
+
+def test_it_goes_on_over_a_new_connection(running: RunningEngine) -> None:
+    before = idle_s(stands(running))
+    running.hang_up()
+    wait_for(lambda: not running.window.clients().rows, "it has gone")
+    assert stuck(running) is None
+    running.join("c1", "ledger")
+    assert idle_s(stuck(running)) >= before
+
+
+def test_a_connection_that_was_not_read_from_for_a_while_says_nothing(running: RunningEngine) -> None:
+    before = idle_s(stands(running))
+    for conn in running.engine.broker.clients.consumer_group("ledger").channels:
+        conn.listening_since = time.monotonic()
+    assert idle_s(stuck(running)) >= before
+
+
+def test_it_goes_on_over_a_restart(running: RunningEngine) -> None:
+    before = idle_s(stands(running))
+    kept = running.data_dir / "store/config/consumerOffset.json"
+    running.restart()
+    assert "since" not in kept.read_text().lower(), "Apache's file has no times"
+    running.join("c1", "ledger")
+    running.sample()
+    one = stuck(running)
+    assert idle_s(one) >= before
+    assert one.message.delivered == 1, "it was given out before the restart"
+    running.commit("ledger", "Orders", 0, 3)
+    running.sample()
+    assert stuck(running) is None
+
+
+def test_an_offset_that_moved_meanwhile_begins_anew(running: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = idle_s(stands(running))
+    running.stop()
+    offsets = running.data_dir / "store/config/consumerOffset.json"
+    document = loads(offsets.read_bytes())
+    document["offsetTable"]["Orders@ledger"]["0"] = 2
+    offsets.write_text(json.dumps(document))
+    running.engine = start_engine(running.data_dir)
+    assert running.engine.broker.offsets.get("ledger", "Orders", 0) == 2
+    running.join("c1", "ledger")
+    running.sample()
+    assert stuck(running) is None
+    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    assert idle_s(stuck(running)) < before + 60  # since this start, however long that took
+
+
+#: What the overview says of a group -> what its diagnosis finds, one of them.
+FOUND = {
+    "stuck": {"queue_stuck", "nobody_pulls", "silent_lock"},
+    "queues_stuck": {"queue_stuck", "nobody_pulls", "silent_lock"},
+    "falls_behind": {"falls_behind"},
+    "catching_up": {"falls_behind"},
+    "nobody_consumes": {"no_consumer"},
+    "nobody_consumes_late": {"no_consumer"},
+    "consumption_is_off_behind": {"consumption_off"},
+    "subscriptions_differ": {"subscriptions_differ"},
+    "client_id_twice": {"client_id_twice"},
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, seed: int) -> None:
+    """Random scenes of groups that go on, stand, fall behind and lose members; both looks at each of their ends."""
+    dice = random.Random(seed)
+    groups = ["ledger", "mail", "audit"]
+    peers: dict[str, Any] = {}
+    ends, done = [0] * 4, {(group, queue): 0 for group in groups for queue in range(4)}
+
+    def join(group: str) -> None:
+        if group not in peers:
+            peers[group] = running.join(f"c-{group}", group)
+
+    def leave(group: str) -> None:
+        if group in peers:
+            peers.pop(group).close()
+            clients = running.engine.broker.clients
+            wait_for(lambda: clients.consumer_group(group) is None, "the broker knows")
+
+    def pull(group: str) -> None:
+        queue = dice.randrange(4)
+        if group in peers and ends[queue] > done[group, queue]:
+            fields = pull_fields("Orders", queue, done[group, queue], consumerGroup=group)
+            peers[group].ask(11, fields)
+
+    def commit(group: str) -> None:
+        queue = dice.randrange(4)
+        done[group, queue] = min(ends[queue], done[group, queue] + dice.randrange(4))
+        running.commit(group, "Orders", queue, done[group, queue])
+
+    def put(group: str) -> None:
+        queue = dice.randrange(4)
+        count = dice.randrange(1, 12)
+        running.put("Orders", *[b"x"] * count, queue=queue)
+        ends[queue] += count
+
+    def switch(group: str) -> None:
+        running.window.edit_group(group, consume_enable=dice.random() < 0.7)
+
+    acts: list[Callable[[str], None]] = [join, join, leave, pull, pull, commit, commit, put, switch]
+    put("")
+    for group in groups:
+        running.window.create_group(group)
+        join(group)
+        running.commit(group, "Orders", 0, 0)
+
+    def look() -> int:
+        """How many needs of groups there are; each has a diagnosis."""
+        running.sample()
+        needs = [need for need in running.window.overview().needs if need.kind == "group"]
+        for need in needs:
+            told = running.window.diagnosis(need.name)
+            assert FOUND[need.sentence.code] & {one.kind for one in told.findings}, (need, told)
+        return len(needs)
+
+    for _ in range(60):
+        dice.choice(acts)(dice.choice(groups))
+        look()
+    put("")
+    wait_for(look, "the scene has a fault")
