@@ -18,12 +18,12 @@ from typing import Any
 
 import appliance.engine.broker.broker as broker_module
 import appliance.engine.broker.deliveries.ring as ring_module
+import appliance.engine.broker.processors.pull_answers as pull_answers_module
+import appliance.engine.broker.timers.delivery as delivery_module
 import appliance.engine.broker.transactions.resolved as resolved_module
-import appliance.engine.config_journal as config_journal_module
-import appliance.engine.journal_file as journal_file_module
 import appliance.engine.remoting.event_loop as loop_module
+import appliance.engine.store.log.commit_log as commit_log_module
 from appliance.engine.broker.broker import Broker, Network
-from appliance.engine.clock import Clock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import StartError
 from appliance.engine.json_file import OS_FILE_CALLS, OWN_FILE_CALLS
@@ -33,9 +33,8 @@ from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.window.options import Options
-from tests.crash.recording_disk import Image
 from tests.world.disk import JournalCalls, WorldDisk
-from tests.world.threads import Event, Killed, Scheduler, _InPlaceOf, replaced, simulated_threads
+from tests.world.threads import Event, Killed, Scheduler, WorldClock, _InPlaceOf, engine_modules, replaced, simulated_threads
 
 ROOT = Path("/world")
 LOG_FILE_BYTES = 64 * 1024
@@ -54,8 +53,11 @@ class _Poller:
         self.register, self.modify = self._real.register, self._real.modify
         self.unregister, self.close = self._real.unregister, self._real.close
         self.signal = Event(self.scheduler)
+        #: True if a tick has ended since the world looked for answers.
+        self.answered = True
 
     def poll(self, timeout: float) -> list[tuple[int, int]]:
+        self.answered = True
         found = self._real.poll(0)
         if found or timeout == 0:
             return found
@@ -104,6 +106,8 @@ class Peer:
         self._unread = b""
         self._opaque = 0
         self._waiting: dict[int, Answers] = {}
+        #: Takes what the broker sends unasked, too.
+        self.listens = False
         self.on_question: Callable[[RemotingCommand], None] = lambda question: None
         self.sock, theirs = socket.socketpair()
         for sock in (self.sock, theirs):
@@ -177,19 +181,17 @@ class Machine:
         self.config = EngineConfig(
             data_dir=ROOT, broker=BrokerConfig(broker_name="broker-a", **broker), store=StoreConfig(**store)
         )
-        self.image: Image = {str(ROOT): None}
-        self.disk = self._new_disk()
+        self.disk = WorldDisk(lambda: self.scheduler.wall_ms, self._pause)
+        self.disk.make_directory(ROOT)
         self.running = False
+        #: Counts its starts.
+        self.lives = 0
         self.broker: Broker
         #: Where the log ended when the broker opened it.
         self.log_at_start = 0
         self.peers: list[Peer] = []
         self._numbers = 0
-        self._chance = random.Random(0)
-        self._used = self.disk.used
 
-    def _new_disk(self) -> WorldDisk:
-        return WorldDisk(self.image, lambda: self.scheduler.wall_ms, self._pause)
 
     def _pause(self) -> None:
         """A sync takes its time; other threads go on."""
@@ -222,10 +224,11 @@ class Machine:
         return None
 
     def _start(self) -> None:
+        self.lives += 1
         disk = self.disk
         disk.make_directory(ROOT / "store")
         disk.make_directory(ROOT / "rocketbox")
-        clock = Clock()
+        clock = WorldClock(self.scheduler)
         self.loop = loop = WorldLoop(clock)
         self.server = RemotingServer(loop)
         self.server.keep_descriptors(4096)
@@ -266,13 +269,12 @@ class Machine:
         self._do(stop, "stop")
         self._receive()
         clean = not self.disk.dead
-        self.image = self.disk.crash("all", self._chance)
         self._end()
         return clean
 
     def kill(self, mode: str, chance: random.Random) -> None:
         """SIGKILL for the mode "all"; else the machine loses its power."""
-        self.image = self.disk.crash(mode, chance)
+        self.disk.crash(mode, chance)
         self._end()
 
     def _end(self) -> None:
@@ -287,10 +289,7 @@ class Machine:
         if hasattr(self, "loop"):
             self.loop.close()
             del self.loop
-        used = self.disk.used
-        self.disk.close_all()
-        self.disk = self._new_disk()
-        self.disk.used = used
+        self.disk = self.disk.next_life(self._pause)
 
     def connect(self) -> Peer:
         self._numbers += 1
@@ -303,15 +302,19 @@ class Machine:
         """Let the broker run until `done()`, with answers taken as they come. False after so many seconds, and when it
         was killed."""
 
+        poller = self.loop._poller
+
         def look() -> bool:
-            self._receive()
+            if poller.answered:
+                poller.answered = False
+                self._receive()
             return done()
 
         return self.scheduler.run(look, seconds) and not self.disk.dead
 
     def _receive(self) -> None:
         for peer in self.peers:
-            if not peer.closed:
+            if not peer.closed and (peer._waiting or peer.listens):
                 peer.receive()
 
     @property
@@ -338,9 +341,16 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
         names: list[tuple[object, str, object]] = [
             (loop_module, "_Poller", _Poller),
             (broker_module, "Disk", lambda private=None: machine.disk),
-            (config_journal_module, "OsJournalCalls", lambda: JournalCalls(machine.disk)),
-            (journal_file_module, "OsJournalCalls", lambda: JournalCalls(machine.disk)),
+            # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
+            (delivery_module, "SOON_S", 0.05),
+            # To clear a megabyte takes a millisecond, and each start asks for three.
+            (commit_log_module, "STAGE_BYTES", 2 * LOG_FILE_BYTES),
+            (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
+            (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
         ]
+        for module in engine_modules():
+            if hasattr(module, "OsJournalCalls"):
+                names.append((module, "OsJournalCalls", lambda: JournalCalls(machine.disk)))
         for module in (ring_module, resolved_module):
             names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: machine.disk.scandir(path))))
         for calls in (OS_FILE_CALLS, OWN_FILE_CALLS):

@@ -153,6 +153,8 @@ class Oracle:
         #: When the broker's last life ended.
         self.ended_at = 0.0
         self.disk_was_full = False
+        #: Acknowledged, and not shown yet.
+        self._awaited: list[Message] = []
         #: Message -> when the broker said that it is too late to take it back.
         self.too_late: dict[int, tuple[Message, float]] = {}
 
@@ -165,6 +167,7 @@ class Oracle:
         message.state, message.physical = "acknowledged", physical
         if message.waits:
             message.half_offset = offset
+            self._awaited.append(message)
             return
         self._give(message, Place(message.topic, queue, offset))
 
@@ -345,9 +348,8 @@ class Oracle:
 
     def late(self, now: float) -> None:
         """Raises Violation for what should have come by now."""
-        for message in self.messages.values():
-            if not message.waits or message.arrived or message.state != "acknowledged" or message.may_be_lost:
-                continue
+        self._awaited = [one for one in self._awaited if not one.arrived and not one.may_be_lost]
+        for message in self._awaited:
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
             delay = max(0.0, message.due_s - message.sent_at)

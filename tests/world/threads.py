@@ -25,6 +25,8 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from appliance.engine.clock import Clock
+
 #: What a thread's turn takes: a thread that waits for a moment that is too short for the clock goes on, too.
 TURN_S = 0.000005
 
@@ -366,15 +368,29 @@ class SimpleQueue:
         return not self._items
 
 
+class WorldClock(Clock):
+    """The scheduler's, as the broker's parts ask it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def wall_ms(self) -> int:
+        return int(self._scheduler.wall_ms)
+
+    def monotonic(self) -> float:
+        return self._scheduler.now
+
+    steady = monotonic
+
+
 class _InPlaceOf:
     """A module of which some names are others."""
 
     def __init__(self, module: ModuleType, **names: object) -> None:
-        self._module = module
-        self.__dict__.update(names)
+        self.__dict__.update(vars(module) | names)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+    def __getattr__(self, name: str) -> Any:  # for a type checker
+        raise AttributeError(name)
 
 
 def _threading_of(scheduler: Scheduler) -> _InPlaceOf:

@@ -83,7 +83,7 @@ KINDS = [
         "operators",
         "wait",
         6,
-        lambda chance, before: {"seconds": chance.choice((0.05, 0.5, 1.0, 3.0, 6.0))},
+        lambda chance, before: {"seconds": chance.choice((0.01, 0.05, 0.05, 0.3, 0.3, 1.0, 1.0, 3.0, 6.0))},
         _wait,
     ),
     Kind("operators", "clock", 1, lambda chance, before: {"ms": chance.choice(STEPS_MS), "then": 0.0}, _clock),
