@@ -259,8 +259,7 @@ class DeliverTimers(ServiceThread):
 
     def round(self) -> float:
         """Take in what is new and deliver what is due; returns the seconds until there may be more to do."""
-        self._time.look()
-        self.index.jumps_ms = self._time.jumps_ms
+        self._look()
         self._submitted = False
         if self._store.log.broken is not None:  # until a restart; the store says so itself
             return BROKEN_S
@@ -277,6 +276,12 @@ class DeliverTimers(ServiceThread):
         for chore in self.chores:
             pause = min(pause, chore())
         return pause
+
+    def _look(self, physical: int = -1) -> None:
+        """Look at the clock. The index has to know of a step before it takes in what was stored behind it: a file of it
+        says by what the clock is ahead of it."""
+        self._time.look(physical)
+        self.index.jumps_ms = self._time.jumps_ms
 
     def _fail(self, reason: str, pause: float) -> float:
         if reason != self.failure:
@@ -432,7 +437,7 @@ class DeliverTimers(ServiceThread):
         offset, last = begin, self.index.indexed
         places = [(at, size) for at, size, _ in unpack_entries(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES])]
         self._spans.expect(places)
-        self._time.look(places[-1][0])  # the clock may have been set since the last one, and these stamped after that
+        self._look(places[-1][0])  # the clock may have been set since the last one, and these stamped after that
         usual_ms = self._time.jumps_at(places[-1][0])
         for physical, size in places:
             if size <= 0:
