@@ -65,10 +65,36 @@ class WorldDisk(RecordingDisk):
         self.whole_files = FileCalls(self)
         self.during_sync = lambda path: pause()
         self._swept = 0
+        #: What a sync takes; 0.0 for next to nothing.
+        self.slow_s = 0.0
+        #: Calls that fail: (name of the call, part of the path), how many first go well, how many fail, with what.
+        self._failing: list[tuple[str, str, int, int, int]] = []
+        self.has_failed = False
+
+    def fail(self, call: str, part: str, after: int, times: int, error: int) -> None:
+        """So many calls of a kind fail. part: of the path."""
+        self._failing.append((call, part, after, times, error))
+
+    def heal(self) -> None:
+        """No call fails from now on."""
+        self._failing.clear()
+        self.slow_s = 0.0
+
+    def _may_fail(self, call: str, path: str) -> None:
+        for at, (name, part, after, times, error) in enumerate(self._failing):
+            if name == call and part in path:
+                self._failing[at] = (name, part, after - 1, times - (after <= 0), error)
+                if after <= 0:
+                    if times <= 1:
+                        del self._failing[at]
+                    self.has_failed = True
+                    raise OSError(error, os.strerror(error), path)
 
     def _count(self, call: str, path: str) -> None:
         if self.dead:
             raise Killed
+        if self._failing:
+            self._may_fail(call, path)
         if self.kill_in >= 0:
             self.kill_in -= 1
             if self.kill_in < 0:
@@ -203,7 +229,11 @@ class WorldDisk(RecordingDisk):
 
     def fdatasync(self, fd: int) -> None:
         node, path = self._open[fd]
-        self.fault("fdatasync", path)
+        try:
+            self.fault("fdatasync", path)
+        except OSError:
+            self.record.append(("lost", node))
+            raise
         self.record.append(("sync", node))
         self.during_sync(path)
 

@@ -7,6 +7,7 @@ scheduler lets it run.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import socket
@@ -34,7 +35,16 @@ from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.window.options import Options
 from tests.world.disk import JournalCalls, WorldDisk
-from tests.world.threads import Event, Killed, Scheduler, WorldClock, _InPlaceOf, engine_modules, replaced, simulated_threads
+from tests.world.threads import (
+    Event,
+    Killed,
+    Scheduler,
+    WorldClock,
+    _InPlaceOf,
+    engine_modules,
+    replaced,
+    simulated_threads,
+)
 
 ROOT = Path("/world")
 LOG_FILE_BYTES = 64 * 1024
@@ -106,6 +116,8 @@ class Peer:
         self._unread = b""
         self._opaque = 0
         self._waiting: dict[int, Answers] = {}
+        #: Takes nothing that comes.
+        self.deaf = False
         #: Takes what the broker sends unasked, too.
         self.listens = False
         self.on_question: Callable[[RemotingCommand], None] = lambda question: None
@@ -192,14 +204,27 @@ class Machine:
         self.peers: list[Peer] = []
         self._numbers = 0
 
-
     def _pause(self) -> None:
         """A sync takes its time; other threads go on."""
         scheduler = self.scheduler
         if scheduler.current is not None and not self.disk.dead:
-            scheduler.block(None, scheduler.chance.choice((0.0002, 0.0005, 0.001, 0.004)))
+            scheduler.block(None, self.disk.slow_s or scheduler.chance.choice((0.0002, 0.0005, 0.001, 0.004)))
             if self.disk.dead:
                 raise Killed
+
+    @property
+    def log_failed(self) -> bool:
+        """The log says that it takes nothing more until a restart."""
+        return self.running and self.broker.store.log.broken is not None
+
+    def configure(self, broker: dict[str, Any], store: dict[str, Any]) -> None:
+        """Other settings, from the next start on."""
+        config = self.config
+        self.config = dataclasses.replace(
+            config,
+            broker=dataclasses.replace(config.broker, **broker),
+            store=dataclasses.replace(config.store, **store),
+        )
 
     # --- life
 
@@ -296,6 +321,13 @@ class Machine:
         self.peers.append(Peer(self, self._numbers))
         return self.peers[-1]
 
+    def hang_up(self, peer: Peer) -> None:
+        """A client closes its end."""
+        self.peers.remove(peer)
+        peer.sock.close()
+        peer.lose()
+        self.loop._poller.signal.set()
+
     # --- time
 
     def run(self, done: Callable[[], bool], seconds: float) -> bool:
@@ -314,7 +346,7 @@ class Machine:
 
     def _receive(self) -> None:
         for peer in self.peers:
-            if not peer.closed and (peer._waiting or peer.listens):
+            if not peer.closed and not peer.deaf and (peer._waiting or peer.listens):
                 peer.receive()
 
     @property

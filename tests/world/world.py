@@ -109,6 +109,7 @@ class World:
         #: (topic, queue) -> all before is in the oracle.
         self._read_to: dict[tuple[str, int], int] = {}
         self._seen: Any = None
+        self.act_began = 0.0
         self.requests = 0
         #: Act of a send -> its messages.
         self.sent: dict[int, list[Any]] = {}
@@ -129,13 +130,20 @@ class World:
             self.peers[self.act["n"] % PEERS] = peer = self.machine.connect()
         return peer
 
-    def ask(self, code: int, fields: dict[str, Any], body: bytes = b"") -> RemotingCommand | None:
+    def ask(
+        self, code: int, fields: dict[str, Any], body: bytes = b"", peer: Peer | None = None
+    ) -> RemotingCommand | None:
         """The answer; None when the broker was killed, or closed the connection, before it came."""
         self.requests += 1
-        answers = self.peer().ask(code, fields, body)
+        answers = (peer or self.peer()).ask(code, fields, body)
         if not self.machine.run(lambda: answers.ended, ANSWER_S) and not self.machine.killed and not answers.ended:
             raise Violation("a request is not answered", f"code {code} {fields}")
         return answers.command
+
+    @property
+    def has_faults(self) -> bool:
+        """The disk fails now or has failed in this life: changes may be refused."""
+        return self.machine.disk.has_failed
 
     def ask_all(self, questions: list[tuple[int, dict[str, Any], bytes]]) -> list[RemotingCommand | None]:
         """The same for several at once, from all peers."""
@@ -176,38 +184,52 @@ class World:
         self.oracle.started(self.machine.log_at_start, self.now)
         if not self.act:
             self._make_groups()
+        self.oracle.is_async = self.machine.config.store.flush_disk_type == "ASYNC_FLUSH"
         self._read_to.clear()
-        self._learn_topics()
+        self.learn_topics(at_start=True)
 
     def _make_groups(self) -> None:
         self.act = {"n": 0}
-        for group in GROUPS:
+        for group in (*GROUPS, "WORLD", "HOG"):
             answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
             assert answer is not None, "no answer"
             assert answer.code == 0, answer
 
-    def _died(self) -> None:
+    def _died(self, lost_power: bool = False) -> None:
         self.kills += 1
-        self.oracle.killed(self.now)
+        self.oracle.killed(self.now, lost_power)
 
     def stop(self) -> bool:
         """False when it was killed on its way."""
+        self.see_failure(self.act_began)
+        failed = self.has_faults
         clean = self.machine.stop()
-        if clean:
+        if clean and failed:  # what could not be saved is as after a kill
+            self.oracle.killed(self.now)
+        elif clean:
             self.oracle.ended_at = self.now
         else:
             self._died()
         return clean
 
     def kill(self, mode: str, away_s: float = 0.0) -> None:
+        self.see_failure(self.act_began)
         self.machine.kill(mode, self.chance)
-        self._died()
+        self._died(mode != "all")
         self.scheduler.now += away_s
         self.start()
 
-    def _learn_topics(self) -> None:
+    def see_failure(self, begun: float) -> None:
+        """Before the broker ends, and after each act. begun: of the act."""
+        if self.machine.log_failed and not self.oracle.disk_failed:
+            self.oracle.disk_failed, self.oracle.failed_at = True, begun
+
+    def learn_topics(self, at_start: bool = False) -> None:
         """Of topics whose deletion or change had no answer, what became of it."""
         topics = self.machine.broker.topics
+        if at_start:
+            self.oracle.unsure |= self.oracle.doubtful
+            self.oracle.doubtful.clear()
         for topic in sorted(self.oracle.unsure):
             config = topics.get(topic)
             if config is None:
@@ -253,8 +275,9 @@ class World:
     def _read(self, topic: str, queue: int, at: int, high: int) -> set[int] | None:
         """Pull [at, high) as a consumer does; the offsets of what was given. None when the broker was killed."""
         found: set[int] = set()
+        patience = 20
         while at < high:
-            answer = self.ask(PULL, pull_fields(topic, queue, at))
+            answer = self.ask(PULL, pull_fields(topic, queue, at, consumerGroup="WORLD"))
             if answer is None:
                 if self.machine.killed:
                     return None
@@ -266,6 +289,10 @@ class World:
             elif answer.code not in (19, 20, 21):
                 raise Violation("a pull is refused", f"{topic}-{queue} at {at}: {answer.code} {answer.remark}")
             after = int(answer.ext_fields["nextBeginOffset"])
+            if after <= at and answer.code == 19 and patience > 0:  # the queue's file is being made again
+                patience -= 1
+                self.machine.run(lambda: False, 0.5)
+                continue
             if after <= at and answer.code != 21:
                 raise Violation("a pull does not get on", f"{topic}-{queue} at {at} of {high}: {answer.code} {after}")
             if answer.code == 21 and after == at:
@@ -303,7 +330,7 @@ class World:
         self.scheduler.chance = random.Random(f"{self.seed} {act['n']} threads")
         random.seed(f"{self.seed} {act['n']} engine")
         kind: Kind = ACTORS[act["act"]]
-        outcome = ""
+        outcome, self.act_began = "", self.now
         try:
             outcome = kind.do(self, act) or ""
             if not self.machine.killed:
@@ -316,6 +343,7 @@ class World:
                 self.look()
                 if self.machine.killed:
                     self.kill("all")
+            self.see_failure(self.act_began)
             self.oracle.late(self.now)
             self.oracle.too_late_claims(self.now)
             if errors.found:
