@@ -748,9 +748,9 @@ class Broker:
             self._reset_journal,
             self._clock,
         )
-        if self.role.kind is Kind.MASTER:
-            cut_offsets(self.store, self.offsets)
         self.offset_resets.restore()
+        if self.role.kind is Kind.MASTER:  # behind it: what was moved may lie behind the end as well
+            cut_offsets(self.store, self.offsets)
 
     def _make_processors(self, server: RemotingServer, options: RunningOptions, network: Network) -> list[Processor]:
         config, loop, clock = self._config, self._loop, self._clock
