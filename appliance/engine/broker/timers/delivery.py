@@ -224,8 +224,12 @@ class DeliverTimers(ServiceThread):
         if end - begin > _ENTRIES:
             return True
         try:
-            if queue is not None and begin < end:
-                for physical, size, _ in unpack_entries(self._store.queues.read_entries(queue, begin, end - begin)):
+            while queue is not None and begin < end:
+                entries = self._store.queues.read_entries(queue, begin, end - begin)  # fewer where a file ends
+                if not entries:
+                    return True
+                begin += len(entries) // ENTRY_BYTES
+                for physical, size, _ in unpack_entries(entries):
                     stored = read_stored(self._store.log, physical, size)
                     timed = None if stored is None else timed_of(stored[0], self._precision_ms())
                     if stored is None or timed is None or timed.out_ms != out_ms or timed.cancels is not None:
