@@ -33,8 +33,11 @@ from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.replication.roles import takes_slaves
 from appliance.engine.window.options import Options
 from tests.world.disk import JournalCalls, WorldDisk
+from tests.world.network import Network as WorldNetwork
+from tests.world.network import simulated_network
 from tests.world.threads import (
     Event,
     Killed,
@@ -188,8 +191,14 @@ class Peer:
 class Machine:
     """Start, stop and kill the broker; its disk and its clock go on."""
 
-    def __init__(self, scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any], network: WorldNetwork, port: int
+    ) -> None:
+        """port: its own; the next one is for slaves."""
         self.scheduler = scheduler
+        self.network = network
+        self.address, self.ha_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+        network.machines[self.address] = self
         self.config = EngineConfig(
             data_dir=ROOT, broker=BrokerConfig(broker_name="broker-a", **broker), store=StoreConfig(**store)
         )
@@ -260,9 +269,12 @@ class Machine:
         options = Options(self.config)
         options.load()
         self.pools: dict[str, Any] = {}
-        network = Network("127.0.0.1:10911", "127.0.0.1:10912", ())
+        sock: Any = self.network.listen(self.ha_address) if takes_slaves(self.config.store) else None
+        network = Network(self.address, self.ha_address, (), sock)
         self.broker = Broker(options, loop, self.server, self.pools, network, clock)
         self.log_at_start = self.broker.store.log.written
+        if self.config.store.ha_master_address:  # as a name server would have told it
+            self.broker.registration.master = (self.config.store.ha_master_address[:-1] + "1", "")
         self.broker.join_loop()
         self.dispatcher = Dispatcher(self.pools, (), clock)
         self.broker.register(self.dispatcher)
@@ -273,7 +285,7 @@ class Machine:
         self.broker.start()
 
     def _do(self, work: Callable[[], None], name: str) -> None:
-        task = self.scheduler.spawn(work, name)
+        task = self.scheduler.spawn(work, name, self)
         done = self.scheduler.run(lambda: task.ended, PATIENCE_S)
         assert done or self.disk.dead or task.ended, f"{name} hangs"
 
@@ -305,7 +317,9 @@ class Machine:
     def _end(self) -> None:
         self.running = False
         self.disk.dead = True
-        self.scheduler.end_all()
+        self.scheduler.end_all(self)
+        self.network.listeners.pop(self.ha_address, None)
+        self.network.take_in()
         for peer in self.peers:
             peer.sock.close()
             peer._conn._sock.close()
@@ -355,11 +369,11 @@ class Machine:
         return self.running and self.disk.dead
 
 
-def _through(machine: Machine, name: str) -> Callable[..., Any]:
-    """A call of files that are saved whole, to the disk that the machine has now."""
+def _through(here: Callable[[], Machine], name: str) -> Callable[..., Any]:
+    """A call of files that are saved whole, to the disk that its machine has now."""
 
     def call(*args: Any) -> Any:
-        return getattr(machine.disk.whole_files, name)(*args)
+        return getattr(here().disk.whole_files, name)(*args)
 
     return call
 
@@ -367,12 +381,19 @@ def _through(machine: Machine, name: str) -> Callable[..., Any]:
 @contextmanager
 def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
     """A machine without a running broker; the engine lives in the scheduler's world until the end."""
-    with simulated_threads(scheduler):
-        machine = Machine(scheduler, broker, store)
+    network = WorldNetwork(scheduler)
+    with simulated_threads(scheduler), simulated_network(network):
+        machine = Machine(scheduler, broker, store, network, 10911)
+
+        def here() -> Machine:
+            """The machine on which this runs."""
+            task = scheduler.current
+            return task.owner if task is not None and isinstance(task.owner, Machine) else machine
+
         _Poller.scheduler = scheduler
         names: list[tuple[object, str, object]] = [
             (loop_module, "_Poller", _Poller),
-            (broker_module, "Disk", lambda private=None: machine.disk),
+            (broker_module, "Disk", lambda private=None: here().disk),
             # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
             (delivery_module, "SOON_S", 0.05),
             # To clear a megabyte takes a millisecond, and each start asks for three.
@@ -382,18 +403,20 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
         ]
         for module in engine_modules():
             if hasattr(module, "OsJournalCalls"):
-                names.append((module, "OsJournalCalls", lambda: JournalCalls(machine.disk)))
+                names.append((module, "OsJournalCalls", lambda: JournalCalls(here().disk)))
         for module in (ring_module, resolved_module):
-            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: machine.disk.scandir(path))))
+            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: here().disk.scandir(path))))
         for calls in (OS_FILE_CALLS, OWN_FILE_CALLS):
-            names += [(calls, name, _through(machine, name)) for name in _FILE_CALLS]
+            names += [(calls, name, _through(here, name)) for name in _FILE_CALLS]
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
             with replaced(names):
                 yield machine
-                if machine.running:
-                    machine._end()
+                for one in network.machines.values():
+                    if one.running:
+                        one._end()
         finally:
             logging.disable(level)
-            machine.disk.close_all()
+            for one in network.machines.values():
+                one.disk.close_all()

@@ -19,7 +19,9 @@
 10. A filter lets through exactly what fits: tags and SQL92 expressions. A query for a key finds all that has it, and
    nothing else. A pull that waits is answered when a message comes.
 11. With flushes now and then, a loss of power takes the log's end only: what came in the last two seconds.
-12. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
+12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. What a sync
+    master acknowledged is on its slave's disk.
+13. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
 """
 
 from __future__ import annotations
@@ -91,6 +93,7 @@ class Message:
     steps: float = 0.0
     forward: float = 0.0
     restarts: int = 0
+    doubled: bool = False
     #: How often its producer was asked, and when it was decided.
     asked: int = 0
     decided_at: float = 0.0
@@ -220,6 +223,12 @@ class Oracle:
         self.ended_at = 0.0
         self.disk_was_full = False
         self._lost_power_at = -1.0
+        #: Until then files go before their time, and what waits in them is stored once more; a kill may leave both.
+        self.full_until = -math.inf
+        #: Where the last record begins that was acknowledged since somebody looked.
+        self.acknowledged_end = -1
+        #: A master that waits for its slave shows nothing until then.
+        self.flows_since = -math.inf
         #: Acknowledged, and not shown yet.
         self._awaited: list[Message] = []
         #: Message -> when the broker said that it is too late to take it back.
@@ -238,6 +247,7 @@ class Oracle:
 
     def acknowledged(self, message: Message, queue: int, offset: int, physical: int, now: float = 0.0) -> None:
         message.state, message.physical, message.acknowledged_at = "acknowledged", physical, now
+        self.acknowledged_end = max(self.acknowledged_end, physical)
         if message.waits:
             message.half_offset = offset
             self._awaited.append(message)
@@ -341,7 +351,7 @@ class Oracle:
 
     def _may_repeat(self, message: Message) -> bool:
         """True if it had come so shortly before a kill that it may come again."""
-        return any(
+        return message.doubled or any(
             since - 0.001 <= first <= killed + 0.001
             for killed, since in zip(self.killed_at, self._saved_at, strict=True)
             for first in message.arrived
@@ -492,9 +502,17 @@ class Oracle:
         self._saved_at.append(min(now, self.trouble_since) - AGAIN_S)
         if lost_power:
             self._lost_power_at = now
+        if now <= self.full_until + AGAIN_S:
+            self.may_double()
         self.ended_at = now
         for commits in self.commits.values():
             commits.killed(min(now, self.trouble_since))
+
+    def may_double(self) -> None:
+        """A life ended that may have stored copies of what waits, and cannot say that they count."""
+        for message in self.messages:
+            if message.waits and not message.arrived:
+                message.doubled = True
 
     def late(self, now: float) -> None:
         """Raises Violation for what should have come by now."""
@@ -505,7 +523,7 @@ class Oracle:
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
             delay = max(0.0, message.due_s - message.sent_at)
-            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0))
+            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
             if now > due + LATE_S + message.steps / 1000:
                 raise Violation(
                     "a message that waited does not come",
@@ -518,7 +536,7 @@ class Oracle:
         for act, (message, at) in list(self.too_late.items()):
             if message.arrived or message.may_be_lost or message.fate:
                 del self.too_late[act]
-            elif now > at + LATE_S:
+            elif now > max(at, self.flows_since) + LATE_S:
                 raise Violation(
                     "a message is called delivered that was not",
                     f"act {message.act}, {now - at:.1f} s ago, due in {message.due_s - now:.1f} s",

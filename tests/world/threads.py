@@ -36,10 +36,13 @@ class Killed(BaseException):
 
 
 class Task:
-    """One thread of the broker."""
+    """One thread of a broker. owner: the machine that it runs on; the network."""
 
-    def __init__(self, scheduler: Scheduler, target: Callable[[], object], name: str, ident: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, target: Callable[[], object], name: str, ident: int, owner: object
+    ) -> None:
         self.name = name
+        self.owner = owner
         self.ident = ident
         self.ended = False
         self.sleeping = False
@@ -94,8 +97,11 @@ class Scheduler:
 
     # --- tasks
 
-    def spawn(self, target: Callable[[], object], name: str) -> Task:
-        task = Task(self, target, name, self._next)
+    def spawn(self, target: Callable[[], object], name: str, owner: object = None) -> Task:
+        """owner: that of the thread that starts it, unless told otherwise."""
+        if owner is None and self.current is not None:
+            owner = self.current.owner
+        task = Task(self, target, name, self._next, owner)
         self._next += 1
         self._tasks[task.ident] = task
         self._ready.append(task)
@@ -152,12 +158,12 @@ class Scheduler:
                     ready.append(task)
         return not self.killed
 
-    def end_all(self) -> None:
+    def end_all(self, owner: object) -> None:
         """The process is no more: nothing of it runs again."""
-        self._ready.clear()
-        self._timers.clear()
-        tasks, self._tasks = list(self._tasks.values()), {}
+        self._drop(owner)
+        tasks = [task for task in self._tasks.values() if task.owner is owner]
         for task in tasks:
+            del self._tasks[task.ident]
             task.ended = True
             for _ in range(100):  # what cleans up may wait, and is ended there as well
                 if task.greenlet.dead:
@@ -165,9 +171,13 @@ class Scheduler:
                 self.current = task
                 task.greenlet.throw(GreenletExit)
         self.current = None
-        self._ready.clear()
-        self._timers.clear()
+        self._drop(owner)
         self.killed = False
+
+    def _drop(self, owner: object) -> None:
+        self._ready[:] = [task for task in self._ready if task.owner is not owner]
+        self._timers[:] = [timer for timer in self._timers if timer[2].owner is not owner]
+        heapq.heapify(self._timers)
 
 
 class Lock:

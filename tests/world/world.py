@@ -29,6 +29,8 @@ BEGIN_MS = 1_700_000_000_000
 #: Virtual seconds after which a request that has no answer hangs.
 ANSWER_S = 30.0
 PEERS = 3
+#: A master and its slave have found each other so long after they could not.
+FLOWS_AGAIN_S = 15.0
 
 STORE: dict[str, Any] = ROOMY | {
     "mapped_file_size_commit_log": LOG_FILE_BYTES,
@@ -101,6 +103,10 @@ class World:
         self.machine = machine
         self.scheduler = machine.scheduler
         self.oracle = Oracle()
+        #: One that copies the log; where the master waits for it, `is_sync`.
+        self.slave: Machine | None = None
+        self.is_sync = False
+        self.broker_settings, self.store_settings = BROKER, STORE
         self.peers: list[Peer] = []
         self.act: Act = {}
         self.chance = random.Random(0)
@@ -124,10 +130,14 @@ class World:
     def wall_ms(self) -> int:
         return int(self.scheduler.wall_ms)
 
-    def peer(self) -> Peer:
-        peer = self.peers[self.act["n"] % PEERS]
+    def peer(self, number: int | None = None) -> Peer:
+        """The act's, or the one of a number; another one where the broker has hung up, as it does on silent clients."""
+        number = (self.act["n"] if number is None else number) % PEERS
+        peer = self.peers[number]
+        if not peer.closed:
+            peer.receive()
         if peer.closed:
-            self.peers[self.act["n"] % PEERS] = peer = self.machine.connect()
+            self.peers[number] = peer = self.machine.connect()
         return peer
 
     def ask(
@@ -150,8 +160,7 @@ class World:
         asked = []
         for index, question in enumerate(questions):
             self.requests += 1
-            peer = self.peers[index % PEERS]
-            asked.append(peer.ask(*question))
+            asked.append(self.peer(index).ask(*question))
         self.machine.run(lambda: all(one.ended for one in asked), ANSWER_S)
         if not self.machine.killed and not all(one.ended for one in asked):
             raise Violation("a request is not answered", "one of several")
@@ -168,6 +177,33 @@ class World:
     def step_clock(self, ms: int) -> None:
         self.scheduler.step_clock(ms)
         self.oracle.stepped(ms)
+
+    @property
+    def stalled(self) -> bool:
+        """True if the master may wait for its slave: nothing new is acknowledged, nor shown."""
+        if not self.is_sync:
+            return False
+        slave, network = self.slave, self.machine.network
+        return slave is None or not slave.running or bool(network.cuts) or network.delay_s > 0.1
+
+    @property
+    def waits_for_slave(self) -> bool:
+        """The same, or until shortly ago."""
+        return self.stalled or self.now < self.oracle.flows_since
+
+    def see_slave(self) -> None:
+        """Judge what was acknowledged by what the slave has."""
+        if self.stalled or self.now < self.oracle.flows_since:
+            self.oracle.flows_since = max(self.oracle.flows_since, self.now + (FLOWS_AGAIN_S if self.stalled else 0))
+        acknowledged, self.oracle.acknowledged_end = self.oracle.acknowledged_end, -1
+        slave = self.slave
+        if not self.is_sync or acknowledged < 0 or slave is None or not slave.running:
+            return
+        if acknowledged >= slave.broker.store.log.durable:
+            raise Violation(
+                "a sync master acknowledges what its slave does not have",
+                f"{acknowledged}, the slave has the log up to {slave.broker.store.log.durable}",
+            )
 
     # --- life and death
 
@@ -197,12 +233,16 @@ class World:
 
     def _died(self, lost_power: bool = False) -> None:
         self.kills += 1
+        if self.waits_for_slave:
+            self.oracle.may_double()
         self.oracle.killed(self.now, lost_power)
 
     def stop(self) -> bool:
         """False when it was killed on its way."""
         self.see_failure(self.act_began)
         failed = self.has_faults
+        if self.waits_for_slave:
+            self.oracle.may_double()
         clean = self.machine.stop()
         if clean and failed:  # what could not be saved is as after a kill
             self.oracle.killed(self.now)
@@ -344,6 +384,7 @@ class World:
                 if self.machine.killed:
                     self.kill("all")
             self.see_failure(self.act_began)
+            self.see_slave()
             self.oracle.late(self.now)
             self.oracle.too_late_claims(self.now)
             if errors.found:

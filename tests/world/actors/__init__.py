@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.world.actors import administrators, checks, consumers, faults, hogs, operators, producers, readers
+from tests.world.actors import administrators, checks, consumers, faults, hogs, operators, producers, readers, replicas
 from tests.world.actors.kind import GROUPS, Kind
 
-_MODULES = (producers, checks, consumers, readers, administrators, hogs, operators, faults)
+_MODULES = (producers, checks, consumers, readers, administrators, hogs, operators, faults, replicas)
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 
 __all__ = ["ACTORS", "GROUPS", "Kind"]

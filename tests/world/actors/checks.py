@@ -25,7 +25,8 @@ def _answer_for(world: World, act: Act) -> str:
     """All connections are producers of the group for a while: who has not decided is asked."""
     asked: dict[int, Message] = {}
     questions: list[tuple[Peer, RemotingCommand]] = []
-    for number, peer in enumerate(world.peers):
+    for number in range(len(world.peers)):
+        peer = world.peer(number)
         peer.listens = True
         peer.on_question = lambda question, peer=peer: questions.append((peer, question))  # type: ignore[misc]
         body = {"clientID": f"p{number}", "producerDataSet": [{"groupName": "PG"}], "consumerDataSet": []}
@@ -41,6 +42,8 @@ def _answer_for(world: World, act: Act) -> str:
                 _asked(world, act, asked, peer, question)
     for peer in world.peers:
         peer.listens = False
+    if world.waits_for_slave:
+        return "the master waits for its slave"
     if world.machine.killed or failed or world.machine.log_failed:
         return "killed"
     for message in open_halves:

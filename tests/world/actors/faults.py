@@ -69,7 +69,10 @@ def _slow(world: World, act: Act) -> str:
 def _settings(world: World, act: Act) -> str:
     """A restart with other settings."""
     world.stop()
-    world.machine.configure(act["broker"], act["store"])
+    store = dict(act["store"])
+    if world.slave is not None:  # with flushes now and then a master may lose what its slave has
+        store["flush_disk_type"] = "SYNC_FLUSH"
+    world.machine.configure(act["broker"], store)
     world.start()
     world.look()
     return ""

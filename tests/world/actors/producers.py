@@ -281,7 +281,7 @@ def _recall(world: World, act: Act) -> str:
                 one.fate = "recalled"
         return "taken back"
     for one, fate in before:
-        if one.fate == "maybe" and answer.code != 1:
+        if one.fate == "maybe" and answer.code not in (1, 10, 11, 12, 14):
             one.fate = fate
     if "delivered" in (answer.remark or "") and not message.arrived and not message.fate:
         world.oracle.too_late[act["n"]] = (message, world.now)
@@ -318,7 +318,7 @@ def _end(world: World, act: Act) -> str:
         message.fate = "committed" if commits else "rolled back"
         message.due_s = message.decided_at = world.now
         return message.fate
-    if fate == "" and answer.code not in (2, 14):
+    if fate == "" and answer.code not in (2, 10, 11, 12, 14) and not world.waits_for_slave:
         young = world.now - message.sent_at < HALF_S and not message.may_be_lost
         there = message.topic in world.oracle.topics
         if young and there and message.physical >= world.oracle.min_physical:
@@ -327,7 +327,7 @@ def _end(world: World, act: Act) -> str:
                 f"act {message.act}: {answer.code} {answer.remark}",
             )
     if fate == "":
-        message.fate = "maybe" if answer.code in (1, 2, 14) else ""
+        message.fate = "maybe" if answer.code in (1, 2, 10, 11, 12, 14) else ""
     return f"refused with {answer.code} {answer.remark}"
 
 

@@ -136,7 +136,7 @@ def _hold(world: World, act: Act) -> str:
     changes = {"consumerGroup": "WORLD", "sysFlag": 6, "suspendTimeoutMillis": act["for"]}
     if act["tag"]:
         changes |= {"subscription": "x"}
-    held = world.peers[(act["n"] + 1) % len(world.peers)].ask(PULL, pull_fields(topic, queue, end, **changes))
+    held = world.peer(act["n"] + 1).ask(PULL, pull_fields(topic, queue, end, **changes))
     world.pass_time(act["after"])
     if world.machine.killed or held.ended:
         return "not held"
@@ -254,7 +254,8 @@ def _back(world: World, act: Act, group: str, topic: str, shown: Shown) -> str:
             world.oracle.made_by_send[name] = world.now
     if answer.code != 0:
         gone = world.machine.broker.store.log.min_offset != begin
-        if not gone and not world.has_faults and answer.code not in (10, 11, 12, 14):
+        slow = world.oracle.trouble_since <= world.now
+        if not gone and not slow and not world.has_faults and not world.waits_for_slave and answer.code not in (10, 11, 12, 14):
             raise Violation("a message is not taken back", f"{act}: {answer.code} {answer.remark}")
         return f"refused with {answer.code}"
     if world.machine.log_failed:
