@@ -103,6 +103,52 @@ class CrashedDisk:
         walk(ROOT, "")
         return found
 
+    def settle(self, mode: str, chance: random.Random) -> set[int]:
+        """A crash happens now: what it leaves is durable, and nothing waits. Returns the nodes that it changed."""
+        changed = self._pending | set(self._seen)
+        victim = chance.choice(sorted(self._pending)) if self._pending and mode == "all but one" else -1
+        for node in sorted(changed):
+            if node in self._directories:
+                entries, pending = self._directories[node]
+                for operation in _chosen(pending, mode, chance, node == victim):
+                    _apply_entry(entries, operation)
+            else:
+                data, pending = self._files[node]
+                for operation in _chosen(pending, mode, chance, node == victim):
+                    _apply(data, operation, chance if mode in ("some", "torn") else None)
+            pending.clear()
+        self._pending.clear()
+        self._seen.clear()
+        return changed
+
+    def entries(self, directory: int) -> dict[str, int]:
+        """The durable names of a directory."""
+        return self._directories[directory][0]
+
+    def data(self, file: int) -> bytearray:
+        """The durable bytes of a file."""
+        return self._files[file][0]
+
+    def is_lost(self, file: int) -> bool:
+        """True if a process sees bytes of this file that no sync will make durable."""
+        return file in self._seen and not self._files[file][1]
+
+    def named(self) -> set[int]:
+        """Nodes that some name leads to after one crash or another."""
+        found = {ROOT}
+        for entries, pending in self._directories.values():
+            found.update(entries.values())
+            found.update(operation[-1] for operation in pending if operation[-1] is not None)
+        return found
+
+    def drop(self, nodes: set[int]) -> None:
+        """Forget nodes without a name."""
+        for node in nodes:
+            self._files.pop(node, None)
+            self._directories.pop(node, None)
+            self._seen.pop(node, None)
+            self._pending.discard(node)
+
 
 def _chosen(pending: list[Operation], mode: str, chance: random.Random, victim: bool) -> Iterator[Operation]:
     if not pending or mode == "none":

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from appliance.engine.store.disk import Disk, DiskUsage
-from tests.crash.recording_disk import ROOT, Image, Operation, RecordingDisk
+from tests.crash.recording_disk import ROOT, Operation, RecordingDisk
 from tests.crash.replayer import CrashedDisk
 from tests.world.threads import Killed
 
 CAPACITY = 1 << 30
+#: New files and directories between two looks for those that have gone.
+SWEPT_EVERY = 100
 
 
 class _Followed:
@@ -37,64 +39,126 @@ class _Followed:
 
 
 class WorldDisk(RecordingDisk):
-    """One process's view of it. `kill_in`: so many changes from now the process ends; -1 for never.
+    """One process's view of the disk: its descriptors, and what happens to it. The next process gets its own from
+    `next_life`; files and names go on.
 
-    used: bytes that others have taken of CAPACITY, so that a test makes it full.
+    kill_in: so many changes from now the process ends; -1 for never. used: bytes that others have taken of CAPACITY, so
+    that a test makes it full.
     """
 
-    def __init__(self, image: Image, wall_ms: Callable[[], float], pause: Callable[[], None]) -> None:
+    def __init__(self, wall_ms: Callable[[], float], pause: Callable[[], None]) -> None:
         """pause: is called inside each sync, so that others run meanwhile."""
         self._wall_ms = wall_ms
         self._modified: dict[int, float] = {}
         self._memory: dict[int, int] = {}
+        super().__init__()
+        self._crashed = CrashedDisk(None, self.kinds)
+        self._begin(pause)
+
+    def _begin(self, pause: Callable[[], None]) -> None:
         self.kill_in = -1
         self.dead = False
         self.used = CAPACITY // 10
-        super().__init__({path: None for path, data in image.items() if data is None})
-        self.record: Any = []
-        for path, data in image.items():
-            if data is not None:
-                directory, name = self._parent(path)
-                directory[name] = node = self._new("file")
-                os.pwrite(self._memory[node], data, 0)
-        self._crashed = CrashedDisk(None, self.kinds)
-        first = {path: None for path, data in image.items() if data is None}
-        self._crashed = CrashedDisk(first, self.kinds)
-        for path, data in image.items():
-            if data is not None:
-                head, _, name = path.rpartition("/")
-                directory_node, node = self._node(head), self._node(path)
-                self._crashed._files[node] = (bytearray(data), [])
-                self._crashed._directories[directory_node][0][name] = node
         self.record = _Followed(self._crashed)
         self.fault = self._count
         #: The calls of files that are saved whole.
         self.whole_files = FileCalls(self)
         self.during_sync = lambda path: pause()
+        self._swept = 0
+        #: What a sync takes; 0.0 for next to nothing.
+        self.slow_s = 0.0
+        #: Calls that fail: (name of the call, part of the path), how many first go well, how many fail, with what.
+        self._failing: list[tuple[str, str, int, int, int]] = []
+        self.has_failed = False
+
+    def fail(self, call: str, part: str, after: int, times: int, error: int) -> None:
+        """So many calls of a kind fail. part: of the path."""
+        self._failing.append((call, part, after, times, error))
+
+    def heal(self) -> None:
+        """No call fails from now on."""
+        self._failing.clear()
+        self.slow_s = 0.0
+
+    def _may_fail(self, call: str, path: str) -> None:
+        for at, (name, part, after, times, error) in enumerate(self._failing):
+            if name == call and part in path:
+                self._failing[at] = (name, part, after - 1, times - (after <= 0), error)
+                if after <= 0:
+                    if times <= 1:
+                        del self._failing[at]
+                    self.has_failed = True
+                    raise OSError(error, os.strerror(error), path)
 
     def _count(self, call: str, path: str) -> None:
         if self.dead:
             raise Killed
+        if self._failing:
+            self._may_fail(call, path)
         if self.kill_in >= 0:
             self.kill_in -= 1
             if self.kill_in < 0:
                 self.dead = True
                 raise Killed
 
-    def crash(self, mode: str, chance: random.Random) -> Image:
-        """What is left when the machine (or for "all" only the process) ends now. Nothing works here any more."""
+    def crash(self, mode: str, chance: random.Random) -> None:
+        """The machine loses its power now, or (for "all") only the process ends: then what no sync has made durable is
+        there all the same, until the power goes. Nothing works here any more."""
         self.dead = True
-        return self._crashed.image(mode, chance)
+        if mode == "all":
+            return
+        for node in self._crashed.settle(mode, chance):
+            if node in self.directories:
+                self.directories[node] = dict(self._crashed.entries(node))
+            elif node in self._memory:
+                self._fill(node)
 
-    def close_all(self) -> None:
-        for fd in (*self._open, *self._memory.values()):
+    def _fill(self, node: int) -> None:
+        """A process sees the durable bytes."""
+        os.ftruncate(self._memory[node], 0)
+        os.pwrite(self._memory[node], self._crashed.data(node), 0)
+
+    def next_life(self, pause: Callable[[], None]) -> WorldDisk:
+        """The same disk for the next process; no descriptor of this one works any more."""
+        self._close_open()
+        following = WorldDisk.__new__(WorldDisk)
+        following.__dict__ = self.__dict__ | {"_open": {}}
+        following._begin(pause)
+        following.used = self.used
+        following._sweep()
+        return following
+
+    def _close_open(self) -> None:
+        for fd in self._open:
             os.close(fd)
         self._open.clear()
+
+    def _sweep(self) -> None:
+        """Let go of files that no crash brings back."""
+        there = self._crashed.named() | {node for node, _ in self._open.values()}
+        for entries in self.directories.values():
+            there.update(entries.values())
+        gone = set(self.kinds) - there
+        for node in gone:
+            del self.kinds[node]
+            self._modified.pop(node, None)
+            self.directories.pop(node, None)
+            if node in self._memory:
+                os.close(self._memory.pop(node))
+        self._crashed.drop(gone)
+        self._swept = self._next
+
+    def close_all(self) -> None:
+        self._close_open()
+        for fd in self._memory.values():
+            os.close(fd)
         self._memory.clear()
 
     # --- what RecordingDisk keeps in byte arrays
 
     def _new(self, kind: str) -> int:
+        if self._next > self._swept + SWEPT_EVERY:
+            self._sweep()
         number = self._next
         self._next += 1
         self.kinds[number] = kind
@@ -146,7 +210,10 @@ class WorldDisk(RecordingDisk):
         return Disk.next_data(self, fd, position)
 
     def forget_cached(self, fd: int) -> None:
-        """No sync fails here: what is cached is what is stored."""
+        node = self._open[fd][0]
+        if self._crashed.is_lost(node):
+            self._fill(node)
+            self.record.append(("forget", node))
 
     def _change(self, operation: Operation) -> None:
         node = operation[1]
@@ -162,7 +229,11 @@ class WorldDisk(RecordingDisk):
 
     def fdatasync(self, fd: int) -> None:
         node, path = self._open[fd]
-        self.fault("fdatasync", path)
+        try:
+            self.fault("fdatasync", path)
+        except OSError:
+            self.record.append(("lost", node))
+            raise
         self.record.append(("sync", node))
         self.during_sync(path)
 
@@ -170,7 +241,7 @@ class WorldDisk(RecordingDisk):
 
     def sync_file_system(self, fd: int) -> bool:
         self.fault("syncfs", self._open[fd][1])
-        self.record.extend(("sync", node) for node in sorted(self._crashed._pending))
+        self.record.extend([("sync", node) for node in sorted(self._crashed._pending)])
         self.during_sync("/")
         return True
 

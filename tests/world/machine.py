@@ -7,6 +7,7 @@ scheduler lets it run.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import socket
@@ -18,12 +19,12 @@ from typing import Any
 
 import appliance.engine.broker.broker as broker_module
 import appliance.engine.broker.deliveries.ring as ring_module
+import appliance.engine.broker.processors.pull_answers as pull_answers_module
+import appliance.engine.broker.timers.delivery as delivery_module
 import appliance.engine.broker.transactions.resolved as resolved_module
-import appliance.engine.config_journal as config_journal_module
-import appliance.engine.journal_file as journal_file_module
 import appliance.engine.remoting.event_loop as loop_module
+import appliance.engine.store.log.commit_log as commit_log_module
 from appliance.engine.broker.broker import Broker, Network
-from appliance.engine.clock import Clock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import StartError
 from appliance.engine.json_file import OS_FILE_CALLS, OWN_FILE_CALLS
@@ -32,10 +33,21 @@ from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.replication.roles import takes_slaves
 from appliance.engine.window.options import Options
-from tests.crash.recording_disk import Image
 from tests.world.disk import JournalCalls, WorldDisk
-from tests.world.threads import Event, Killed, Scheduler, _InPlaceOf, replaced, simulated_threads
+from tests.world.network import Network as WorldNetwork
+from tests.world.network import simulated_network
+from tests.world.threads import (
+    Event,
+    Killed,
+    Scheduler,
+    WorldClock,
+    _InPlaceOf,
+    engine_modules,
+    replaced,
+    simulated_threads,
+)
 
 ROOT = Path("/world")
 LOG_FILE_BYTES = 64 * 1024
@@ -54,8 +66,11 @@ class _Poller:
         self.register, self.modify = self._real.register, self._real.modify
         self.unregister, self.close = self._real.unregister, self._real.close
         self.signal = Event(self.scheduler)
+        #: True if a tick has ended since the world looked for answers.
+        self.answered = True
 
     def poll(self, timeout: float) -> list[tuple[int, int]]:
+        self.answered = True
         found = self._real.poll(0)
         if found or timeout == 0:
             return found
@@ -104,6 +119,10 @@ class Peer:
         self._unread = b""
         self._opaque = 0
         self._waiting: dict[int, Answers] = {}
+        #: Takes nothing that comes.
+        self.deaf = False
+        #: Takes what the broker sends unasked, too.
+        self.listens = False
         self.on_question: Callable[[RemotingCommand], None] = lambda question: None
         self.sock, theirs = socket.socketpair()
         for sock in (self.sock, theirs):
@@ -172,32 +191,49 @@ class Peer:
 class Machine:
     """Start, stop and kill the broker; its disk and its clock go on."""
 
-    def __init__(self, scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any], network: WorldNetwork, port: int
+    ) -> None:
+        """port: its own; the next one is for slaves."""
         self.scheduler = scheduler
+        self.network = network
+        self.address, self.ha_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+        network.machines[self.address] = self
         self.config = EngineConfig(
             data_dir=ROOT, broker=BrokerConfig(broker_name="broker-a", **broker), store=StoreConfig(**store)
         )
-        self.image: Image = {str(ROOT): None}
-        self.disk = self._new_disk()
+        self.disk = WorldDisk(lambda: self.scheduler.wall_ms, self._pause)
+        self.disk.make_directory(ROOT)
         self.running = False
+        #: Counts its starts.
+        self.lives = 0
         self.broker: Broker
         #: Where the log ended when the broker opened it.
         self.log_at_start = 0
         self.peers: list[Peer] = []
         self._numbers = 0
-        self._chance = random.Random(0)
-        self._used = self.disk.used
-
-    def _new_disk(self) -> WorldDisk:
-        return WorldDisk(self.image, lambda: self.scheduler.wall_ms, self._pause)
 
     def _pause(self) -> None:
         """A sync takes its time; other threads go on."""
         scheduler = self.scheduler
         if scheduler.current is not None and not self.disk.dead:
-            scheduler.block(None, scheduler.chance.choice((0.0002, 0.0005, 0.001, 0.004)))
+            scheduler.block(None, self.disk.slow_s or scheduler.chance.choice((0.0002, 0.0005, 0.001, 0.004)))
             if self.disk.dead:
                 raise Killed
+
+    @property
+    def log_failed(self) -> bool:
+        """The log says that it takes nothing more until a restart."""
+        return self.running and self.broker.store.log.broken is not None
+
+    def configure(self, broker: dict[str, Any], store: dict[str, Any]) -> None:
+        """Other settings, from the next start on."""
+        config = self.config
+        self.config = dataclasses.replace(
+            config,
+            broker=dataclasses.replace(config.broker, **broker),
+            store=dataclasses.replace(config.store, **store),
+        )
 
     # --- life
 
@@ -222,19 +258,23 @@ class Machine:
         return None
 
     def _start(self) -> None:
+        self.lives += 1
         disk = self.disk
         disk.make_directory(ROOT / "store")
         disk.make_directory(ROOT / "rocketbox")
-        clock = Clock()
+        clock = WorldClock(self.scheduler)
         self.loop = loop = WorldLoop(clock)
         self.server = RemotingServer(loop)
         self.server.keep_descriptors(4096)
         options = Options(self.config)
         options.load()
         self.pools: dict[str, Any] = {}
-        network = Network("127.0.0.1:10911", "127.0.0.1:10912", ())
+        sock: Any = self.network.listen(self.ha_address) if takes_slaves(self.config.store) else None
+        network = Network(self.address, self.ha_address, (), sock)
         self.broker = Broker(options, loop, self.server, self.pools, network, clock)
         self.log_at_start = self.broker.store.log.written
+        if self.config.store.ha_master_address:  # as a name server would have told it
+            self.broker.registration.master = (self.config.store.ha_master_address[:-1] + "1", "")
         self.broker.join_loop()
         self.dispatcher = Dispatcher(self.pools, (), clock)
         self.broker.register(self.dispatcher)
@@ -245,7 +285,7 @@ class Machine:
         self.broker.start()
 
     def _do(self, work: Callable[[], None], name: str) -> None:
-        task = self.scheduler.spawn(work, name)
+        task = self.scheduler.spawn(work, name, self)
         done = self.scheduler.run(lambda: task.ended, PATIENCE_S)
         assert done or self.disk.dead or task.ended, f"{name} hangs"
 
@@ -266,19 +306,20 @@ class Machine:
         self._do(stop, "stop")
         self._receive()
         clean = not self.disk.dead
-        self.image = self.disk.crash("all", self._chance)
         self._end()
         return clean
 
     def kill(self, mode: str, chance: random.Random) -> None:
         """SIGKILL for the mode "all"; else the machine loses its power."""
-        self.image = self.disk.crash(mode, chance)
+        self.disk.crash(mode, chance)
         self._end()
 
     def _end(self) -> None:
         self.running = False
         self.disk.dead = True
-        self.scheduler.end_all()
+        self.scheduler.end_all(self)
+        self.network.listeners.pop(self.ha_address, None)
+        self.network.take_in()
         for peer in self.peers:
             peer.sock.close()
             peer._conn._sock.close()
@@ -287,15 +328,19 @@ class Machine:
         if hasattr(self, "loop"):
             self.loop.close()
             del self.loop
-        used = self.disk.used
-        self.disk.close_all()
-        self.disk = self._new_disk()
-        self.disk.used = used
+        self.disk = self.disk.next_life(self._pause)
 
     def connect(self) -> Peer:
         self._numbers += 1
         self.peers.append(Peer(self, self._numbers))
         return self.peers[-1]
+
+    def hang_up(self, peer: Peer) -> None:
+        """A client closes its end."""
+        self.peers.remove(peer)
+        peer.sock.close()
+        peer.lose()
+        self.loop._poller.signal.set()
 
     # --- time
 
@@ -303,15 +348,19 @@ class Machine:
         """Let the broker run until `done()`, with answers taken as they come. False after so many seconds, and when it
         was killed."""
 
+        poller = self.loop._poller
+
         def look() -> bool:
-            self._receive()
+            if poller.answered:
+                poller.answered = False
+                self._receive()
             return done()
 
         return self.scheduler.run(look, seconds) and not self.disk.dead
 
     def _receive(self) -> None:
         for peer in self.peers:
-            if not peer.closed:
+            if not peer.closed and not peer.deaf and (peer._waiting or peer.listens):
                 peer.receive()
 
     @property
@@ -320,11 +369,11 @@ class Machine:
         return self.running and self.disk.dead
 
 
-def _through(machine: Machine, name: str) -> Callable[..., Any]:
-    """A call of files that are saved whole, to the disk that the machine has now."""
+def _through(here: Callable[[], Machine], name: str) -> Callable[..., Any]:
+    """A call of files that are saved whole, to the disk that its machine has now."""
 
     def call(*args: Any) -> Any:
-        return getattr(machine.disk.whole_files, name)(*args)
+        return getattr(here().disk.whole_files, name)(*args)
 
     return call
 
@@ -332,26 +381,42 @@ def _through(machine: Machine, name: str) -> Callable[..., Any]:
 @contextmanager
 def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
     """A machine without a running broker; the engine lives in the scheduler's world until the end."""
-    with simulated_threads(scheduler):
-        machine = Machine(scheduler, broker, store)
+    network = WorldNetwork(scheduler)
+    with simulated_threads(scheduler), simulated_network(network):
+        machine = Machine(scheduler, broker, store, network, 10911)
+
+        def here() -> Machine:
+            """The machine on which this runs."""
+            task = scheduler.current
+            return task.owner if task is not None and isinstance(task.owner, Machine) else machine
+
         _Poller.scheduler = scheduler
         names: list[tuple[object, str, object]] = [
             (loop_module, "_Poller", _Poller),
-            (broker_module, "Disk", lambda private=None: machine.disk),
-            (config_journal_module, "OsJournalCalls", lambda: JournalCalls(machine.disk)),
-            (journal_file_module, "OsJournalCalls", lambda: JournalCalls(machine.disk)),
+            (broker_module, "Disk", lambda private=None: here().disk),
+            # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
+            (delivery_module, "SOON_S", 0.05),
+            # To clear a megabyte takes a millisecond, and each start asks for three.
+            (commit_log_module, "STAGE_BYTES", 2 * LOG_FILE_BYTES),
+            (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
+            (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
         ]
+        for module in engine_modules():
+            if hasattr(module, "OsJournalCalls"):
+                names.append((module, "OsJournalCalls", lambda: JournalCalls(here().disk)))
         for module in (ring_module, resolved_module):
-            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: machine.disk.scandir(path))))
+            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: here().disk.scandir(path))))
         for calls in (OS_FILE_CALLS, OWN_FILE_CALLS):
-            names += [(calls, name, _through(machine, name)) for name in _FILE_CALLS]
+            names += [(calls, name, _through(here, name)) for name in _FILE_CALLS]
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
             with replaced(names):
                 yield machine
-                if machine.running:
-                    machine._end()
+                for one in network.machines.values():
+                    if one.running:
+                        one._end()
         finally:
             logging.disable(level)
-            machine.disk.close_all()
+            for one in network.machines.values():
+                one.disk.close_all()

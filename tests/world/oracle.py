@@ -12,6 +12,16 @@
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, who
    asks for about now has them before it.
 7. The broker starts again, ends when asked, answers everything, and logs no exception.
+8. What a consumer sent back comes again to its group after the wait of its level, with one retry more; beyond the limit
+   it becomes a dead letter, once.
+9. A queue that is consumed in order belongs to one consumer of a group at a time: for a minute, until it gives it back,
+   or until the broker starts anew.
+10. A filter lets through exactly what fits: tags and SQL92 expressions. A query for a key finds all that has it, and
+   nothing else. A pull that waits is answered when a message comes.
+11. With flushes now and then, a loss of power takes the log's end only: what came in the last two seconds.
+12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. What a sync
+    master acknowledged is on its slave's disk.
+13. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
 """
 
 from __future__ import annotations
@@ -30,6 +40,10 @@ LATE_S = 10.0
 AGAIN_S = 2.5
 #: Offsets are saved every five seconds.
 OFFSETS_SAVED_S = 7.0
+#: Without syncs in between a loss of power takes no more than this.
+ASYNC_LOSS_S = 2.0
+#: A queue that is consumed in order is its consumer's for so long.
+LEASE_S = 60.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -50,7 +64,8 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class Message:
-    """One that was sent. act: by which act. kind: plain, delay, timer or half.
+    """One that was sent. act: by which act. kind: plain, delay, timer or half; or the copy of one that a consumer sent
+    back, retry or dead. retries: how often it was sent back.
 
     state: unknown (no answer came), acknowledged, refused. sent_at, due_s: on the monotonic clock; due_s is 0 for what
     does not wait. physical: of the record that was answered. fate: of what waits: "", recalled, rolled back, maybe
@@ -64,6 +79,8 @@ class Message:
     properties: dict[str, str]
     sent_at: float
     due_s: float = 0.0
+    acknowledged_at: float = 0.0
+    retries: int = 0
     state: str = "unknown"
     physical: int = -1
     half_offset: int = -1
@@ -76,6 +93,10 @@ class Message:
     steps: float = 0.0
     forward: float = 0.0
     restarts: int = 0
+    doubled: bool = False
+    #: How often its producer was asked, and when it was decided.
+    asked: int = 0
+    decided_at: float = 0.0
     arrived: list[float] = field(default_factory=list)
     place: Place | None = None
 
@@ -101,16 +122,35 @@ class Commits:
         self.saved: list[tuple[int, float]] = []  # older ones that a kill may bring back
         self.unsure = False
 
+    mixed = False
+    #: What the file holds is not known, nor (unknown) what the broker has.
+    tainted = False
+    unknown = False
+    #: Since an administrator moved it: where to, and what was committed since, which counts or not.
+    loose: set[int] | None = None
+
+    def moved(self, offset: int) -> None:
+        """An administrator moved it, for good."""
+        self.saved, self.unsure, self.mixed, self.may_be_none, self.unknown = [], False, False, False, False
+        self.tainted = False
+        self.last, self.loose = (offset, -math.inf), {offset}
+
     def commit(self, offset: int, now: float) -> None:
+        self.unknown = False
+        if self.loose is not None:
+            self.loose.add(offset)
         if self.last is not None:
             self.saved.append(self.last)
         self.last = (offset, now)
 
     def killed(self, now: float) -> None:
         """Any that may have been the last when the file was saved: those since then, and the one before."""
+        if self.tainted:
+            self.tainted = self.last is None or self.last[1] >= now - OFFSETS_SAVED_S
+            self.unknown = self.tainted
         every = [*self.saved, *([self.last] if self.last else [])]
-        if self.unsure:  # nobody has looked since the last kill
-            self.saved = every
+        if self.unsure or self.mixed:  # nobody has looked since the last kill, or behind a commit only
+            self.saved, self.unsure = every, True
             return
         recent = [one for one in every if one[1] >= now - OFFSETS_SAVED_S]
         older = [one for one in every if one[1] < now - OFFSETS_SAVED_S]
@@ -121,7 +161,12 @@ class Commits:
     may_be_none = True
 
     def allowed(self) -> set[int]:
+        """Empty if nobody knows."""
+        if self.unknown:
+            return set()
         found = {self.last[0]} if self.last else set()
+        if self.loose is not None:
+            found |= self.loose
         if self.unsure:
             found |= {offset for offset, _ in self.saved}
             if self.may_be_none:
@@ -129,14 +174,21 @@ class Commits:
         return found
 
     def seen(self, offset: int, now: float) -> None:
-        if self.unsure:
-            self.saved, self.unsure = [], False
+        if self.unknown:
+            self.unknown, self.unsure, self.saved = False, False, []
+            self.last = None if offset < 0 else (offset, now)
+        elif self.unsure and self.last is not None and self.last[0] == offset and self.last[1] >= 0:
+            self.unsure, self.mixed = False, True
+        elif self.unsure:
+            self.saved, self.unsure, self.mixed = [], False, False
             self.last = None if offset < 0 else (offset, now)
 
 
 class Oracle:
     def __init__(self) -> None:
-        self.messages: dict[bytes, Message] = {}
+        #: (topic, body) -> messages: one, but of those that were sent back.
+        self._messages: dict[tuple[str, bytes], list[Message]] = {}
+        self.messages: list[Message] = []
         #: What is to be shown: (topic, queue) -> offset -> message.
         self.expected: dict[tuple[str, int], dict[int, Message]] = {}
         self.shown: dict[tuple[str, int], dict[int, Shown]] = {}
@@ -144,27 +196,61 @@ class Oracle:
         #: Queues of the topics that there are; None for one of which nobody knows.
         self.topics: dict[str, int] = {}
         self.unsure: set[str] = set()
+        #: Topics of which a change could not be saved: what a start finds of them is open.
+        self.doubtful: set[str] = set()
+        #: (group, topic, queue) that an administrator moved: what is committed may count or not.
+        self.moved: set[tuple[str, str, int]] = set()
+        #: Topic -> when a send or a retry made it.
+        self.made_by_send: dict[str, float] = {}
         self.commits: dict[tuple[str, str, int], Commits] = {}
+        #: (group, topic, queue) -> who consumes it in order, and until when.
+        self.leases: dict[tuple[str, str, int], tuple[str, float]] = {}
+        #: While the broker syncs now and then only, a loss of power takes what came last.
+        self.is_async = False
+        #: From here on no sync succeeded: the log refuses until a restart.
+        self.disk_failed = False
+        self.failed_at = math.inf
         self.min_physical = 0
         self.killed_at: list[float] = []
+        #: Of each kill, up to when all that had come was saved.
+        self._saved_at: list[float] = []
+        #: Since then the disk fails, or is too slow to save in time.
+        self.trouble_since = math.inf
         self.started_at = 0.0
         #: (where the log ended, when), rising.
         self._log_ends: list[tuple[int, float]] = []
         #: When the broker's last life ended.
         self.ended_at = 0.0
         self.disk_was_full = False
+        self._lost_power_at = -1.0
+        #: Until then files go before their time, and what waits in them is stored once more; a kill may leave both.
+        self.full_until = -math.inf
+        #: Where the last record begins that was acknowledged since somebody looked.
+        self.acknowledged_end = -1
+        #: A master that waits for its slave shows nothing until then.
+        self.flows_since = -math.inf
+        #: Acknowledged, and not shown yet.
+        self._awaited: list[Message] = []
         #: Message -> when the broker said that it is too late to take it back.
         self.too_late: dict[int, tuple[Message, float]] = {}
 
     # --- sends
 
     def sent(self, message: Message) -> None:
-        self.messages[message.body] = message
+        self._messages.setdefault((message.topic, message.body), []).append(message)
+        self.messages.append(message)
 
-    def acknowledged(self, message: Message, queue: int, offset: int, physical: int) -> None:
-        message.state, message.physical = "acknowledged", physical
+    def copied(self, message: Message, now: float) -> None:
+        """One that was sent back is to come."""
+        message.state, message.acknowledged_at = "acknowledged", now
+        self._awaited.append(message)
+
+    def acknowledged(self, message: Message, queue: int, offset: int, physical: int, now: float = 0.0) -> None:
+        message.state, message.physical, message.acknowledged_at = "acknowledged", physical, now
+        self.acknowledged_end = max(self.acknowledged_end, physical)
         if message.waits:
             message.half_offset = offset
+            self._awaited.append(message)
             return
         self._give(message, Place(message.topic, queue, offset))
 
@@ -179,11 +265,15 @@ class Oracle:
         if not message.deleted:
             self.expected.setdefault(place[:2], {})[place.offset] = message
 
+    def named(self, topic: str, body: bytes) -> list[Message]:
+        """Messages that were sent with this body."""
+        return self._messages.get((topic, body), [])
+
     # --- topics
 
     def deleted(self, topic: str, sure: bool) -> None:
         """A topic was deleted, or (not sure) nobody knows whether."""
-        for message in self.messages.values():
+        for message in self.messages:
             if message.topic != topic:
                 continue
             if message.waits and not message.arrived:
@@ -205,6 +295,12 @@ class Oracle:
         if sure:
             self.topics.pop(topic, None)
 
+    def narrowed(self, topic: str) -> None:
+        """The topic has fewer queues: what waits for one of the others is seen by nobody."""
+        for message in self.messages:
+            if message.topic == topic and message.waits and not message.arrived:
+                message.may_be_lost = True
+
     # --- what is shown
 
     def record(self, topic: str, queue: int, record: Record, now: float) -> None:
@@ -213,10 +309,11 @@ class Oracle:
         place, key = Place(topic, queue, offset), (topic, queue)
         if record.topic != topic or record.queue_id != queue:
             raise Violation("a record of another queue is shown", f"{record.topic}-{record.queue_id} at {place}")
-        message = self.messages.get(record.body)
-        if message is None:
+        same = self._messages.get((topic, record.body))
+        if same is None:
             raise Violation("a message is shown that nobody sent", f"{record.body[:60]!r} at {place}")
         expected = self.expected.get(key, {}).get(offset)
+        message = expected if expected in same else self._which(same, record, place, now)
         if expected is not None and expected is not message:
             raise Violation(
                 "another message is shown at a place", f"act {message.act} at {place}, where act {expected.act} is"
@@ -235,6 +332,31 @@ class Oracle:
         self._judge_properties(message, record)
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
 
+    def _which(self, same: list[Message], record: Record, place: Place, now: float) -> Message:
+        """Of copies of one message the one that is shown there first."""
+        fitting = [one for one in same if one.retries == record.reconsume_times]
+        if not fitting:
+            raise Violation(
+                "a message is shown with another number of retries", f"{record.reconsume_times}, {record.body[:60]!r}"
+            )
+        if self.given.get(place) in fitting:
+            return self.given[place]
+
+        def rank(one: Message) -> tuple[int, float]:
+            if not one.arrived and one.state != "refused" and one.due_s - one.forward / 1000 <= now + 0.005:
+                return (1 if one.may_be_lost or one.state == "unknown" else 0), one.due_s
+            return (2 if self._may_repeat(one) else 4 if one.arrived else 3), one.due_s
+
+        return min(fitting, key=rank)
+
+    def _may_repeat(self, message: Message) -> bool:
+        """True if it had come so shortly before a kill that it may come again."""
+        return message.doubled or any(
+            since - 0.001 <= first <= killed + 0.001
+            for killed, since in zip(self.killed_at, self._saved_at, strict=True)
+            for first in message.arrived
+        )
+
     def log_ends(self, physical: int, now: float) -> None:
         """The log ends there now."""
         if not self._log_ends or physical > self._log_ends[-1][0]:
@@ -243,9 +365,46 @@ class Oracle:
     def started(self, log_end: int, now: float) -> None:
         """A life begins. What the last one wrote last came at its end at the latest, or is gone."""
         self.started_at = now
+        self.leases.clear()
+        if self.is_async and (self._lost_power_at == self.ended_at or self.disk_failed):
+            self._cut(log_end, min(self.ended_at, self.failed_at) - ASYNC_LOSS_S)
+        self.disk_failed, self.failed_at, self.trouble_since = False, math.inf, math.inf
         while self._log_ends and self._log_ends[-1][0] >= log_end:
             self._log_ends.pop()
         self._log_ends.append((log_end, self.ended_at))
+
+    def _cut(self, log_end: int, since: float) -> None:
+        """What lay behind the new end was never promised, if it came after `since`."""
+        for message in self.messages:
+            if message.state == "acknowledged" and message.physical >= log_end:
+                if message.acknowledged_at < since:
+                    raise Violation(
+                        "a loss of power took what was written long before",
+                        f"act {message.act}, acknowledged {self.ended_at - message.acknowledged_at:.1f} s before",
+                    )
+                message.state, message.may_be_lost = "unknown", True
+                if message.place is not None:
+                    self.given.pop(message.place, None)
+                    message.place = None
+            if message.kind in ("retry", "dead") and message.acknowledged_at >= since:
+                message.may_be_lost = True
+            if message.fate not in ("", "maybe"):  # the mark or the decision may be lost
+                message.fate = "maybe"
+        for key, shown in self.shown.items():
+            for offset in [offset for offset, one in shown.items() if one.physical >= log_end]:
+                message = shown.pop(offset).message
+                message.arrived, message.place = [], None
+                self.expected.get(key, {}).pop(offset, None)
+                self.given.pop(Place(*key, offset), None)
+        for key, messages in self.expected.items():
+            for offset in [offset for offset, one in messages.items() if one.may_be_lost and not one.arrived]:
+                messages.pop(offset).place = None
+                self.given.pop(Place(*key, offset), None)
+        for commits in self.commits.values():  # those beyond an end are cut
+            commits.tainted = commits.unknown = True
+        for topic, made_at in self.made_by_send.items():
+            if made_at >= since:
+                self.unsure.add(topic)
 
     def _came_at(self, physical: int, now: float) -> float:
         """When a record was written, or a little later: a queue that was hidden shows its messages late."""
@@ -275,11 +434,12 @@ class Oracle:
             raise Violation("a message comes that was taken back", name)
         if message.fate == "rolled back":
             raise Violation("a message comes that was rolled back", name)
+        if message.kind == "dead" and message.arrived:
+            raise Violation("a dead letter comes twice", f"{name}, first at {message.place}")
         if message.kind == "half" and message.fate == "":
             raise Violation("a half message comes without a decision", name)
-        if message.arrived and not any(
-            first - 0.001 <= killed <= first + AGAIN_S for killed in self.killed_at for first in message.arrived
-        ):
+        same = self._messages[message.topic, message.body]  # copies of one message cannot be told apart
+        if message.arrived and not any(self._may_repeat(one) for one in same if one.retries == message.retries):
             raise Violation("a message that waited comes twice", f"{name}, first at {message.place}")
         early = message.due_s - now - message.forward / 1000
         if message.due_s and early > 0.005:
@@ -331,27 +491,39 @@ class Oracle:
     # --- time
 
     def stepped(self, ms: int) -> None:
-        for message in self.messages.values():
+        for message in self.messages:
             if message.waits and not message.arrived:
                 message.steps += abs(ms)
                 # Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
                 message.forward += max(0, ms)
 
-    def killed(self, now: float) -> None:
+    def killed(self, now: float, lost_power: bool = False) -> None:
         self.killed_at.append(now)
+        self._saved_at.append(min(now, self.trouble_since) - AGAIN_S)
+        if lost_power:
+            self._lost_power_at = now
+        if now <= self.full_until + AGAIN_S:
+            self.may_double()
         self.ended_at = now
         for commits in self.commits.values():
-            commits.killed(now)
+            commits.killed(min(now, self.trouble_since))
+
+    def may_double(self) -> None:
+        """A life ended that may have stored copies of what waits, and cannot say that they count."""
+        for message in self.messages:
+            if message.waits and not message.arrived:
+                message.doubled = True
 
     def late(self, now: float) -> None:
         """Raises Violation for what should have come by now."""
-        for message in self.messages.values():
-            if not message.waits or message.arrived or message.state != "acknowledged" or message.may_be_lost:
-                continue
+        self._awaited = [one for one in self._awaited if not one.arrived and not one.may_be_lost]
+        if self.disk_failed:
+            return
+        for message in self._awaited:
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
             delay = max(0.0, message.due_s - message.sent_at)
-            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0))
+            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
             if now > due + LATE_S + message.steps / 1000:
                 raise Violation(
                     "a message that waited does not come",
@@ -359,10 +531,12 @@ class Oracle:
                 )
 
     def too_late_claims(self, now: float) -> None:
+        if self.disk_failed:
+            return
         for act, (message, at) in list(self.too_late.items()):
             if message.arrived or message.may_be_lost or message.fate:
                 del self.too_late[act]
-            elif now > at + LATE_S:
+            elif now > max(at, self.flows_since) + LATE_S:
                 raise Violation(
                     "a message is called delivered that was not",
                     f"act {message.act}, {now - at:.1f} s ago, due in {message.due_s - now:.1f} s",
@@ -386,6 +560,6 @@ class Oracle:
 
     def figures(self) -> dict[str, Any]:
         kinds: dict[str, int] = {}
-        for message in self.messages.values():
+        for message in self.messages:
             kinds[message.kind] = kinds.get(message.kind, 0) + 1
         return {"messages": kinds, "kills": len(self.killed_at), "log begins": self.min_physical}

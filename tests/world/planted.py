@@ -14,6 +14,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
 
+from tests.mutants.faults import FAULTS
+
 ROOT = Path(__file__).parents[2]
 ENGINE = "appliance/engine/"
 
@@ -27,6 +29,35 @@ class Planted(NamedTuple):
     after: str
     seeds: int = 10
 
+
+#: Of the faults that tests are checked with (`tests/mutants`) those that the world finds, too.
+OF_TESTS = (
+    "a tick is published when the first watermark has reached it, not the last",
+    "the log goes on after a failed sync",
+    "a send whose sync is slow is answered as stored",
+    "the store time goes back with the wall clock",
+    "what a failed sync left in the page cache is believed",
+    "the records of a deleted topic come back",
+    "the queues' files are not durable when the position is saved",
+    "queue entries are written before the log is durable below them",
+    "keys that a crash left in the index are put twice",
+    "a key of a file's first second is not found",
+    "what is left of a failed write is followed by the next entry",
+    "a sync that failed is taken for one that succeeded",
+    "the file keeps an entry's first offset",
+    "a member's commit undoes a reset",
+    "a lease that ran out keeps its queue",
+    "a pull at the queue's end is not woken by the next message",
+    "a pull whose tags do not match moves one message too far",
+    "a delayed message is delivered a second before it is due",
+    "the saved progress is ahead of the durable log by one copy",
+    "a timer is forgotten before its copy is durable",
+    "delivery does not wait for a recall that is under way",
+    "a committed message has the flags of its half, and no queue entry after a start",
+    "a transaction is decided twice",
+    "a start asks again about what was committed without its op message",
+    "the last of several tags is not wanted",
+)
 
 PLANTED = (
     Planted(
@@ -71,6 +102,97 @@ PLANTED = (
         "self.index.add(found, last, usual_ms, others)",
         "self.index.add([*found, *(one for some in others.values() for one in some)], last)",
     ),
+    Planted(
+        "the index of timers learns of a step of the clock a round later",
+        ENGINE + "broker/timers/delivery.py",
+        "        self._look(places[-1][0])  #",
+        "        self._time.look(places[-1][0])  #",
+        40,
+    ),
+    Planted(
+        "a position is saved behind the records of a topic whose deletion is not noted",
+        ENGINE + "store/queues/flush_queues.py",
+        "            if not self._deletions:\n                found",
+        "            if self._deletions is not None:\n                found",
+        60,
+    ),
+    Planted(
+        "a retry does not count",
+        ENGINE + "broker/sending/send_back.py",
+        "                record.reconsume_times + 1,",
+        "                record.reconsume_times,",
+    ),
+    Planted(
+        "each retry waits as long as the first one",
+        ENGINE + "broker/sending/send_back.py",
+        "asked.level or _FIRST_LEVEL + record.reconsume_times",
+        "asked.level or _FIRST_LEVEL",
+    ),
+    Planted(
+        "a message is tried once more than its limit",
+        ENGINE + "broker/sending/send_back.py",
+        "record.reconsume_times >= limit",
+        "record.reconsume_times > limit",
+    ),
+    Planted(
+        "a consumer that gives up at once gets its message once more",
+        ENGINE + "broker/sending/send_back.py",
+        "is_dead = asked.level < 0 or",
+        "is_dead =",
+    ),
+    Planted(
+        "a queue in order goes to whoever asks last",
+        ENGINE + "broker/queue_locks.py",
+        "if until > now and other.gone_at > now:",
+        "if until > now and other.gone_at < now:",
+    ),
+    Planted(
+        "a queue that was given back stays its consumer's",
+        ENGINE + "broker/queue_locks.py",
+        "lease is not None and lease[0].client_id == client_id",
+        "lease is not None and lease[0].client_id != client_id",
+    ),
+    Planted(
+        "BETWEEN leaves out its upper end",
+        ENGINE + "filter/sql92/parser.py",
+        'second = self._relation(">" if negated else "<=", value, high, token)',
+        'second = self._relation(">" if negated else "<", value, high, token)',
+    ),
+    Planted(
+        "with flushes now and then the log is synced once a minute",
+        ENGINE + "store/log/flush.py",
+        "ASYNC_INTERVAL_S = 0.5",
+        "ASYNC_INTERVAL_S = 60.0",
+        20,
+    ),
+    Planted(
+        "a change of a topic is answered before it is durable",
+        ENGINE + "broker/topic_service.py",
+        "        if changed:\n            self._topics.wait_durable(ticket)",
+        "        if changed:\n            assert ticket",
+        20,
+    ),
+    Planted(
+        "only the first key of a message is found",
+        ENGINE + "store/dispatch.py",
+        'return keys + [word for word in words.split(" ") if word]\n',
+        'return keys + [word for word in words.split(" ") if word][:1]\n',
+    ),
+    Planted(
+        "an offset that an administrator moved is not in the journal",
+        ENGINE + "broker/offset_resets/service.py",
+        "            self.journal.append(record)\n",
+        "            pass\n",
+        20,
+    ),
+    Planted(
+        "what waited for its producer is not asked about when one comes",
+        ENGINE + "broker/transactions/check.py",
+        "if self._halves.unpark(group, self.now_ms() + APPEARED_MS):",
+        "if not group:",
+        20,
+    ),
+    *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.world.planted import PLANTED, ROOT, planted_text
 from tests.world.shrink import told
 from tests.world.world import play, script_of
 
+FOUND = Path(__file__).parent / "found"
 #: Acts of a story.
 STEPS = 250
 #: Of the planted faults a commit looks for these, each found within a seed or two.
@@ -34,10 +36,28 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("seed", range(1, 1 + effort(5, 150, 3000)))
-def test_every_promise_is_kept(seed):
+def keep_every_promise(seed: int) -> None:
     result = play(seed, script_of(seed, STEPS))
     assert result.failure is None, f"{result.failure.text}: python -m tests.world --seed {seed} --steps {STEPS}"
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + effort(16, 150, 3000)))
+def test_every_promise_is_kept(seed):
+    keep_every_promise(seed)
+
+
+def test_every_promise_is_kept_by_seeds_that_nobody_has_tried():
+    first = random.SystemRandom().randrange(1 << 31)
+    print(f"seeds from {first}")
+    for seed in range(first, first + effort(8, 60, 600)):
+        keep_every_promise(seed)
+
+
+@pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda path: path.stem)
+def test_what_was_found_once_is_mended(path):
+    document = json.loads(path.read_text())
+    failure = play(document["seed"], document["script"]).failure
+    assert failure is None, f"{failure.text}: python -m tests.world --replay {path}"
 
 
 def test_a_seed_tells_one_story_whatever_order_sets_have():

@@ -25,6 +25,8 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from appliance.engine.clock import Clock
+
 #: What a thread's turn takes: a thread that waits for a moment that is too short for the clock goes on, too.
 TURN_S = 0.000005
 
@@ -34,10 +36,13 @@ class Killed(BaseException):
 
 
 class Task:
-    """One thread of the broker."""
+    """One thread of a broker. owner: the machine that it runs on; the network."""
 
-    def __init__(self, scheduler: Scheduler, target: Callable[[], object], name: str, ident: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, target: Callable[[], object], name: str, ident: int, owner: object
+    ) -> None:
         self.name = name
+        self.owner = owner
         self.ident = ident
         self.ended = False
         self.sleeping = False
@@ -92,8 +97,11 @@ class Scheduler:
 
     # --- tasks
 
-    def spawn(self, target: Callable[[], object], name: str) -> Task:
-        task = Task(self, target, name, self._next)
+    def spawn(self, target: Callable[[], object], name: str, owner: object = None) -> Task:
+        """owner: that of the thread that starts it, unless told otherwise."""
+        if owner is None and self.current is not None:
+            owner = self.current.owner
+        task = Task(self, target, name, self._next, owner)
         self._next += 1
         self._tasks[task.ident] = task
         self._ready.append(task)
@@ -150,12 +158,12 @@ class Scheduler:
                     ready.append(task)
         return not self.killed
 
-    def end_all(self) -> None:
+    def end_all(self, owner: object) -> None:
         """The process is no more: nothing of it runs again."""
-        self._ready.clear()
-        self._timers.clear()
-        tasks, self._tasks = list(self._tasks.values()), {}
+        self._drop(owner)
+        tasks = [task for task in self._tasks.values() if task.owner is owner]
         for task in tasks:
+            del self._tasks[task.ident]
             task.ended = True
             for _ in range(100):  # what cleans up may wait, and is ended there as well
                 if task.greenlet.dead:
@@ -163,9 +171,13 @@ class Scheduler:
                 self.current = task
                 task.greenlet.throw(GreenletExit)
         self.current = None
-        self._ready.clear()
-        self._timers.clear()
+        self._drop(owner)
         self.killed = False
+
+    def _drop(self, owner: object) -> None:
+        self._ready[:] = [task for task in self._ready if task.owner is not owner]
+        self._timers[:] = [timer for timer in self._timers if timer[2].owner is not owner]
+        heapq.heapify(self._timers)
 
 
 class Lock:
@@ -366,15 +378,29 @@ class SimpleQueue:
         return not self._items
 
 
+class WorldClock(Clock):
+    """The scheduler's, as the broker's parts ask it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def wall_ms(self) -> int:
+        return int(self._scheduler.wall_ms)
+
+    def monotonic(self) -> float:
+        return self._scheduler.now
+
+    steady = monotonic
+
+
 class _InPlaceOf:
     """A module of which some names are others."""
 
     def __init__(self, module: ModuleType, **names: object) -> None:
-        self._module = module
-        self.__dict__.update(names)
+        self.__dict__.update(vars(module) | names)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+    def __getattr__(self, name: str) -> Any:  # for a type checker
+        raise AttributeError(name)
 
 
 def _threading_of(scheduler: Scheduler) -> _InPlaceOf:

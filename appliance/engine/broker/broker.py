@@ -723,9 +723,9 @@ class Broker:
             self._reset_journal,
             self._clock,
         )
-        if self.role.kind is Kind.MASTER:
-            cut_offsets(self.store, self.offsets)
         self.offset_resets.restore()
+        if self.role.kind is Kind.MASTER:  # behind it: what was moved may lie behind the end as well
+            cut_offsets(self.store, self.offsets)
 
     # --- what few brokers need, or only their administrators; loaded and made at the first use
 

@@ -253,7 +253,12 @@ class ConsumerOffsetManager:
             self._commits += 1
 
     def clamp(self, entry: QueueOffsets, queue_id: int, offset: int) -> None:
-        """Correct an offset that fits its queue no more. Before the broker serves."""
+        """Correct an offset that fits its queue no more, and what members are to be told of it. Before the broker
+        serves."""
+        key = (entry.group, entry.topic, queue_id)
+        told = self.pending.table.get(key)
+        if told is not None and told.target == entry.queues[queue_id]:
+            self.pending.table[key] = told._replace(target=offset)
         entry.queues[queue_id] = offset
         entry.changes += 1
         self._commits += 1

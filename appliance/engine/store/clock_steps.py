@@ -20,6 +20,7 @@ import json
 import logging
 import threading
 from bisect import bisect_right
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..crc_lines import line_of, text_of
@@ -91,24 +92,22 @@ class ClockSteps:
     def stamped(self, begin: int, ahead_ms: int, log_begin: int = 0) -> None:
         """From `begin` on records are stamped by a clock that this one is ahead of by so much."""
         with self._lock:
-            before = [one for one in self.spans if one.begin < begin]
-            if (before[-1].ahead_ms if before else 0) != ahead_ms:
-                before.append(Stamped(begin, ahead_ms))
-            self._take(before, log_begin)
+            self._take(_stamped(self.spans, begin, ahead_ms), log_begin)
 
     def set_by(self, ms: int, log_begin: int = 0) -> None:
         """This broker's clock was set: it is ahead of all that was stamped so far by as much more."""
         with self._lock:
-            spans = [Stamped(begin, ahead_ms + ms) for begin, ahead_ms in self.spans]
-            if not spans or spans[0].begin > log_begin:
-                spans.insert(0, Stamped(log_begin, ms))
-            self._take(spans, log_begin)
+            self._take(_set_by(self.spans, ms, log_begin), log_begin)
 
     def set_while_appending(self, ms: int, looked: int, written: int, log_begin: int = 0) -> None:
         """The same, of a broker that stamps records itself. looked, written: what lies between was stamped before it
-        was set or after; it counts as what makes it later, as nothing may come early."""
-        self.set_by(ms, log_begin)
-        self.stamped(written if ms > 0 else looked, 0, log_begin)
+        was set or after; it counts as what makes it later, as nothing may come early.
+
+        Saved in one: the first half alone says that all that is yet to come is stamped by the old clock.
+        """
+        with self._lock:
+            spans = _set_by(self.spans, ms, log_begin)
+            self._take(_stamped(spans, written if ms > 0 else looked, 0), log_begin)
 
     def _take(self, spans: list[Stamped], log_begin: int) -> None:
         found = _within(spans, log_begin)
@@ -126,6 +125,20 @@ def ahead_of(spans: tuple[Stamped, ...], physical: int) -> int:
     """What spans say of a physical offset."""
     at = bisect_right(spans, physical, key=lambda one: one.begin)
     return spans[at - 1].ahead_ms if at else 0
+
+
+def _set_by(spans: Iterable[Stamped], ms: int, log_begin: int) -> list[Stamped]:
+    found = [Stamped(begin, ahead_ms + ms) for begin, ahead_ms in spans]
+    if not found or found[0].begin > log_begin:
+        found.insert(0, Stamped(log_begin, ms))
+    return found
+
+
+def _stamped(spans: Iterable[Stamped], begin: int, ahead_ms: int) -> list[Stamped]:
+    before = [one for one in spans if one.begin < begin]
+    if (before[-1].ahead_ms if before else 0) != ahead_ms:
+        before.append(Stamped(begin, ahead_ms))
+    return before
 
 
 def _within(spans: list[Stamped], log_begin: int) -> tuple[Stamped, ...]:

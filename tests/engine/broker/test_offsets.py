@@ -242,6 +242,13 @@ def test_offsets_of_a_queue_that_a_power_cut_took_whole_count_nothing_as_read(of
     assert [offsets.get("Readers", topic, 0) for topic in ("Gone", "Shorter", "Whole")] == [0, 4, 7]
 
 
+def test_members_are_not_told_an_offset_that_a_power_cut_took(offsets):
+    offsets.reset("Readers", "T", 0, 10)
+    cut_offsets(SimpleNamespace(end_of=lambda topic, queue_id: 4), offsets)
+    assert offsets.get("Readers", "T", 0) == 4
+    assert offsets.pending.answer(("Readers", "T", 0), 10) == 4
+
+
 @pytest.mark.parametrize("content", ["null", "{}", "[]", '{"offsetTable":null}'])
 def test_a_file_without_its_table_is_damage_and_is_read_from_its_backup(path, content):
     """Without offsets every group would begin anew."""

@@ -48,6 +48,19 @@ def test_what_was_stored_around_a_step_is_late_rather_than_early(path, ms, betwe
     assert [steps.ahead_ms(at) for at in (0, 2500, 3000)] == [0, -ms, 0]
 
 
+def test_a_step_is_saved_in_one(path):
+    """By the first half alone all that is yet to come would have been stamped by the old clock."""
+    found = []
+
+    class Watched(Disk):
+        def replace(self, file, data):
+            super().replace(file, data)
+            found.append([loaded(path).ahead_ms(at) for at in (500, 2500)])
+
+    ClockSteps(path, Watched()).set_while_appending(-HOUR_MS, 1000, 2000)
+    assert found == [[-HOUR_MS, 0]]
+
+
 def test_what_was_cut_off_and_what_was_deleted_is_forgotten(path):
     steps = ClockSteps(path, Disk())
     for begin, ahead_ms in ((1000, 1), (2000, 2), (3000, 3)):

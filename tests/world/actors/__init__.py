@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.world.actors import administrators, consumers, operators, producers
+from tests.world.actors import administrators, checks, consumers, faults, hogs, operators, producers, readers, replicas
 from tests.world.actors.kind import GROUPS, Kind
 
-ACTORS: dict[str, Kind] = {
-    kind.name: kind for module in (producers, consumers, administrators, operators) for kind in module.KINDS
-}
+_MODULES = (producers, checks, consumers, readers, administrators, hogs, operators, faults, replicas)
+ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 
 __all__ = ["ACTORS", "GROUPS", "Kind"]

@@ -15,19 +15,30 @@ CREATE_TOPIC, DELETE_TOPIC, RESET_OFFSET, CLONE_OFFSET = 17, 215, 222, 314
 CHECK_GROUP, HALF_TOPIC = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def _make(world: World, act: Act) -> str:
-    topic, count = act["topic"], act["queues"]
-    fields = {
+def topic_fields(topic: str, count: int) -> dict[str, object]:
+    return {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": count, "writeQueueNums": count, "perm": 6,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
     }  # fmt: skip
+
+
+def make(world: World, act: Act) -> str:
+    topic, count = act["topic"], act["queues"]
+    fields = topic_fields(topic, count)
     world.oracle.unsure.add(topic)
     answer = world.ask(CREATE_TOPIC, fields)
     if answer is None:
         return "no answer"
-    world.oracle.unsure.discard(topic)
     if answer.code != 0:
+        if world.has_faults:  # it could not be saved; until a start nobody knows what is
+            world.oracle.narrowed(topic)
+            world.learn_topics()
+            world.oracle.doubtful.add(topic)
+            return f"refused with {answer.code}"
         raise Violation("a topic is not made", f"{act}: {answer.code} {answer.remark}")
+    world.oracle.unsure.discard(topic)
+    if count < world.oracle.topics.get(topic, 0):
+        world.oracle.narrowed(topic)
     world.oracle.topics[topic] = count
     return "made"
 
@@ -42,6 +53,11 @@ def _delete(world: World, act: Act) -> str:
     if answer is None:
         world.oracle.deleted(topic, False)
         return "no answer"
+    if answer.code != 0 and world.has_faults:
+        world.oracle.deleted(topic, False)
+        world.learn_topics()
+        world.oracle.doubtful.add(topic)
+        return f"refused with {answer.code}"
     world.oracle.unsure.discard(topic)
     if answer.code != 0:
         raise Violation("a topic is not deleted", f"{act}: {answer.code} {answer.remark}")
@@ -72,7 +88,7 @@ KINDS = [
         "make",
         2,
         lambda chance, before: {"topic": chance.choice(TOPICS), "queues": chance.randint(1, 4)},
-        _make,
+        make,
     ),
     Kind("administrators", "delete", 1.5, lambda chance, before: {"topic": chance.choice(TOPICS)}, _delete),
     Kind("administrators", "system", 0.5, _make_system, _system),

@@ -50,20 +50,26 @@ def _commit(world: World, act: Act) -> str:
     low, high = world.machine.broker.store.offset_range(act["topic"], act["queue"])
     offset = high + act["beyond"] if "beyond" in act else low + int((high - low) * act["where"])
     commits = world.oracle.commits.setdefault(key, Commits())
-    commits.commit(offset, world.now)
+    moved = key in world.oracle.moved
+    if not (moved and "beyond" in act):
+        commits.commit(offset, world.now)
+    if moved and commits.loose is None:  # as long as no member has heard of it what they commit is left out
+        commits.unknown = True
     answer = world.ask(
         COMMIT_OFFSET, {"consumerGroup": key[0], "topic": key[1], "queueId": key[2], "commitOffset": offset}
     )
     if answer is None or answer.code != 0:
         # What was there before stays; without an answer nobody knows.
         if answer is not None:
-            commits.last = commits.saved.pop() if commits.saved else None
+            if not moved:
+                commits.last = commits.saved.pop() if commits.saved else None
+            commits.unknown = commits.unknown or commits.tainted
             if "beyond" not in act and answer.code != 24:
                 raise Violation("an offset is refused", f"{act}: {answer.code} {answer.remark}")
             return f"{offset} refused with {answer.code}"
         commits.unsure = True
         return "no answer"
-    if "beyond" in act:
+    if "beyond" in act and not moved:
         raise Violation("an offset beyond the end is taken", f"{key}: {offset}, the end is {high}")
     return f"{offset}"
 
@@ -101,7 +107,7 @@ def _search(world: World, act: Act) -> str:
     if "near" in act or not times:
         asked = world.wall_ms + act.get("near", 0)
     else:
-        asked = times[int(act["where"] * len(times))] + act["by"]
+        asked = times[min(int(act["where"] * len(times)), len(times) - 1)] + act["by"]
     answer = world.ask(SEARCH, {"topic": topic, "queueId": queue, "timestamp": asked})
     if answer is None:
         return "no answer"

@@ -52,6 +52,7 @@ def _restart(world: World, act: Act) -> str:
 def _fill(world: World, act: Act) -> str:
     """The disk is so full for a while that log files go before their time."""
     world.oracle.disk_was_full = True
+    world.oracle.full_until = world.now + act["seconds"] + 3.0
     world.machine.disk.used = int(CAPACITY * 0.87)
     world.pass_time(act["seconds"])
     world.machine.disk.used = CAPACITY // 10
@@ -68,6 +69,7 @@ def _look(world: World, act: Act) -> str:
 
 def _settle(world: World, act: Act) -> str:
     """At the end: everything that waits has its time, then all is read."""
+    world.machine.network.heal()
     world.pass_time(30.0)
     if not world.machine.killed:
         world.look()
@@ -83,7 +85,7 @@ KINDS = [
         "operators",
         "wait",
         6,
-        lambda chance, before: {"seconds": chance.choice((0.05, 0.5, 1.0, 3.0, 6.0))},
+        lambda chance, before: {"seconds": chance.choice((0.01, 0.05, 0.05, 0.3, 0.3, 1.0, 1.0, 3.0, 6.0))},
         _wait,
     ),
     Kind("operators", "clock", 1, lambda chance, before: {"ms": chance.choice(STEPS_MS), "then": 0.0}, _clock),

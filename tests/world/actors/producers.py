@@ -20,6 +20,9 @@ COMMIT, ROLL_BACK = 8, 12
 LEVELS_S = (1, 5, 10, 30)
 #: Keys that repeat, with blanks; two of them begin alike.
 UNIQUE_KEYS = ("order", "order 17", "order 18", "0A0000011234ABCD0001")
+TAGS = ("x", "y", "x y")
+#: `KEYS`: several, with blanks between.
+KEYS = ("k1", "k2", "k1 k3", "k3 k2 k4")
 #: Names that only a broker should write, which a producer may have got from a message that it consumed.
 BROKERS_NAMES = (
     "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "ROCKETBOX_TIMER_FIRST", "ROCKETBOX_TIMER_OF",
@@ -33,7 +36,7 @@ def _topic(chance: random.Random) -> str:
     return chance.choices(TOPICS, (5, 3, 1))[0]
 
 
-def _one(chance: random.Random) -> Act:
+def one(chance: random.Random) -> Act:
     """A message, as an act says it."""
     said: Act = {"topic": _topic(chance), "queue": chance.randrange(4)}
     kind = chance.choices(("plain", "delay", "timer", "deliver", "half"), (10, 2, 3, 2, 2))[0]
@@ -47,6 +50,12 @@ def _one(chance: random.Random) -> Act:
         said["size"] = chance.choice((1, 300, 2000, 9000))
     if chance.random() < 0.2:
         said["key"] = chance.choice(UNIQUE_KEYS)
+    if chance.random() < 0.4:
+        said["number"] = chance.randrange(10)
+    if chance.random() < 0.4:
+        said["tag"] = chance.choice(TAGS)
+    if chance.random() < 0.4:
+        said["keys"] = chance.choice(KEYS)
     if chance.random() < 0.15:
         said["odd"] = chance.choice(("nul", "blank", "umlaut", "brokers"))
     return said
@@ -63,6 +72,12 @@ def _message(world: World, act: Act, said: Act, index: int) -> tuple[Message, st
     kind, due = "plain", 0.0
     if "key" in said:
         properties["UNIQ_KEY"] = said["key"]
+    if "number" in said:
+        properties["n"] = str(said["number"])
+    if "tag" in said:
+        properties["TAGS"] = said["tag"]
+    if "keys" in said:
+        properties["KEYS"] = said["keys"]
     if said.get("odd") == "blank":
         properties |= {"KEYS": "a  b ", "mine": " "}
     if said.get("odd") == "umlaut":
@@ -100,6 +115,8 @@ def _request(message: Message, said: Act, text: str) -> tuple[int, dict[str, Any
 def _answered(world: World, message: Message, answer: RemotingCommand | None) -> str:
     if answer is None:
         return "no answer"
+    if answer.code == 0 and world.machine.log_failed:
+        raise Violation("a broken log acknowledges", f"act {message.act}")
     if answer.code != 0:
         # 10, 11 and 12 say that it was stored and that nothing is promised; 14 and others, that it was not.
         message.state = "unknown" if answer.code in (10, 11, 12, 1, 14, 2) else "refused"
@@ -113,7 +130,8 @@ def _answered(world: World, message: Message, answer: RemotingCommand | None) ->
         config = world.machine.broker.topics.get(message.topic)
         if config is not None:
             world.oracle.topics[message.topic] = config.read_queue_nums
-    world.oracle.acknowledged(message, queue, offset, physical)
+            world.oracle.made_by_send[message.topic] = world.now
+    world.oracle.acknowledged(message, queue, offset, physical, world.now)
     return f"at {queue}:{offset}"
 
 
@@ -139,10 +157,10 @@ def _sure(world: World, topic: str, answer: RemotingCommand | None) -> None:
 
 
 def _make_burst(chance: random.Random, before: list[Act]) -> Act:
-    return {"messages": [_one(chance) for _ in range(chance.choice((3, 6, 12)))]}
+    return {"messages": [one(chance) for _ in range(chance.choice((3, 6, 12)))]}
 
 
-def _burst(world: World, act: Act) -> str:
+def burst(world: World, act: Act) -> str:
     messages = [_message(world, act, said, index) for index, said in enumerate(act["messages"])]
     for message, _ in messages:
         world.oracle.sent(message)
@@ -182,8 +200,9 @@ def _batch(world: World, act: Act) -> str:
     config = world.machine.broker.topics.get(act["topic"])
     if act["topic"] not in world.oracle.topics and config is not None:
         world.oracle.topics[act["topic"]] = config.read_queue_nums
+        world.oracle.made_by_send[act["topic"]] = world.now
     for index, (message, one) in enumerate(zip(messages, ids, strict=True)):
-        world.oracle.acknowledged(message, queue, offset + index, int(one[16:], 16))
+        world.oracle.acknowledged(message, queue, offset + index, int(one[16:], 16), world.now)
     return f"at {queue}:{offset}"
 
 
@@ -242,7 +261,7 @@ def _recall(world: World, act: Act) -> str:
         return "nothing to take back"
     twins = [
         one
-        for one in world.oracle.messages.values()
+        for one in world.oracle.messages
         if one.handle == message.handle and one.topic == message.topic and one.state != "refused"
     ]
     came = {one.act: len(one.arrived) for one in twins}
@@ -262,7 +281,7 @@ def _recall(world: World, act: Act) -> str:
                 one.fate = "recalled"
         return "taken back"
     for one, fate in before:
-        if one.fate == "maybe" and answer.code != 1:
+        if one.fate == "maybe" and answer.code not in (1, 10, 11, 12, 14):
             one.fate = fate
     if "delivered" in (answer.remark or "") and not message.arrived and not message.fate:
         world.oracle.too_late[act["n"]] = (message, world.now)
@@ -297,9 +316,9 @@ def _end(world: World, act: Act) -> str:
         if fate in ("committed", "rolled back") and fate != ("committed" if commits else "rolled back"):
             raise Violation("a transaction is ended twice", f"act {message.act}: {fate}, then {act['decision']}")
         message.fate = "committed" if commits else "rolled back"
-        message.due_s = world.now
+        message.due_s = message.decided_at = world.now
         return message.fate
-    if fate == "" and answer.code not in (2, 14):
+    if fate == "" and answer.code not in (2, 10, 11, 12, 14) and not world.waits_for_slave:
         young = world.now - message.sent_at < HALF_S and not message.may_be_lost
         there = message.topic in world.oracle.topics
         if young and there and message.physical >= world.oracle.min_physical:
@@ -308,13 +327,13 @@ def _end(world: World, act: Act) -> str:
                 f"act {message.act}: {answer.code} {answer.remark}",
             )
     if fate == "":
-        message.fate = "maybe" if answer.code in (1, 2, 14) else ""
+        message.fate = "maybe" if answer.code in (1, 2, 10, 11, 12, 14) else ""
     return f"refused with {answer.code} {answer.remark}"
 
 
 KINDS = [
-    Kind("producers", "send", 30, lambda chance, before: _one(chance), _send),
-    Kind("producers", "burst", 5, _make_burst, _burst),
+    Kind("producers", "send", 30, lambda chance, before: one(chance), _send),
+    Kind("producers", "burst", 5, _make_burst, burst),
     Kind("producers", "batch", 3, _make_batch, _batch),
     Kind("producers", "twins", 1, _make_twins, _twins),
     Kind("producers", "recall", 4, _make_recall, _recall),

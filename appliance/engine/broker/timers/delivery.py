@@ -232,8 +232,12 @@ class DeliverTimers(ServiceThread):
         if end - begin > _ENTRIES:
             return True
         try:
-            if queue is not None and begin < end:
-                for physical, size, _ in unpack_entries(self._store.queues.read_entries(queue, begin, end - begin)):
+            while queue is not None and begin < end:
+                entries = self._store.queues.read_entries(queue, begin, end - begin)  # fewer where a file ends
+                if not entries:
+                    return True
+                begin += len(entries) // ENTRY_BYTES
+                for physical, size, _ in unpack_entries(entries):
                     stored = read_stored(self._store.log, physical, size)
                     timed = None if stored is None else timed_of(stored[0], self._precision_ms())
                     if stored is None or timed is None or timed.out_ms != out_ms or timed.cancels is not None:
@@ -267,8 +271,7 @@ class DeliverTimers(ServiceThread):
 
     def round(self) -> float:
         """Take in what is new and deliver what is due; returns the seconds until there may be more to do."""
-        self._time.look()
-        self.index.jumps_ms = self._time.jumps_ms
+        self._look()
         self._submitted = False
         if self._store.log.broken is not None:  # until a restart; the store says so itself
             return BROKEN_S
@@ -285,6 +288,12 @@ class DeliverTimers(ServiceThread):
         for chore in self.chores:
             pause = min(pause, chore())
         return pause
+
+    def _look(self, physical: int = -1) -> None:
+        """Look at the clock. The index has to know of a step before it takes in what was stored behind it: a file of it
+        says by what the clock is ahead of it."""
+        self._time.look(physical)
+        self.index.jumps_ms = self._time.jumps_ms
 
     def _fail(self, reason: str, pause: float) -> float:
         if reason != self.failure:
@@ -440,7 +449,7 @@ class DeliverTimers(ServiceThread):
         offset, last = begin, self.index.indexed
         places = [(at, size) for at, size, _ in unpack_entries(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES])]
         self._spans.expect(places)
-        self._time.look(places[-1][0])  # the clock may have been set since the last one, and these stamped after that
+        self._look(places[-1][0])  # the clock may have been set since the last one, and these stamped after that
         usual_ms = self._time.jumps_at(places[-1][0])
         for physical, size in places:
             if size <= 0:

@@ -302,8 +302,11 @@ class FlushConsumeQueueService(ServiceThread):
         self.failure = self.frozen
         if self.frozen is not None:
             return True
+        queues = self._queues_to_note(running)
+        if queues is None:
+            return False
         try:
-            self._ledger.save(self._queues.all())
+            self._ledger.save(queues)
         except OSError as error:
             self.failure = f"writing the queue ledger failed: {error.strerror or error}"
             logger.error("consume queue: %s", self.failure)
@@ -317,6 +320,26 @@ class FlushConsumeQueueService(ServiceThread):
         for waiting in current.waiting:
             waiting.set()
         return True
+
+    def _queues_to_note(self, running: bool) -> list[ConsumeQueue] | None:
+        """All queues, at a moment when every deletion is on the disk; None if one cannot be worked off.
+
+        A topic that was forgotten since the round began is not among them. With the position behind its records, and
+        nothing that says where its queues ended, a start would give its numbers once more.
+        """
+        found: list[list[ConsumeQueue]] = []
+
+        def take() -> None:
+            if not self._deletions:
+                found.append(list(self._queues.all()))
+
+        while True:
+            if not self.call(take, running):
+                return None
+            if found:
+                return found[0]
+            if not self.delete_topics():
+                return None
 
     def _is_known(self, queue: ConsumeQueue) -> bool:
         """Whether it was not deleted meanwhile."""

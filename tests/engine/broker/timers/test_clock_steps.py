@@ -139,6 +139,15 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
     assert timers.arrived() == [b"delivered", b"stays"]
 
 
+def test_what_was_stored_a_moment_ago_waits_though_the_queue_is_half_in_its_file(timers):
+    """Entries in a file and those in memory come in two readings."""
+    timers.wait(b"in the file", DAY_MS)
+    timers.under_test.wait_recovery_position()
+    due_ms = timers.wait(b"in memory", DAY_MS)
+    assert timers.delivery.waits(f"{TARGET}+in memory", due_ms - 1)
+    assert not timers.delivery.waits(f"{TARGET}+nobody", due_ms - 1)
+
+
 def test_what_waits_can_be_recalled_after_the_clock_was_set_forward(timers, clock):
     due_ms = timers.wait(b"waits", 5 * MINUTE_MS)
     timers.wait(b"stays", 5 * MINUTE_MS)

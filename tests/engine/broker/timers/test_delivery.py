@@ -137,6 +137,19 @@ def test_a_copy_that_is_not_durable_is_not_passed(under_test, timers, clock):
     timers.close()
 
 
+def test_what_was_sent_right_after_the_clock_was_set_waits_after_a_start_too(under_test, timers, clock):
+    """The step is seen when the message is taken in, and the index is saved before the next round."""
+    timers.rounds()
+    clock.jump(600_000)
+    timers.wait(b"young", 2500)
+    timers.rounds(1)
+    timers = again(under_test, timers, clean=True)
+    timers.rounds()
+    assert timers.arrived() == []
+    timers.pass_time(3000)
+    assert timers.arrived() == [b"young"]
+
+
 def test_after_a_stop_nothing_comes_again(under_test, timers):
     for n in range(20):
         timers.wait(b"%d" % n, 100 * n + 1)

@@ -128,6 +128,24 @@ def test_a_new_topic_waits_for_the_files_of_the_deleted_one_to_go(life):
     assert life.recovered()[queue] == new
 
 
+def test_a_topic_that_goes_during_a_round_is_noted_before_the_position_is_saved(life):
+    """Else a start believes the position, knows nothing of the topic's queues, and gives their numbers once more."""
+    while life.store.find_queue("A", 0) is None:
+        life._tick()
+    life._sync()
+    deletion = TopicDeletion("A")
+
+    def meanwhile(path):
+        if "consumequeue" in path and not deletion.offset:
+            life.store.forget_topic(deletion)
+
+    life.disk.during_sync = meanwhile
+    assert life.store._flush_queues._round(running=False)
+    assert life.store.files.recovery_position.position.offset == life.store.published
+    assert deletion.offset
+    assert deletion.done.is_set()
+
+
 def test_a_deletion_that_failed_is_told_and_finished_later(tmp_path):
     class Stubborn(Disk):
         failing = False

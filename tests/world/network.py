@@ -1,0 +1,286 @@
+"""The network between brokers: connections that take their time, and that are cut one way or both.
+
+A connection is two pairs of sockets with the network between them: what one end sends is taken in when its thread is
+about to wait, and handed to the other end a delay later. While a direction is cut its bytes wait, as TCP would have
+them sent again. Clients of a broker are not on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import appliance.engine.broker.slave_sync as slave_sync_module
+import appliance.engine.replication.bound_follower as bound_follower_module
+import appliance.engine.replication.follower as follower_module
+import appliance.engine.replication.log_copy as log_copy_module
+import appliance.engine.replication.master as master_module
+import appliance.engine.replication.slave_link as slave_link_module
+import appliance.engine.replication.wake_pipe as wake_pipe_module
+from appliance.engine.errors import CallTimeout, ConnectError
+from appliance.engine.protocol.command import RemotingCommand
+from tests.world.threads import Event, Scheduler, Task, _InPlaceOf, replaced
+
+if TYPE_CHECKING:
+    from tests.world.machine import Machine, Peer
+
+DELAY_S = 0.0005
+#: Longest that a call between brokers is waited for on this network, whatever it may take.
+_CONNECT_S = 3.0
+
+
+class _Way:
+    """One direction of a connection: from the network's end on one side to its end on the other."""
+
+    def __init__(self, network: Network, name: str, source: socket.socket, sink: socket.socket) -> None:
+        self._network = network
+        self.name = name
+        self._source, self._sink = source, sink
+        self._queue: deque[tuple[float, bytes]] = deque()
+        self._carries = False
+        self._ended = False
+
+    def take_in(self) -> None:
+        """What was sent since the last time; b"" says that the sender closed."""
+        while not self._ended:
+            try:
+                data = self._source.recv(1 << 20)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self._ended = not data
+            self._queue.append((self._network.scheduler.now + self._network.delay_s, data))
+            if not self._carries:
+                self._carries = True
+                self._network.scheduler.spawn(self._carry, f"network {self.name}", self._network)
+
+    def _carry(self) -> None:
+        network, scheduler = self._network, self._network.scheduler
+        while self._queue:
+            due, data = self._queue[0]
+            if due > scheduler.now:
+                scheduler.block(None, due - scheduler.now)
+                continue
+            if self.name in network.cuts:
+                scheduler.block(network.healed, None)
+                continue
+            try:
+                sent = self._sink.send(data) if data else self._close()
+            except BlockingIOError:
+                scheduler.block(None, 0.001)
+                continue
+            except OSError:
+                sent = len(data)
+            if sent < len(data):
+                self._queue[0] = (due, data[sent:])
+            else:
+                self._queue.popleft()
+            network.stir()
+        self._carries = False
+
+    def _close(self) -> int:
+        self._sink.shutdown(socket.SHUT_WR)
+        return 0
+
+
+class _Listener:
+    """A listening socket of a master; readable while somebody wants in."""
+
+    def __init__(self, network: Network, address: str) -> None:
+        self._network, self._address = network, address
+        self._in, self._out = socket.socketpair()
+        self._waiting: deque[socket.socket] = deque()
+
+    def fileno(self) -> int:
+        return self._in.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self._in.setblocking(flag)
+
+    def getsockname(self) -> tuple[str, int]:
+        host, _, port = self._address.rpartition(":")
+        return host, int(port)
+
+    def knock(self, sock: socket.socket) -> None:
+        self._waiting.append(sock)
+        self._out.send(b"k")
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        self._in.recv(1)
+        self._network.numbers += 1
+        return self._waiting.popleft(), ("127.0.0.1", 40_000 + self._network.numbers)
+
+    def close(self) -> None:
+        self._network.listeners.pop(self._address, None)
+        for sock in (*self._waiting, self._in, self._out):
+            sock.close()
+
+
+class Network:
+    """delay_s: of all that is sent. cuts: the directions that let nothing through, "to master" and "to slave"."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.delay_s = DELAY_S
+        self.cuts: set[str] = set()
+        self.healed: deque[Task] = deque()
+        self.listeners: dict[str, _Listener] = {}
+        #: "host:port" -> who answers requests there.
+        self.machines: dict[str, Machine] = {}
+        self.numbers = 0
+        #: Threads that wait for sockets.
+        self.waiters: deque[Task] = deque()
+        self._ways: list[_Way] = []
+        self._sockets: list[socket.socket] = []
+
+    def heal(self) -> None:
+        self.cuts.clear()
+        self.delay_s = DELAY_S
+        while self.healed:
+            self.scheduler.wake(self.healed.popleft())
+
+    def stir(self) -> None:
+        """Whoever waits for a socket looks again."""
+        while self.waiters:
+            self.scheduler.wake(self.waiters.popleft())
+
+    def take_in(self) -> None:
+        for way in self._ways:
+            way.take_in()
+
+    def listen(self, address: str) -> _Listener:
+        self.listeners[address] = listener = _Listener(self, address)
+        return listener
+
+    def connect(self, address: str, seconds: float) -> socket.socket:
+        """A slave's end of a new connection. Raises OSError."""
+        self.scheduler.block(None, self.delay_s)
+        if self.cuts:
+            self.scheduler.block(None, seconds)
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        listener = self.listeners.get(address)
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        (slave, near), (master, far) = socket.socketpair(), socket.socketpair()
+        for sock in (slave, near, master, far):
+            sock.setblocking(False)
+        self._ways += [_Way(self, "to master", near, far), _Way(self, "to slave", far, near)]
+        self._sockets += [near, far]
+        listener.knock(_Quiet(master))
+        self.stir()
+        return _Quiet(slave)
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+        for listener in list(self.listeners.values()):
+            listener.close()
+
+
+class _Quiet(socket.socket):
+    """An end of a pair; it takes options of TCP."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock.family, sock.type, sock.proto, sock.detach())
+        self.setblocking(False)
+
+    def setsockopt(self, *args: Any) -> None:
+        """It has no Nagle to switch off."""
+
+
+class _Client:
+    """`RemotingClient`: calls between brokers, over this network."""
+
+    network: Network
+
+    def __init__(self, address: str, connect_timeout_ms: int = 3000, clock: object = None) -> None:
+        self._address = address
+        self._peer: Peer | None = None
+
+    def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        network, scheduler = self.network, self.network.scheduler
+        scheduler.block(None, network.delay_s)
+        if network.cuts:
+            scheduler.block(None, timeout_ms / 1000)
+            raise CallTimeout(f"{self._address} did not answer in time")
+        machine = network.machines.get(self._address)
+        if machine is None or not machine.running:
+            raise ConnectError(f"connect to {self._address} failed")
+        if self._peer is None or self._peer.closed:
+            self._peer = machine.connect()
+        ended = Event(scheduler)
+        answers = self._peer.ask(command.code, command.ext_fields, command.body, lambda answer: ended.set())
+        ended.wait(timeout_ms / 1000)
+        if answers.command is None:
+            self._peer = None
+            raise ConnectError(f"connection to {self._address} broke")
+        scheduler.block(None, network.delay_s)
+        return answers.command
+
+    def close(self) -> None:
+        """Its end of the connection goes with the machine."""
+        self._peer = None
+
+    hang_up = close
+
+    def is_connected(self) -> bool:
+        return self._peer is not None and not self._peer.closed
+
+
+class _Poll:
+    """select.poll that waits on the world's clock."""
+
+    network: Network
+
+    def __init__(self) -> None:
+        self._real = select.poll()
+        self.register = self._real.register
+
+    def poll(self, milliseconds: float | None = None) -> list[tuple[int, int]]:
+        network = self.network
+        network.take_in()
+        found = self._real.poll(0)
+        if found or milliseconds == 0:
+            return found
+        network.scheduler.block(network.waiters, None if milliseconds is None else milliseconds / 1000)
+        network.take_in()
+        return self._real.poll(0)
+
+
+@contextmanager
+def simulated_network(network: Network) -> Iterator[None]:
+    """Brokers copy logs and ask each other over it."""
+    _Client.network = _Poll.network = network
+    wake = wake_pipe_module.WakePipe.wake
+
+    def stir(pipe: Any) -> None:
+        wake(pipe)
+        network.stir()
+
+    def connect(home: object, address: str, seconds: float) -> socket.socket:
+        return network.connect(address, min(seconds, _CONNECT_S))
+
+    polls = _InPlaceOf(select, poll=_Poll)
+    modules: tuple[ModuleType, ...] = (
+        bound_follower_module, log_copy_module, master_module, slave_link_module,
+    )  # fmt: skip
+    names: list[tuple[object, str, object]] = [(module, "select", polls) for module in modules]
+    names += [
+        (wake_pipe_module.WakePipe, "wake", stir),
+        (log_copy_module.Home, "connect", connect),
+        (slave_sync_module, "RemotingClient", _Client),
+        (follower_module, "RemotingClient", _Client),
+    ]
+    try:
+        with replaced(names):
+            yield
+    finally:
+        network.close()
