@@ -85,7 +85,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "the journal's disk": (lambda: JournalOnDisk(disk()), OsJournalCalls, set()),
     "the tables' disk": (lambda: FilesOnDisk(disk()), OsFileCalls, set()),
     "the world's disk": (
-        lambda: WorldDisk({"/world": None}, lambda: 0.0, lambda: None),
+        lambda: WorldDisk(lambda: 0.0, lambda: None),
         Disk,
         {
             "directories",
@@ -100,20 +100,25 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
             "close_all",
             "crash",
             "dead",
+            "fail",
+            "has_failed",
+            "heal",
             "kill_in",
+            "next_life",
             "read_file",
             "scandir",
+            "slow_s",
             "used",
             "whole_files",
         },
     ),
     "the journals' disk in the world": (
-        lambda: world_disk.JournalCalls(WorldDisk({"/world": None}, lambda: 0.0, lambda: None)),
+        lambda: world_disk.JournalCalls(WorldDisk(lambda: 0.0, lambda: None)),
         OsJournalCalls,
         set(),
     ),
     "the tables' disk in the world": (
-        lambda: world_disk.FileCalls(WorldDisk({"/world": None}, lambda: 0.0, lambda: None)),
+        lambda: world_disk.FileCalls(WorldDisk(lambda: 0.0, lambda: None)),
         OsFileCalls,
         set(),
     ),
@@ -139,7 +144,6 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: They share names with a part, and stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
-    "world/machine.py:Machine": "a real broker, its loop included",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",

@@ -399,11 +399,8 @@ class _InPlaceOf:
     def __init__(self, module: ModuleType, **names: object) -> None:
         self.__dict__.update(vars(module) | names)
 
-    def __getattr__(self, name: str) -> Any:  # for a type checker
-        raise AttributeError(name)
 
-
-def _threading_of(scheduler: Scheduler) -> _InPlaceOf:
+def _threading_of(scheduler: Scheduler) -> Any:
     def made(kind: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: kind(scheduler, *args, **kwargs)
 
@@ -419,7 +416,7 @@ def _threading_of(scheduler: Scheduler) -> _InPlaceOf:
     )
 
 
-def _time_of(scheduler: Scheduler) -> _InPlaceOf:
+def _time_of(scheduler: Scheduler) -> Any:
     def sleep(seconds: float) -> None:
         if scheduler.current is None:
             scheduler.run(lambda: False, seconds)
