@@ -57,6 +57,11 @@ class Attendance:
         """What an earlier process saw of a group without members."""
         self._gone[group] = tuple(spells)[-MOST_SPELLS:]
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether any group had a member."""
+        return bool(self._here or self._gone)
+
     def spells(self, group: str) -> tuple[Spell, ...]:
         """Oldest first; one that goes on ends now."""
         here = self._here.get(group)

@@ -95,8 +95,6 @@ from .sending.send_back import SendBackPath
 from .sending.send_back_counts import SendBackCounts
 from .sending.send_path import SendPath
 from .slave_requests import refuse_changes
-from .standing_queues import NAME as STANDING_QUEUES
-from .standing_queues import StandingQueues
 from .stats import SAMPLE_S, BrokerStats
 from .timers.apache_files import checkpoint_answer, read_checkpoint
 from .timers.claims import Claims
@@ -133,10 +131,13 @@ if TYPE_CHECKING:
     from .deliveries.history import DeliveryReader
     from .replay.service import ReplayService
     from .slave_side import SlaveSide
+    from .standing_queues import StandingQueues
     from .timers.early import EarlyTimerActs
 
 logger = logging.getLogger(__name__)
 
+#: In our own directory; docs/formats/standing-queues.md.
+STANDING_QUEUES = "standing-queues.json"
 #: The store's data may be larger than this share of the memory before reads count as cold.
 _SCAN_EXPIRED_S = 10.0
 #: What a pull is told that comes too late.
@@ -703,11 +704,9 @@ class Broker:
             self.store, self.pull, server, self._pools, self.deliver_delayed, self.deliver_timers, self._clock
         )
         self.sampler = Sampler(self.store, self.offsets, self.pull)
-        self._standing_queues = StandingQueues(
-            self.store.paths.own / STANDING_QUEUES, self.offsets, self.sampler, self.clients.attendance, self._clock
-        )
-        self._standing_queues.load()
-        self.offsets.beside = self._standing_queues.save_when_due
+        if (self.store.paths.own / STANDING_QUEUES).exists():
+            self.standing_queues.load()
+        self.offsets.beside = self._save_standing_queues
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration, self._clock)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningService(self.store, self.topics)
@@ -801,6 +800,18 @@ class Broker:
             lambda topic: 0.0 if (moves := self.sampler.topics.get(topic)) is None else moves.moved_at,
             self._clock,
         )
+
+    @cached_property
+    def standing_queues(self) -> StandingQueues:
+        """Since when queues stand; imported when there may be one."""
+        from .standing_queues import StandingQueues
+
+        path = self.store.paths.own / STANDING_QUEUES
+        return StandingQueues(path, self.offsets, self.sampler, self.clients.attendance, self._clock)
+
+    def _save_standing_queues(self) -> None:
+        if self.clients.attendance.knows_any:
+            self.standing_queues.save_when_due()
 
     @cached_property
     def delivery_history(self) -> DeliveryReader:
@@ -1052,7 +1063,8 @@ class Broker:
         self.delivery_events.stop()
         self.transaction_records.stop()
         self.registration.stop()
-        self.offsets.beside = self._standing_queues.save
+        if self.clients.attendance.knows_any:
+            self.offsets.beside = self.standing_queues.save
         self.offsets.stop()
         self._reset_journal.close()
         self.topics.stop()

@@ -25,7 +25,6 @@ from .sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
-NAME = "standing-queues.json"
 #: A queue that has stood for so long is written down, and the file is at most so old while one stands.
 STOOD_S = 30.0
 SAVE_S = 60.0

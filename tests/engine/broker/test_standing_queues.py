@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from appliance.engine.broker import standing_queues
-from appliance.engine.broker.standing_queues import NAME, StandingQueues
+from appliance.engine.broker.broker import STANDING_QUEUES
+from appliance.engine.broker.standing_queues import StandingQueues
 from tests.support.engine import RunningEngine, start_engine
 
 
@@ -28,7 +29,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def part(running: RunningEngine) -> StandingQueues:
-    return running.engine.broker._standing_queues
+    return running.engine.broker.standing_queues
 
 
 def stands(running: RunningEngine, queues: int = 1) -> None:
@@ -47,7 +48,7 @@ def since_of(running: RunningEngine, queue: int = 0) -> float:
 
 
 def file_of(running: RunningEngine) -> Path:
-    return running.data_dir / "rocketbox" / NAME
+    return running.data_dir / "rocketbox" / STANDING_QUEUES
 
 
 def test_where_nothing_stands_there_is_no_file(running, at_once):
@@ -124,7 +125,7 @@ def test_a_file_that_says_nothing_sound_costs_the_count_and_nothing_else(
     running.stop()
     path = file_of(running)
     text = spoil(json.loads(path.read_text()))
-    for one in path.parent.glob(NAME + "*"):
+    for one in path.parent.glob(STANDING_QUEUES + "*"):
         one.write_text(text)
     begin = time.time() * 1000
     running.engine = start_engine(running.data_dir)
