@@ -17,7 +17,15 @@ from django.db import DatabaseError
 from appliance import runtime
 from appliance.console import jobs
 from appliance.console.access import ADMIN, OPERATOR, VIEWER
-from appliance.console.jobs import job_board, registry, runner, work
+from appliance.console.jobs import (
+    dead_letter_archive,
+    job_board,
+    message_export,
+    message_import,
+    registry,
+    runner,
+    work,
+)
 from appliance.console.models import AuditEntry, User, now_ms
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
 from tests.support.waiting import wait_for
@@ -373,6 +381,26 @@ def test_a_job_does_not_begin_when_who_left_it_may_not_do_it_any_more(kind, lose
     runner.run_waiting()
     assert ran == [jobs_[1].id]
     assert (jobs_[0].state, str(jobs_[0].why)) == ("failed", "Who started it may not do this any more.")
+
+
+@pytest.mark.parametrize(("about", "name"), [("topic", "orders-1"), ("group", "billing-1")])
+def test_a_job_about_a_topic_is_not_ended_by_the_groups_that_its_user_is_kept_to(kind, about, name):
+    User.objects.create(username="olga", role="operator", topic_pattern="orders-*", group_pattern="billing-*")
+    made = kind(lambda work: None, about=about)
+    own, other = (jobs.Job(jobs.new_id(), made, "olga", "user", now_ms(), {}, names=[one]) for one in (name, "stock"))
+    jobs.board().add(own)
+    jobs.board().add(other)
+    runner.run_waiting()
+    assert (own.state, other.state) == ("done", "failed")
+
+
+def test_jobs_say_whether_they_are_about_topics_or_groups():
+    about = {name: one.about for name, one in jobs.kinds().items() if one.about}
+    assert {name for name, one in about.items() if one == "topic"} == {
+        message_export.EXPORT, message_export.SEARCH, message_export.BODY_SEARCH,
+        message_import.CHECK, message_import.NAME,
+    }  # fmt: skip
+    assert {name for name, one in about.items() if one == "group"} == {dead_letter_archive.NAME}
 
 
 def test_a_job_that_runs_ends_when_its_user_is_disabled(kind, monkeypatch):

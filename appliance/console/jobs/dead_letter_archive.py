@@ -21,7 +21,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-@kind(NAME, title=_("Archive dead letters"), start=RULE, words=_WORDS, bad=("unreadable",))
+@kind(NAME, title=_("Archive dead letters"), start=RULE, words=_WORDS, bad=("unreadable",), about="group")
 def archive(work: Work) -> None:
     """parameters: group, format, and picked (queue id, offset), or wanted, from_ms and to_ms."""
     asked = work.parameters

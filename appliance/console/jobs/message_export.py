@@ -36,18 +36,18 @@ _WORDS = {
 
 
 @kind(EXPORT, title=_("Export messages"), start=VIEWER.with_grants("may_read_bodies", "may_export"), words=_WORDS,
-      bad=("unreadable", "undecided"))  # fmt: skip
+      bad=("unreadable", "undecided"), about="topic")  # fmt: skip
 def export(work: Work) -> None:
     _write(work, True)
 
 
-@kind(SEARCH, title=_("Search messages"), start=VIEWER, words=_WORDS, bad=("unreadable", "undecided"))
+@kind(SEARCH, title=_("Search messages"), start=VIEWER, words=_WORDS, bad=("unreadable", "undecided"), about="topic")
 def search(work: Work) -> None:
     _write(work, False)
 
 
 @kind(BODY_SEARCH, title=_("Search message bodies"), start=VIEWER.with_grants("may_read_bodies"), words=_WORDS,
-      bad=("unreadable", "undecided"))  # fmt: skip
+      bad=("unreadable", "undecided"), about="topic")  # fmt: skip
 def search_bodies(work: Work) -> None:
     _write(work, False)
 

@@ -48,12 +48,12 @@ _WORDS = {
 }  # fmt: skip
 
 
-@kind(CHECK, title=_("Check messages for import"), start=OPERATOR, words=_WORDS, bad=("failed",))
+@kind(CHECK, title=_("Check messages for import"), start=OPERATOR, words=_WORDS, bad=("failed",), about="topic")
 def check(work: Work) -> None:
     _Import(work, True).run()
 
 
-@kind(NAME, title=_("Import messages"), start=OPERATOR, words=_WORDS, bad=("failed",), goes_on=True)
+@kind(NAME, title=_("Import messages"), start=OPERATOR, words=_WORDS, bad=("failed",), goes_on=True, about="topic")
 def send(work: Work) -> None:
     _Import(work, False).run()
 

@@ -21,7 +21,8 @@ Text: TypeAlias = str | Promise
 class Kind:
     """title: what it does, in the reader's language. start: who may start and cancel it. fetch: who may see it and take
     its files. words: its units and the names of its counts, for pages; bad: those of the counts that are failures.
-    goes_on: it is run again after a restart. alone: only one of this kind is waiting or running at a time.
+    goes_on: it is run again after a restart. alone: only one of this kind is waiting or running at a time. about: what
+    its jobs' names are, "topic" or "group"; "" where that is not said.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Kind:
     bad: tuple[str, ...] = ()
     goes_on: bool = False
     alone: bool = False
+    about: str = ""
 
     def word(self, name: str) -> str:
         """A unit or the name of a count, in the reader's language."""
@@ -52,12 +54,13 @@ def kind(
     bad: tuple[str, ...] = (),
     goes_on: bool = False,
     alone: bool = False,
+    about: str = "",
 ) -> Callable[[Callable[[Work], None]], Callable[[Work], None]]:
     """Register a function. Without `fetch`, whoever may start it may see it."""
 
     def register(run: Callable[[Work], None]) -> Callable[[Work], None]:
         assert name not in _kinds or _kinds[name].run.__module__ == run.__module__, f"two kinds are called {name}"
-        _kinds[name] = Kind(name, title, run, start, fetch or start, words or {}, bad, goes_on, alone)
+        _kinds[name] = Kind(name, title, run, start, fetch or start, words or {}, bad, goes_on, alone, about)
         return run
 
     return register
