@@ -80,6 +80,10 @@ def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, r
     held = one["message"]
     assert (held["topic"], held["queue_id"], held["offset"], held["last_client"]) == (group, 0, 6, None)
     assert answer_of(operator.get(f"/messages/{held['offset_id']}"))["queue_offset"] == 6
+    of_others = by_token("operator", group_pattern=group, topic_pattern="elsewhere-*")
+    [hidden] = [one for one in answer_of(of_others.get(f"/groups/{group}/diagnosis"))["findings"]
+                if one["kind"] == "queue_stuck"]  # fmt: skip
+    assert hidden["message"] is None, "who may not see the topic is not told its messages' ids and keys"
     lines = show.diagnosis(answer)
     assert f"act: {one['sentence']['text']}" in lines
     assert f"  look at it: rocketbox message show {held['offset_id']}" in lines

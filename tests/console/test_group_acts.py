@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from appliance.console.models import AuditEntry
+from appliance.console.models import AuditEntry, User
 from appliance.engine.broker import member_questions
 from appliance.engine.window import lateness
 from tests.support.engine import Peer
@@ -100,6 +100,10 @@ def test_a_queue_that_stands_names_its_message_which_is_looked_at_and_skipped(
     viewer = content(client_as("viewer").get(f"/groups/{group}/diagnosis/"))
     assert "Look at it" in viewer
     assert "Skip this one" not in viewer, "nobody is shown what is refused"
+    User.objects.filter(username="the-viewer").update(group_pattern=group, topic_pattern="elsewhere-*")
+    page = content(client_as("viewer").get(f"/groups/{group}/diagnosis/"))
+    assert "a queue is stuck</span>" in page
+    assert "Message that holds it up" not in page, "who may not see the topic is not told its messages' ids and keys"
 
 
 def test_pause_and_resume(client_as, broker, group):

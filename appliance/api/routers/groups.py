@@ -154,7 +154,7 @@ def group_pace(request: HttpRequest, group: str) -> Any:
 def group_diagnosis(request: HttpRequest, group: str) -> Any:
     """What is wrong with it, with the figures that say so; what is in order; what cannot be told, and why."""
     auth.require_groups(request, group)
-    return runtime.window().diagnosis(group)
+    return runtime.window().diagnosis(group, auth.names(request).has_topic)
 
 
 @router.post("/groups/{group}/pause", response=ChangeOut)

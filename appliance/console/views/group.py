@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from ... import runtime
+from ..identity import names_for
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
 TABS = ("lag", "clients", "subscriptions", "settings")
@@ -46,7 +47,7 @@ def group_now(request: HttpRequest, name: str) -> HttpResponse:
 def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     """All that was looked at: what was found with its figures, what is in order, what cannot be told and why."""
     admin = runtime.window()
-    found = admin.diagnosis(name)
+    found = admin.diagnosis(name, names_for(request.user).has_topic)
     detail = admin.group(name, queues=False)
     return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
 

@@ -133,15 +133,16 @@ class GroupDiagnosis:
         self._sampler = sampler
         self._measures = measures
 
-    def of(self, group: str) -> d.Diagnosis:
-        """NotFound for a group that is not configured, not online and has no offsets."""
+    def of(self, group: str, may_see: Callable[[str], bool]) -> d.Diagnosis:
+        """may_see(topic): whether the caller may know of a topic's messages. NotFound for a group that is not
+        configured, not online and has no offsets."""
         progress = self._lag.snapshot()
         if self._groups.get(group) is None and group not in progress.online and group not in progress.entries:
             raise NotFound("group", group)
         found: list[d.Finding] = []
         looked = []
         with QueueReader(self._store) as reader:
-            one = _Patient(self, group, progress, reader)
+            one = _Patient(self, group, progress, reader, may_see)
             for kind in KINDS:
                 look: Callable[[], Iterator[d.Finding]] = getattr(one, kind)
                 try:
@@ -179,8 +180,16 @@ class GroupDiagnosis:
 class _Patient:
     """One group in one snapshot; a method for each of KINDS."""
 
-    def __init__(self, tools: GroupDiagnosis, group: str, progress: LagSnapshot, reader: QueueReader) -> None:
+    def __init__(
+        self,
+        tools: GroupDiagnosis,
+        group: str,
+        progress: LagSnapshot,
+        reader: QueueReader,
+        may_see: Callable[[str], bool],
+    ) -> None:
         self._group = group
+        self._may_see = may_see
         self._progress = progress
         self._reader = reader
         self._locks = tools._locks
@@ -475,7 +484,7 @@ class _Patient:
         }
         standing = [one for one in self._standing if one.queue not in self._told]
         standing.sort(key=lambda one: -one.stands_ms)
-        messages = self._messages([(one.queue, one.offset) for one in standing])
+        messages = self._messages([(one.queue, one.offset) for one in standing if self._may_see(one.queue.topic)])
         for one in standing[:MOST_NAMED]:
             queue = one.queue
             message = messages.get(queue)

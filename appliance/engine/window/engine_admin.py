@@ -243,13 +243,14 @@ class EngineAdmin(ReplicationWindow):
         """
         return self._changing().clean_ups.clean(kind, idle_hours, q, revision, dry_run, by)
 
-    def diagnosis(self, name: str) -> diagnosis.Diagnosis:
+    def diagnosis(self, name: str, may_see: Callable[[str], bool] = lambda topic: True) -> diagnosis.Diagnosis:
         """What is wrong with a group as far as the broker's own records tell, each finding with its numbers.
 
         What was looked at and found in order, or could not be told, is listed as well. `diagnosis.KINDS` has the kinds,
-        and the thresholds beside it their reasons. NotFound.
+        and the thresholds beside it their reasons. may_see(topic): whether the caller may know of a topic's messages;
+        none of others is named. NotFound.
         """
-        return self._running().diagnosis.of(name)
+        return self._running().diagnosis.of(name, may_see)
 
     # --- offsets
 
