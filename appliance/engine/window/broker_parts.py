@@ -263,7 +263,7 @@ def build(
             system.broker_name,
         ),
         messages=messages,
-        search=SearchViews(topics, store, messages, copies),
+        search=SearchViews(topics, store, messages, copies, waiting.still_wait, transactions),
         dead_letters=dead_letters,
         replays=ReplayCommands(broker.replays, dead_letters, topics, groups, store),
         waiting=waiting,

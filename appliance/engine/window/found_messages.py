@@ -42,17 +42,24 @@ class FoundMessage:
         """The topic that the message is for."""
         return _topic_of(self.shown)
 
-    def hit(self, keys: Collection[str]) -> m.SearchHit:
-        """The message as a line of a search for any of `keys`."""
-        shown, original = self.shown, self.original
+    @property
+    def awaits(self) -> str:
+        """What keeps it from its topic, as far as its records tell: "half" or "delayed"; "" for nothing."""
+        shown = self.shown
+        if self.original is not None:
+            return ""
+        return "half" if shown.kind in ("half", "discarded") else "delayed" if shown.group is None else ""
+
+    def hit(self, keys: Collection[str], is_over: bool = False) -> m.SearchHit:
+        """The message as a line of a search for any of `keys`. is_over: it awaits that no more, as the broker knows."""
+        shown = self.shown
         dead = self._dead_of()
         tries = max(copy.record.reconsume_times for copy in self.copies)
         state = "dead" if dead else "retried" if tries else "stored"
         due_ms = None
-        if original is None and shown.kind in ("half", "discarded"):
-            state = "half"
-        elif original is None and shown.group is None:
-            state, due_ms = "delayed", _due_ms(shown)
+        if self.awaits and not is_over:
+            state = self.awaits
+            due_ms = _due_ms(shown) if state == "delayed" else None
         return m.SearchHit(
             matched="unique_id" if shown.properties.get(UNIQUE_KEY) in keys else "key",
             row=row_of(shown.record),

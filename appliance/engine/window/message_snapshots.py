@@ -255,10 +255,10 @@ class SearchHit:
     """A message that a search found. matched: "place", "offset_id", "unique_id" or "key", what the text is of it.
 
     row: of the record in the message's own topic, or of its newest copy where that is gone. state: "stored", "retried",
-    "dead", "delayed" (it waits until due_at_ms, None where that is not known) or "half" (of a transaction that was not
-    committed, or not yet). for_topic: the topic that it was sent to. failed_tries: how often a group has sent it back,
-    the most of any. dead_letter_of: groups whose dead letter it is. copies: records of it besides this one that the
-    search came across.
+    "dead", "delayed" (it still waits, until due_at_ms, None where that is not known) or "half" (of a transaction that
+    was not committed, or not yet). for_topic: the topic that it was sent to. failed_tries: how often a group has sent
+    it back, the most of any. dead_letter_of: groups whose dead letter it is. copies: records of it besides this one
+    that the search came across.
     """
 
     matched: str

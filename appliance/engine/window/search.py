@@ -27,6 +27,7 @@ from . import message_snapshots as m
 from .found_messages import WAITING_TOPICS, FoundMessage, messages_of
 from .measures import Pace
 from .message_copies import Copy, MessageCopies
+from .message_story import Transactions
 from .messages import MAX_LIMIT, MessageViews
 from .sentences import Sentence, say
 
@@ -67,9 +68,19 @@ class SearchViews:
     """Any thread; reads in the caller's."""
 
     def __init__(
-        self, topics: TopicConfigManager, store: MessageStore, messages: MessageViews, copies: MessageCopies
+        self,
+        topics: TopicConfigManager,
+        store: MessageStore,
+        messages: MessageViews,
+        copies: MessageCopies,
+        still_wait: Callable[[list[Record]], set[int]],
+        transactions: Transactions,
     ) -> None:
+        """still_wait: the physical offsets of those delayed or timed records that were not delivered, dropped or
+        recalled yet."""
         # Constant after construction.
+        self.still_wait = still_wait
+        self.transactions = transactions
         self._configs = topics
         self._store = store
         self.messages = messages
@@ -214,8 +225,8 @@ class _Walk:
                 place = record.physical_offset
                 if topic in (None, record.topic) and self._may_see(record.topic) and place not in self._named:
                     self._named.add(place)
-                    [message] = messages_of([record], self._views.levels, _none)
-                    self.hits.append(replace(message.hit(()), matched=kind))
+                    [hit] = self._hits(messages_of([record], self._views.levels, _none))
+                    self.hits.append(replace(hit, matched=kind))
 
     def add_keyed(self, cursor: _Cursor, topics: list[str], only: str | None) -> _Cursor | None:
         """Messages with this key from the cursor on, and of one topic only; where to go on, or None at the end."""
@@ -233,7 +244,7 @@ class _Walk:
             found = [one for one in self._messages(records) if only in (None, one.topic, one.shown.record.topic)]
             left = [one for one in found if one.place < cursor.behind and one.place not in cursor.shown]
             room = self._limit - len(self.hits)
-            self.hits += [one.hit(self._keys) for one in left[:room]]
+            self.hits += self._hits(left[:room])
             if len(left) > room:
                 return cursor._replace(topic=block[0], behind=left[room - 1].place if room else cursor.behind)
             if reached is not None:
@@ -277,6 +288,18 @@ class _Walk:
             newest = sorted(records, key=lambda record: record.physical_offset, reverse=True)
             return [one for record in newest for one in messages_of([record], levels, _none)]
         return messages_of(records, levels, self._origin)
+
+    def _hits(self, found: list[FoundMessage]) -> list[m.SearchHit]:
+        """A record alone, or without those of other times and pages, does not tell whether its message still waits."""
+        delayed = [one.shown.record for one in found if one.awaits == "delayed"]
+        still = self._views.still_wait(delayed) if delayed else set()
+        return [one.hit(self._keys, self._is_over(one, still)) for one in found]
+
+    def _is_over(self, one: FoundMessage, still: set[int]) -> bool:
+        if one.awaits != "half":
+            return one.awaits == "delayed" and one.shown.physical not in still
+        end = self._views.transactions.end_of(one.shown.record.queue_offset, one.shown.physical)
+        return end is not None and end.how == "committed"
 
     def _origin(self, copy: Copy) -> Copy | None:
         found = self._views.copies.origin(copy)

@@ -395,6 +395,17 @@ class WaitingViews:
         found = self._store.records.get(physical)
         return [] if found is None else [found.record]
 
+    def still_wait(self, records: list[Record]) -> set[int]:
+        """The physical offsets of those that wait (still); of all, when that cannot be read."""
+        indexed = self.timers.indexed()
+        # The schedule index has not heard of these, so they wait.
+        new = {one.physical_offset for one in records if one.topic == TIMER_TOPIC and one.queue_offset >= indexed}
+        with QueueReader(self._store, 1) as reader:
+            try:
+                return new | {found.physical_offset for found in self._that_wait(records, reader)}
+            except Unavailable:
+                return {record.physical_offset for record in records}
+
     def _that_wait(self, records: list[Record], reader: QueueReader) -> Iterator[Found]:
         """Those of these records that wait (still)."""
         timed = [record for record in records if record.topic == TIMER_TOPIC]

@@ -12,6 +12,7 @@ import pytest
 from appliance.engine.broker.replay.provenance import REPLAY_JOB
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.window.waiting_snapshots import WaitingPlace
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
@@ -160,6 +161,27 @@ def test_a_message_that_waits_for_a_time_or_for_a_decision_is_one_of_its_topic(r
     assert (half.state, half.for_topic, half.due_at_ms) == ("half", "payments", None)
     assert (timed.state, timed.for_topic) == ("delayed", "payments")
     assert abs(timed.due_at_ms - at) <= 1000
+
+
+def test_a_record_whose_wait_is_over_is_not_said_to_wait(running):
+    """Its message is a hit of its own, or came after the times that were asked for; or was dropped."""
+    at_ms = int(time.time() * 1000) + 3_600_000
+    running.put("payments", b"x", properties=text(1, DELAY="2"))
+    running.put("payments", b"x", properties=text(2, TIMER_DELIVER_MS=str(at_ms)))
+    running.put("payments", b"x", properties=text(3, TRAN_MSG="true", PGROUP="tills"), f=4)
+    waiting = {SCHEDULE, "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"}
+    assert {hit.row.topic: hit.state for hit in running.window.search("C-1027", copies=True).hits} == dict(
+        zip(sorted(waiting), ("half", "delayed", "delayed"), strict=True)
+    )
+    wait_for(lambda: len(running.window.waiting(topic="payments").rows) == 2, "the timer is in its index")
+    running.window.act_on_waiting("deliver_now", [WaitingPlace(2, 0)])
+    running.window.act_on_waiting("drop", [WaitingPlace(0, 0)])
+    running.window.act_on_transactions("commit", [(0, UNIQUE % 3)], reason="the till has it")
+    states = {hit.row.topic: (hit.state, hit.due_at_ms) for hit in running.window.search("C-1027", copies=True).hits}
+    assert states == dict.fromkeys(("payments", *waiting), ("stored", None))
+    assert {hit.state for hit in running.window.search("C-1027").hits} == {"stored"}, "the timer was dropped"
+    [hit] = running.window.search(f"{SCHEDULE}/1/0").hits
+    assert (hit.for_topic, hit.state) == ("payments", "stored")
 
 
 def test_traces_are_copies_too(running):
