@@ -394,6 +394,14 @@ def test_a_job_about_a_topic_is_not_ended_by_the_groups_that_its_user_is_kept_to
     assert (own.state, other.state) == ("done", "failed")
 
 
+def test_a_job_about_the_whole_broker_is_not_for_who_is_kept_to_some_names(kind):
+    User.objects.create(username="olga", role="operator", topic_pattern="mine-*")
+    job = jobs.Job(jobs.new_id(), kind(lambda work: None), "olga", "user", now_ms(), {})
+    jobs.board().add(job)
+    runner.run_waiting()
+    assert (job.state, str(job.why)) == ("failed", "Who started it may not do this any more.")
+
+
 def test_jobs_say_whether_they_are_about_topics_or_groups():
     about = {name: one.about for name, one in jobs.kinds().items() if one.about}
     assert {name for name, one in about.items() if one == "topic"} == {

@@ -296,7 +296,8 @@ def may_go_on(job: Job) -> bool:
     names, kind = names_for(user), kind_of(job.kind)
     # As whoever let it begin asked: a topic's job is not ended by what its user may not do with groups.
     may = {"topic": names.has_topic, "group": names.has_group}.get(kind.about, names.has)
-    return user.is_active and kind.start.admits(user) and (names.is_every or all(may(name) for name in job.names))
+    has_names = names.is_every or (bool(job.names) and all(may(name) for name in job.names))
+    return user.is_active and kind.start.admits(user) and has_names
 
 
 def may_cancel(user: Any, job: Job) -> bool:
