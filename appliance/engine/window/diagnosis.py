@@ -505,7 +505,9 @@ class _Patient:
                 seconds=round(one.stands_ms / 1000),
             )
             named = ((queue.topic, queue.queue_id),)
-            holders = () if message is None else tuple(filter(None, (message.held_by or message.last_client,)))
+            # Whoever has gone cannot be asked; the message says who it was.
+            holder = None if message is None else message.held_by or message.last_client
+            holders = tuple({one.client_id for one in self._channels} & {holder})
             yield d.Finding("queue_stuck", "act", text, tuple(evidence), named, holders, message)
 
     def _moves(self, queue: ConsumeQueue) -> bool:

@@ -258,6 +258,24 @@ def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
     assert (one.queues, numbers(one)["queues_moving"]) == ((("Orders", 0),), 0)
 
 
+def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkeypatch):
+    monkeypatch.setattr(lateness, "STUCK_S", 0.1)
+    monkeypatch.setattr("appliance.engine.window.diagnosis.DELIVERIES_KEPT_S", 0.0)
+    peer = running.join("c1", "CG")
+    running.put("Orders", b"x", b"y")
+    running.commit("CG", "Orders", 0, 1)
+    pull(peer, 0, 1)
+    running.sample()
+    lasting(running, "queue_stuck")
+    wait_for(lambda: found(running, "queue_stuck").message.delivered == 1, "its delivery is written down", every=0.1)
+    assert found(running, "queue_stuck").clients == ("c1",)
+    running.join("c2", "CG")
+    peer.close()
+    wait_for(lambda: [row.client_id for row in running.window.clients().rows] == ["c2"], "it has gone")
+    one = found(running, "queue_stuck")
+    assert (one.clients, one.message.last_client) == ((), "c1")
+
+
 def test_a_slow_handler(running, monkeypatch):
     healthy(running)
     member = running.join("c1", "CG")
