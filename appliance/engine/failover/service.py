@@ -66,6 +66,8 @@ _AGAIN_S = 0.02
 _MAX_SLOT = 64
 #: A store that fails is told of at once, and then so often.
 _TELL_S = 60.0
+#: Roles in which a member has read the key and takes it for its set's: another set's slots are none of its business.
+_BELIEVES = frozenset(("leader", "in-sync", "follower", "candidate"))
 #: More members than slots are nobody's set.
 _MAX_ANNOUNCED = 2 * _MAX_SLOT
 _ANNOUNCED_EPOCHS = 8
@@ -480,7 +482,7 @@ class FailoverService(ServiceThread):
             with contextlib.suppress(StoreUnavailable), self._asked(writes=True):
                 if not self._files.slot:
                     self._take_slot()
-                elif self._memory.role != "frozen":
+                elif self._memory.role in _BELIEVES and not self._is_another_store():
                     self._keep_slot()
                 self._store.put(f"{self._root}/member/{self._files.uuid}", encode(self._announcement()))
             with self._asked():

@@ -524,3 +524,23 @@ def test_slots_that_a_store_lost_are_taken_again_before_a_newcomer_has_them(stor
     wait_for(lambda: second.files.slot != 2, "the other one takes a free one")
     assert store.keys[f"{ROOT}/slot/{second.files.slot}"][0] == b"uuid1"
     assert "slot=2 is that of uuid=uuid2 by now" in caplog.text
+
+
+def test_the_store_of_another_set_does_not_change_a_members_slot(store, members):
+    first, second = two(members)
+    second.service.stop()
+    second.files.slot, second.files.set_id = first.files.slot, "another"  # it comes from there, with that number
+    second.begin()
+    wait_for(lambda: second.status.role == "frozen", "it does not believe this store")
+    wait_for(lambda: decode_announcement(store.keys[f"{ROOT}/member/uuid1"][0]).role == "frozen", "it has looked again")
+    assert second.files.slot == first.files.slot
+
+
+def test_a_store_that_was_exchanged_does_not_change_a_members_slot(store, members):
+    _first, second = two(members)
+    wait_for(lambda: second.status.role == "in-sync", "it believes its store")
+    with store.changed:
+        store.write(f"{ROOT}/slot/2", b"another")
+        store.name = "two"
+    wait_for(lambda: second.status.role == "frozen", "another cluster is not believed")
+    assert second.files.slot == 2

@@ -331,7 +331,7 @@ class FlushConsumeQueueService(ServiceThread):
 
         def take() -> None:
             if not self._deletions:
-                found.append(list(self._queues.all()))
+                found.append(self._queues.all())
 
         while True:
             if not self.call(take, running):
