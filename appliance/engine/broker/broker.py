@@ -1064,7 +1064,7 @@ class Broker:
         self.transaction_records.stop()
         self.registration.stop()
         if self.clients.attendance.knows_any:
-            self.offsets.beside = self.standing_queues.save
+            self.offsets.beside = lambda: self.standing_queues.save()
         self.offsets.stop()
         self._reset_journal.close()
         self.topics.stop()

@@ -96,7 +96,7 @@ class ConsumerOffsetManager:
         #: Called by the saving thread when the file is saved: (moves that were over before, what was removed before:
         #: ("topic" or "group", name)). May raise OSError, and is then called with them again.
         self.after_save: Callable[[list[tuple[int, str, int]], list[tuple[str, str]]], None] = lambda over, gone: None
-        #: Called by the saving thread at each of its turns, for what is kept beside the file. May raise OSError.
+        #: Called by the saving thread at each of its turns, for what is kept beside the file. No offset depends on it.
         self.beside: Callable[[], None] = lambda: None
         #: Where a queue ends: nobody has read what is not there. Set by who knows the queues.
         self.end_of: Callable[[str, int], int] = lambda topic, queue_id: _OFFSET_MAX
@@ -334,7 +334,10 @@ class ConsumerOffsetManager:
                 self.pending.over.extendleft(reversed(over))
                 self._gone.extendleft(reversed(gone))
                 raise
-            self.beside()
+            try:
+                self.beside()
+            except (OSError, ImportError) as error:  # a package that was replaced under us, too
+                logger.warning("offsets: what is kept beside them was not saved: %s", error)
 
     def _save(self) -> None:
         commits = self._commits

@@ -257,3 +257,14 @@ def test_a_file_without_its_table_is_damage_and_is_read_from_its_backup(path, co
         ConsumerOffsetManager(path, 5000, FakeClock())
     shutil.copy(RECORDED, path.with_name("consumerOffset.json.bak"))
     assert ConsumerOffsetManager(path, 5000, FakeClock()).get("CG_Store", "StoreTagged", 3) == 10
+
+
+def test_what_is_kept_beside_the_offsets_harms_them_not(offsets, caplog):
+    def fails():
+        raise OSError(28, "no room")
+
+    offsets.beside = fails
+    offsets.commit("Readers", "T", 0, 3)
+    offsets.persist()
+    assert reopened(offsets).get("Readers", "T", 0) == 3
+    assert "no room" in caplog.text
