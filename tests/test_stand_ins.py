@@ -85,7 +85,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "the journal's disk": (lambda: JournalOnDisk(disk()), OsJournalCalls, set()),
     "the tables' disk": (lambda: FilesOnDisk(disk()), OsFileCalls, set()),
     "the world's disk": (
-        lambda: WorldDisk({"/world": None}, lambda: 0.0, lambda: None),
+        lambda: WorldDisk(lambda: 0.0, lambda: None),
         Disk,
         {
             "directories",

@@ -255,7 +255,13 @@ def _back(world: World, act: Act, group: str, topic: str, shown: Shown) -> str:
     if answer.code != 0:
         gone = world.machine.broker.store.log.min_offset != begin
         slow = world.oracle.trouble_since <= world.now
-        if not gone and not slow and not world.has_faults and not world.waits_for_slave and answer.code not in (10, 11, 12, 14):
+        if (
+            not gone
+            and not slow
+            and not world.has_faults
+            and not world.waits_for_slave
+            and answer.code not in (10, 11, 12, 14)
+        ):
             raise Violation("a message is not taken back", f"{act}: {answer.code} {answer.remark}")
         return f"refused with {answer.code}"
     if world.machine.log_failed:

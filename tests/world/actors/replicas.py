@@ -50,6 +50,7 @@ def _network(world: World, act: Act) -> str:
     world.pass_time(act["for"])
     if not act["stays"]:
         network.heal()
+    world.lost_each_other()
     return ""
 
 
@@ -61,6 +62,7 @@ def _kill_slave(world: World, act: Act) -> str:
         slave.kill(act["mode"], world.chance)
     world.pass_time(act["away"])
     _start(world)
+    world.lost_each_other()
     return f"its log ends at {slave.log_at_start}"
 
 
@@ -107,7 +109,7 @@ def _same_log(world: World, at: int, end: int) -> None:
 
 
 KINDS = [
-    Kind("replicas", "replicate", 0.4, lambda chance, before: {"sync": chance.random() < 0.6}, _replicate),
+    Kind("replicas", "replicate", 0.2, lambda chance, before: {"sync": chance.random() < 0.6}, _replicate),
     Kind(
         "replicas",
         "network",
