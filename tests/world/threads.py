@@ -399,9 +399,6 @@ class _InPlaceOf:
     def __init__(self, module: ModuleType, **names: object) -> None:
         self.__dict__.update(vars(module) | names)
 
-    def __getattr__(self, name: str) -> Any:  # for a type checker
-        raise AttributeError(name)
-
 
 def _threading_of(scheduler: Scheduler) -> _InPlaceOf:
     def made(kind: Callable[..., Any]) -> Callable[..., Any]:
