@@ -286,7 +286,12 @@ class Machine:
 
     def _do(self, work: Callable[[], None], name: str) -> None:
         task = self.scheduler.spawn(work, name, self)
-        done = self.scheduler.run(lambda: task.ended, PATIENCE_S)
+        scheduler, others = self.scheduler, False
+        done = scheduler.run(lambda: task.ended, PATIENCE_S)
+        while scheduler.killed and not self.disk.dead and not task.ended:  # another machine was; this one goes on
+            scheduler.killed, others = False, True
+            done = scheduler.run(lambda: task.ended, PATIENCE_S)
+        scheduler.killed = scheduler.killed or others
         assert done or self.disk.dead or task.ended, f"{name} hangs"
 
     def stop(self) -> bool:

@@ -21,7 +21,10 @@ FOUND = Path(__file__).parent / "found"
 #: Acts of a story.
 STEPS = 250
 #: Of the planted faults a commit looks for these, each found within a seed or two.
-OFTEN = ("a recall handle names", "begin at 0", "beyond the end", "for now believes", "during a sync")
+OFTEN = (
+    "a recall handle names", "begin at 0", "beyond the end", "a retry does not count", "goes to whoever asks last",
+    "the last of several tags", "only the first key", "is not woken by the next", "a second before it is due",
+)  # fmt: skip
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

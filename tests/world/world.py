@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import random
 import time
 import traceback
@@ -191,10 +192,18 @@ class World:
         """The same, or until shortly ago."""
         return self.stalled or self.now < self.oracle.flows_since
 
+    def lost_each_other(self) -> None:
+        """A master and its slave have to find each other first."""
+        if self.is_sync:
+            self.oracle.flows_since = self.now + FLOWS_AGAIN_S
+            self.oracle.trouble_since = min(self.oracle.trouble_since, self.act_began)  # nor can it save how far it is
+
     def see_slave(self) -> None:
         """Judge what was acknowledged by what the slave has."""
-        if self.stalled or self.now < self.oracle.flows_since:
-            self.oracle.flows_since = max(self.oracle.flows_since, self.now + (FLOWS_AGAIN_S if self.stalled else 0))
+        if self.stalled:
+            self.lost_each_other()
+        elif self.is_sync and not self.waits_for_slave and not self.has_faults:
+            self.oracle.trouble_since = math.inf
         acknowledged, self.oracle.acknowledged_end = self.oracle.acknowledged_end, -1
         slave = self.slave
         if not self.is_sync or acknowledged < 0 or slave is None or not slave.running:
@@ -223,6 +232,7 @@ class World:
         self.oracle.is_async = self.machine.config.store.flush_disk_type == "ASYNC_FLUSH"
         self._read_to.clear()
         self.learn_topics(at_start=True)
+        self.lost_each_other()
 
     def _make_groups(self) -> None:
         self.act = {"n": 0}

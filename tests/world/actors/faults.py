@@ -60,6 +60,10 @@ def _slow(world: World, act: Act) -> str:
     world.machine.disk.slow_s = act["sync"]
     world.oracle.trouble_since = min(world.oracle.trouble_since, world.now)
     outcome = producers.burst(world, act)
+    if not world.machine.killed and act.get("then"):  # the power goes while a sync is under way
+        world.kill(act["then"])
+        world.look()
+        return outcome
     world.machine.disk.slow_s = 0.0
     if not world.machine.killed:
         world.pass_time(act["sync"])
@@ -96,6 +100,7 @@ KINDS = [
         0.5,
         lambda chance, before: {
             "sync": chance.choice((0.3, 2.0, 7.0)),
+            "then": chance.choice(("", "none", "some")),
             "messages": [producers.one(chance) for _ in range(4)],
         },
         _slow,

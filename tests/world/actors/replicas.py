@@ -50,6 +50,7 @@ def _network(world: World, act: Act) -> str:
     world.pass_time(act["for"])
     if not act["stays"]:
         network.heal()
+    world.lost_each_other()
     return ""
 
 
@@ -61,6 +62,7 @@ def _kill_slave(world: World, act: Act) -> str:
         slave.kill(act["mode"], world.chance)
     world.pass_time(act["away"])
     _start(world)
+    world.lost_each_other()
     return f"its log ends at {slave.log_at_start}"
 
 
@@ -85,13 +87,14 @@ def _compare(world: World, act: Act) -> str:
     if copy.written != log.written:
         raise Violation(
             "a slave does not come to the end of its master's log",
-            f"{copy.written} of {log.written}: {slave.broker.follower.status.why_not}",  # type: ignore[union-attr]
+            f"{copy.written} of {log.written}: {slave.broker.follower.follower.status.why_not}",  # type: ignore[union-attr]
         )
     _same_log(world, max(log.min_offset, copy.min_offset), log.written)
     for topic, queues in world.oracle.topics.items():
         for queue in range(queues):
             ours, theirs = (one.broker.store.max_offset(topic, queue) for one in (world.machine, slave))
-            if ours != theirs:
+            low = world.machine.broker.store.min_offset(topic, queue)
+            if ours != theirs and low < ours:  # of an empty one the log says nothing
                 raise Violation("a queue of a slave ends elsewhere", f"{topic}-{queue} at {theirs}, not at {ours}")
     return f"{copy.written} bytes"
 
@@ -107,7 +110,7 @@ def _same_log(world: World, at: int, end: int) -> None:
 
 
 KINDS = [
-    Kind("replicas", "replicate", 0.4, lambda chance, before: {"sync": chance.random() < 0.6}, _replicate),
+    Kind("replicas", "replicate", 0.2, lambda chance, before: {"sync": chance.random() < 0.6}, _replicate),
     Kind(
         "replicas",
         "network",

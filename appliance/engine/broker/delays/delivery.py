@@ -268,11 +268,14 @@ class DeliverDelayed(ServiceThread):
             if number not in self._levels and self._store.find_queue(SCHEDULE_TOPIC, number - 1) is not None:
                 self._level(number)
 
+    def _delay_ms(self, number: int) -> int | None:
+        """Of a level; None for one that is not configured any more."""
+        return self._delays_ms[number - 1] if number <= len(self._delays_ms) else None
+
     def _level(self, number: int) -> _Level:
         level = self._levels.get(number)
         if level is None:
-            delay_ms = self._delays_ms[number - 1] if number <= len(self._delays_ms) else None
-            level = _Level(number, delay_ms, self._progress.of(number))
+            level = _Level(number, self._delay_ms(number), self._progress.of(number))
             self._levels = {**self._levels, number: level}
         return level
 
@@ -361,7 +364,13 @@ class DeliverDelayed(ServiceThread):
             due = self._time.due_ms(physical, due_ms, delay_ms)
         except IndexError:  # the thread looks at the clocks this moment
             due = None
-        return due_ms - self.clock.wall_ms() if due is None else due - self._time.now_ms()
+        return self._left_unseen_ms(due_ms, delay_ms) if due is None else due - self._time.now_ms()
+
+    def _left_unseen_ms(self, due_ms: int, delay_ms: int | None) -> float:
+        """The same of a record that was stored since the last look at the clocks: no longer than it waits, as store
+        times stand still while the clock has been set back."""
+        left_ms = due_ms - self.clock.wall_ms()
+        return left_ms if delay_ms is None else min(left_ms, delay_ms)
 
     def left_ms(self, number: int, physical: int, code: int) -> float:
         """How long until the message of a level is due whose record lies there, by its entry. Any thread."""
@@ -370,7 +379,9 @@ class DeliverDelayed(ServiceThread):
             due_ms = None if level is None else self._due_ms(level, physical, code)
         except IndexError:  # the thread looks at the clocks this moment
             due_ms = None
-        return code - self.clock.wall_ms() if due_ms is None else due_ms - self._time.now_ms()
+        if due_ms is None:
+            return self._left_unseen_ms(code, self._delay_ms(number))
+        return due_ms - self._time.now_ms()
 
     def _take(self, level: _Level, queue: ConsumeQueue, now: float) -> None:
         """Hand over what is due of a level, a batch at most."""

@@ -122,6 +122,18 @@ def test_what_is_moved_is_due_when_it_was_whatever_the_clock_was_set_to(both, cl
     assert both.delays.arrived() == [b"hour"]
 
 
+def test_what_was_stored_a_moment_ago_is_moved_for_no_longer_than_it_waits(both, clock):
+    """Its store time is that of the message before, which came before the clock was set back."""
+    both.timers.put(b"first", "", Place(TARGET, 1))
+    clock.jump(-3_600_000)
+    both.delays.delay(2, b"minute")
+    fill(both)
+    both.until_gone(both.store.log.segments[1].end)
+    assert both.moves.moved == 1
+    both.pass_time(62_000, 1000)
+    assert both.delays.arrived() == [b"minute"]
+
+
 def test_a_full_disk_keeps_no_file_for_what_waits_or_is_due(both, clock):
     both.delays.delay(1, b"due")
     both.delays.delay(3, b"hour")
