@@ -11,6 +11,7 @@ from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.window.engine_admin import EngineAdmin
 from tests.support.peer import Peer, pull_fields, read_queue, records, send_fields
+from tests.support.waiting import wait_for
 
 __all__ = ["ROOMY", "Peer", "RunningEngine", "pull_fields", "read_queue", "records", "send_fields", "start_engine"]
 
@@ -88,11 +89,13 @@ class RunningEngine:
         return self._own
 
     def hang_up(self) -> None:
-        """All peers go."""
+        """All peers go, and the broker knows."""
         for peer in self.peers:
             peer.close()
         self.peers.clear()
         self._own = None
+        clients = self.engine.broker.clients
+        wait_for(lambda: not clients.consumer_groups() and not clients.producer_groups(), "nobody is online")
 
     def put(self, topic: str, *bodies: bytes, queue: int = 0, properties: str = "", **fields: Any) -> None:
         """Send messages as a producer does; the topic comes to be with 4 queues."""
