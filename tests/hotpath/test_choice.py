@@ -24,6 +24,7 @@ def package(tmp_path) -> Path:
         shutil.copy(ROOT / directory / "__init__.py", tmp_path / directory)
     copy = tmp_path / "appliance" / "engine" / "hotpath"
     copy.mkdir()
+    shutil.copy(ROOT / "appliance/engine/named_tuple.py", tmp_path / "appliance/engine")
     for path in HOTPATH.glob("*.p[yx]*"):
         if path.is_file():
             shutil.copy(path, copy)

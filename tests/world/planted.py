@@ -91,13 +91,13 @@ PLANTED = (
     Planted(
         "a retry does not count",
         ENGINE + "broker/sending/send_back.py",
-        "                record.reconsume_times + 1,",
-        "                record.reconsume_times,",
+        "min(tries + 1, MOST_RETRIES)",
+        "tries",
     ),
     Planted(
         "each retry waits as long as the first one",
         ENGINE + "broker/sending/send_back.py",
-        "asked.level or _FIRST_LEVEL + record.reconsume_times",
+        "asked.level or _FIRST_LEVEL + tries",
         "asked.level or _FIRST_LEVEL",
     ),
     Planted(
@@ -115,8 +115,8 @@ PLANTED = (
     Planted(
         "a queue in order goes to whoever asks last",
         ENGINE + "broker/queue_locks.py",
-        "if until > now and other.gone_at > now:",
-        "if until > now and other.gone_at < now:",
+        "if until > now and other.is_there(now):",
+        "if until > now and not other.is_there(now):",
     ),
     Planted(
         "a queue that was given back stays its consumer's",
@@ -174,7 +174,7 @@ PLANTED = (
     ),
     Planted(
         "a master sends what it may lose",
-        ENGINE + "broker/replication.py",
+        ENGINE + "broker/master_side.py",
         "        store.kept,\n        link_settings(config),",
         "        lambda: store.log.written,\n        link_settings(config),",
     ),
