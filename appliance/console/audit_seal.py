@@ -19,7 +19,6 @@ the head as `base`. Knows nothing of Django: `rocketbox doctor` looks with the s
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -27,12 +26,12 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..engine import file_sync
+from .directory_turn import turn_in
 
 KEY_FILE = "audit-key"
 HEAD_FILE = "audit-head"
@@ -170,16 +169,6 @@ class Seal:
             if owner.st_uid or owner.st_gid:
                 os.fchown(fd, owner.st_uid, owner.st_gid)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """One at a time, also with `rocketbox user` beside the server."""
-        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
-
     # --- appending
 
     def key_for_appending(self, table: Table, marked: bool) -> tuple[bytes, Verdict | None]:
@@ -191,7 +180,7 @@ class Seal:
         key = self.key()
         if key is not None:
             return key, None
-        with self._turn():
+        with turn_in(self._directory):
             key = self.key()
             if key is not None:
                 return key, None
@@ -210,7 +199,7 @@ class Seal:
 
         The caller has committed and synced what the table shows.
         """
-        with self._turn():
+        with turn_in(self._directory):
             key = self.key()
             if key is None:
                 return None  # the next entry makes one, and says so
@@ -231,7 +220,7 @@ class Seal:
 
     def note(self, problem: Verdict) -> None:
         """Remember what a check found until it is accepted; the first finding stays."""
-        with self._turn():
+        with turn_in(self._directory):
             key = self.key()
             head = None if key is None else self._read_head(key)
             if key is not None and isinstance(head, Head) and head.broken is None:
@@ -240,7 +229,7 @@ class Seal:
     def accept(self, table: Table, marked: bool) -> dict[str, Any] | None:
         """Go on from the log as it is now, and forget what was broken; that, or None. Raises OSError."""
         key, _ = self.key_for_appending(table, marked)
-        with self._turn():
+        with turn_in(self._directory):
             head = self._read_head(key)
             last_id, digest = table.newest()
             broken: dict[str, Any] | None

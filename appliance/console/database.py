@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
@@ -18,6 +16,7 @@ from django.db import DatabaseError, connection
 
 from ..engine.errors import StartError
 from ..engine.own_files import FILE_MODE
+from .directory_turn import turn_in
 
 if TYPE_CHECKING:
     from django.db.backends.utils import CursorWrapper
@@ -58,19 +57,10 @@ def _version(cursor: CursorWrapper) -> int:
     return int(cursor.execute("PRAGMA user_version").fetchone()[0])
 
 
-@contextmanager
-def _turn() -> Iterator[None]:
+def _turn() -> AbstractContextManager[None]:
     """One process at a time: a command may open the database while the server's first start makes it."""
     name = connection.settings_dict["NAME"]
-    if not isinstance(name, Path):
-        yield
-        return
-    fd = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+    return turn_in(name.parent) if isinstance(name, Path) else nullcontext()
 
 
 def damaged(error: BaseException | None) -> str:
