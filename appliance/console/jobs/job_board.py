@@ -6,7 +6,7 @@ import errno
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +284,7 @@ def may_see(user: Any, job: Job) -> bool:
     if not kind_of(job.kind).fetch.admits(user):
         return False
     names = names_for(user)
-    return names.is_every or (bool(job.names) and all(names.has(name) for name in job.names))
+    return names.is_every or _has_all(job, names.has)
 
 
 def may_go_on(job: Job) -> bool:
@@ -296,8 +296,12 @@ def may_go_on(job: Job) -> bool:
     names, kind = names_for(user), kind_of(job.kind)
     # As whoever let it begin asked: a topic's job is not ended by what its user may not do with groups.
     may = {"topic": names.has_topic, "group": names.has_group}.get(kind.about, names.has)
-    has_names = names.is_every or (bool(job.names) and all(may(name) for name in job.names))
-    return user.is_active and kind.start.admits(user) and has_names
+    return user.is_active and kind.start.admits(user) and (names.is_every or _has_all(job, may))
+
+
+def _has_all(job: Job, has: Callable[[str], bool]) -> bool:
+    """For whoever is kept to some names: a job without names is about the whole broker, and not theirs."""
+    return bool(job.names) and all(map(has, job.names))
 
 
 def may_cancel(user: Any, job: Job) -> bool:
