@@ -269,31 +269,29 @@ class _Patient:
         """Its pulls are refused, which is a finding by itself."""
         return self._config is not None and not self._config.consume_enable
 
-    def _records_at(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, Record]:
-        """The messages at these offsets, as far as they can be read; of the first few places."""
-        found = {queue: self._reader.record(queue, offset) for queue, offset in places[:MOST_TOLD]}
-        return {queue: one[0] for queue, one in found.items() if one is not None}
+    def _deliveries_at(
+        self, places: list[tuple[ConsumeQueue, int]]
+    ) -> list[tuple[ConsumeQueue, Record, list[Delivered], bool]]:
+        """The messages at the first few of these places, as far as they can be read, with their deliveries and whether
+        none of those is missing."""
+        found = [(queue, self._reader.record(queue, offset)) for queue, offset in places[:MOST_TOLD]]
+        there = [(queue, one[0]) for queue, one in found if one is not None]
+        told = self._delivered(self._group, [record for _, record in there])
+        return [(*one, *known) for one, known in zip(there, told, strict=True)]
 
     def _given_out(self, places: list[tuple[ConsumeQueue, int]]) -> set[ConsumeQueue]:
         """The queues, of the first few, whose message a member has: since before the last start, after which it had
         room for no more and pulled nothing."""
         members = {channel.client_id for channel in self._channels}
-        records = self._records_at(places)
-        told = self._delivered(self._group, list(records.values()))
         return {
             queue
-            for queue, (deliveries, _) in zip(records, told, strict=True)
+            for queue, _, deliveries, _ in self._deliveries_at(places)
             if any(one.client in members for one in deliveries)
         }
 
     def _messages(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, d.HeldUpBy]:
         """What is known of them."""
-        records = self._records_at(places)
-        told = self._delivered(self._group, list(records.values()))
-        return {
-            queue: self._message(queue, record, *known)
-            for (queue, record), known in zip(records.items(), told, strict=True)
-        }
+        return {one[0]: self._message(*one) for one in self._deliveries_at(places)}
 
     def _message(self, queue: ConsumeQueue, record: Record, deliveries: list[Delivered], whole: bool) -> d.HeldUpBy:
         row = row_of(record)

@@ -9,7 +9,6 @@ really began, over connections and restarts. A group is late when its next messa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..broker.attendance import Attendance
@@ -66,11 +65,7 @@ class Lateness:
 
     def standing(self, group: str, progress: LagSnapshot, backlog: Backlog, reader: QueueReader) -> list[StandingQueue]:
         """Of a group with members."""
-        return list(self._standing(group, progress, backlog, reader))
-
-    def _standing(
-        self, group: str, progress: LagSnapshot, backlog: Backlog, reader: QueueReader
-    ) -> Iterator[StandingQueue]:
+        found = []
         now, now_ms = time.monotonic(), int(time.time() * 1000)
         entries = progress.entries.get(group, {})
         for queue, offset in backlog.lagging:
@@ -85,7 +80,8 @@ class Lateness:
                 continue
             since = max(since, now - (now_ms - stored) / 1000)
             if self._attendance.attended_s(group, since) >= STUCK_S:
-                yield StandingQueue(queue, offset, queue.max_offset - offset, int(1000 * (now - since)))
+                found.append(StandingQueue(queue, offset, queue.max_offset - offset, int(1000 * (now - since))))
+        return found
 
     def waited_s(self, group: str, queue: ConsumeQueue, offset: int, reader: QueueReader) -> float:
         """For how long a member was there that could have taken the message; 0 when it is gone."""
