@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.record import MAGIC_BLANK, decode_record
 from tests.rig.broker_set import BrokerSet
 from tests.rig.checker import Entry, Queue, Replica
@@ -18,6 +19,7 @@ from tests.rig.raw_load import GROUP
 from tests.support.peer import Peer, pull_fields, records
 
 PULL, GROUP_OFFSET, MAX_OFFSET, MIN_OFFSET = 11, 14, 30, 31
+NOT_AVAILABLE = 14  # as a response
 QUIET_S = 40.0
 
 
@@ -59,12 +61,20 @@ def _position(node: Any, topic: str, queues: int) -> tuple[Any, ...] | None:
 
 def _ask_offset(peer: Peer, code: int, topic: str, queue: int) -> int:
     answer = peer.ask(code, {"topic": topic, "queueId": queue})
-    return int(answer.ext_fields["offset"]) if answer.code == 0 else -1
+    return int(answer.ext_fields["offset"]) if answer.code == 0 else _unknown(answer)
 
 
 def _group_offset(peer: Peer, topic: str, queue: int) -> int:
     answer = peer.ask(GROUP_OFFSET, {"consumerGroup": GROUP, "topic": topic, "queueId": queue})
-    return int(answer.ext_fields["offset"]) if answer.code == 0 else -1
+    return int(answer.ext_fields["offset"]) if answer.code == 0 else _unknown(answer)
+
+
+def _unknown(answer: RemotingCommand) -> int:
+    """-1 for what a broker does not know. Raises OSError for one that says nothing, since a broker of another role is
+    taking its place: nothing shown then is nothing lost."""
+    if answer.code == NOT_AVAILABLE:
+        raise OSError(f"it does not answer now: {answer.remark}")
+    return -1
 
 
 def drain(nodes: Mapping[str, Any], topic: str, queues: int, log_start: int) -> list[Replica]:
@@ -72,10 +82,14 @@ def drain(nodes: Mapping[str, Any], topic: str, queues: int, log_start: int) -> 
     on a busy machine does: log and queues are to be of one moment."""
     deadline = time.monotonic() + QUIET_S
     while True:
-        ends = [node.log_end() for node in nodes.values()]
-        found = [_replica(node, topic, queues, log_start) for node in nodes.values()]
-        if ends == [node.log_end() for node in nodes.values()] or time.monotonic() > deadline:
-            return found
+        try:
+            ends = [node.log_end() for node in nodes.values()]
+            found = [_replica(node, topic, queues, log_start) for node in nodes.values()]
+            if ends == [node.log_end() for node in nodes.values()] or time.monotonic() > deadline:
+                return found
+        except (OSError, KeyError, ValueError):  # a broker of another role takes the place of one
+            if time.monotonic() > deadline:
+                raise
         wait_quiet(nodes, topic, queues)
 
 
@@ -109,6 +123,7 @@ def _queue(peer: Peer, topic: str, queue: int) -> list[Entry]:
         answer = peer.ask(PULL, pull_fields(topic, queue, at, consumerGroup=GROUP, maxMsgNums=1000))
         given = records(answer.body) if answer.code == 0 else []
         if not given:
+            _unknown(answer)
             raise NotQuiet(f"{peer.sock.getpeername()}: {topic}/{queue} at {at} of {end}: {answer}")
         found += [Entry(one.queue_offset, id_of(one.body), one.physical_offset) for one in given]
         at = found[-1].offset + 1
