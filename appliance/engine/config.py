@@ -172,6 +172,43 @@ def check_cluster_name(text: str) -> None:
         )
 
 
+class Secret(str):
+    """An option's text that no page, answer, log line or bundle shows: written out it is stars. `plain` is the text."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "***" if len(self) else ""
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    @property
+    def plain(self) -> str:
+        return str.__str__(self)
+
+
+def check_first_user(text: str) -> Secret:
+    """`initAuthenticationUser`, as in {"username":"admin","password":"..."}, or ""; ValueError as in parse_option."""
+    if text.strip():
+        parse_first_user(text)
+    return Secret(text.strip())
+
+
+def parse_first_user(text: str) -> tuple[str, str]:
+    """(name, secret) of `initAuthenticationUser`. The ValueError does not repeat the text, which holds a secret."""
+    import json
+
+    try:
+        found = json.loads(text)
+        name, secret = found["username"], found["password"]
+    except (ValueError, TypeError, KeyError):
+        name = secret = None
+    if not isinstance(name, str) or not isinstance(secret, str):
+        raise ValueError('must be {"username":"...","password":"..."}')
+    return name, secret
+
+
 def check_region(text: str) -> None:
     """What each message may say of its region; ValueError as in parse_option."""
     if len(text) > BROKER_NAME_MAX_LENGTH:
@@ -244,10 +281,19 @@ class BrokerConfig:
     # Upstream: false. On here: it changes nothing for who does not ask for it (decision D4).
     recall_message_enable: bool = _option("recallMessageEnable", True)
     allow_recall_when_broker_not_writeable: bool = _option("allowRecallWhenBrokerNotWriteable", True)
+    # Ours: whether requests must be signed and allowed, on every port of the process (docs/access-control.md).
+    access_control: str = _option("accessControl", "off", choices=("off", "report", "enforce"))
+    # The first Super user, made where there is none.
+    init_authentication_user: Secret = _option("initAuthenticationUser", "", check=check_first_user)
+    # Ours: whether the name server tells routes to who does not sign, as Apache's does.
+    namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
+    # Ours: from where brokers may register without a signature besides this one: networks separated by ';', or "all".
+    namesrv_broker_addresses: str = _option("namesrvBrokerAddresses", "127.0.0.0/8;::1", check=parse_networks)
 
     def __post_init__(self) -> None:
         if not self.broker_name:
             object.__setattr__(self, "broker_name", default_broker_name())
+        object.__setattr__(self, "init_authentication_user", Secret(self.init_authentication_user))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ BROKER = frozenset(
     forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
     haMaxGapNotInSync
     heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
+    heartbeatThreadPoolQueueCapacity highSpeedMode
     initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer isEnableBatchPush
     isInBrokerContainer isScanAvailableNameSrv isolateLogEnable litePullMessageThreadPoolNums
     litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
