@@ -177,6 +177,9 @@ class Secret(str):
 
     __slots__ = ()
 
+    def __new__(cls, text: str = "") -> Secret:
+        return text if isinstance(text, Secret) else super().__new__(cls, text)
+
     def __str__(self) -> str:
         return "***" if len(self) else ""
 
