@@ -43,7 +43,7 @@ def _option(
     """A field that is RocketMQ's option `upstream`.
 
     effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option;
-    a text that it returns takes its place.
+    a text or Secret that it returns takes its place.
     of_sets: means something only with haStore.
     """
     return field(
@@ -172,23 +172,25 @@ def check_cluster_name(text: str) -> None:
         )
 
 
-class Secret(str):
+class Secret:
     """An option's text that no page, answer, log line or bundle shows: written out it is stars. `plain` is the text."""
 
-    __slots__ = ()
+    __slots__ = ("plain",)
 
-    def __new__(cls, text: str = "") -> Secret:
-        return text if isinstance(text, Secret) else super().__new__(cls, text)
+    def __init__(self, plain: str = "") -> None:
+        self.plain = plain
 
-    def __str__(self) -> str:
-        return "***" if len(self) else ""
+    def __bool__(self) -> bool:
+        return bool(self.plain)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.plain == self.plain
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
 
     def __repr__(self) -> str:
-        return repr(str(self))
-
-    @property
-    def plain(self) -> str:
-        return str.__str__(self)
+        return "***" if self.plain else ""
 
 
 def check_first_user(text: str) -> Secret:
@@ -287,7 +289,7 @@ class BrokerConfig:
     # Ours: whether requests must be signed and allowed, on every port of the process (docs/access-control.md).
     access_control: str = _option("accessControl", "off", choices=("off", "report", "enforce"))
     # The first Super user, made where there is none.
-    init_authentication_user: Secret = _option("initAuthenticationUser", "", check=check_first_user)
+    init_authentication_user: Secret = _option("initAuthenticationUser", Secret(), check=check_first_user)
     # Ours: whether the name server tells routes to who does not sign, as Apache's does.
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
     # Ours: from where brokers may register without a signature besides this one: networks separated by ';', or "all".
@@ -296,7 +298,6 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         if not self.broker_name:
             object.__setattr__(self, "broker_name", default_broker_name())
-        object.__setattr__(self, "init_authentication_user", Secret(self.init_authentication_user))
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,7 +559,7 @@ def parse_option(option: Field[Any], value: object) -> Any:
     if meta["choices"] and value not in meta["choices"]:
         raise ValueError(f"must be {' or '.join(meta['choices'])}, not {value!r}")
     checked = None if meta["check"] is None else meta["check"](value)
-    return checked if isinstance(checked, str) else value
+    return checked if isinstance(checked, (str, Secret)) else value
 
 
 def _parse_bool(value: object) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from appliance.engine.access.asked import ROUTE_CODES
 from appliance.engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
+from appliance.engine.config import Secret
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
@@ -20,7 +21,7 @@ from tests.support.waiting import wait_for
 
 ROOT = ("root", "the first one's secret")
 ANN, BOB = ("ann", "ann's own secret"), ("bob", "bob's own secret")
-FIRST = json.dumps({"username": ROOT[0], "password": ROOT[1]})
+FIRST = Secret(json.dumps({"username": ROOT[0], "password": ROOT[1]}))
 CODE = RequestCode
 
 
@@ -323,9 +324,9 @@ def test_the_own_broker_registers_and_a_stranger_does_not(start):
 @pytest.mark.parametrize(
     ("broker", "store", "word"),
     [
-        ({"init_authentication_user": ""}, {}, "Super user"),
-        ({"init_authentication_user": json.dumps({"username": "a b", "password": "x" * 20})}, {}, "name"),
-        ({"init_authentication_user": json.dumps({"username": "a", "password": "12345678"})}, {}, "examples"),
+        ({"init_authentication_user": Secret()}, {}, "Super user"),
+        ({"init_authentication_user": Secret(json.dumps({"username": "a b", "password": "x" * 20}))}, {}, "name"),
+        ({"init_authentication_user": Secret(json.dumps({"username": "a", "password": "12345678"}))}, {}, "examples"),
         ({}, {"broker_role": "SLAVE", "ha_master_address": "127.0.0.1:1"}, "SLAVE"),
     ],
 )
@@ -367,8 +368,13 @@ def test_mqadmins_requests_and_their_odd_cases(site):
     assert ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body == b""
 
 
+def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):
+    check = site.running.window.check_address("127.0.0.1")
+    assert (check.broker.result, check.namesrv.result) == ("answers", "answers")
+
+
 def test_off_nothing_of_it_is_there(start):
-    site = start(access_control="off", init_authentication_user="")
+    site = start(access_control="off", init_authentication_user=Secret())
     assert send(site.peer(), "T").code == 0
     assert site.running.engine._access is None
     assert site.root.ask(CODE.AUTH_LIST_USER).code == 3
