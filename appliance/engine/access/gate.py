@@ -143,7 +143,8 @@ class AccessGate:
         user = self._user_of(request, conn.born_host)
         if user is None:
             return
-        conn.principal = user.account.name
+        if user.account.name not in conn.principals:
+            conn.principals |= {user.account.name}
         request.caller = Caller(self, user, address, code)
         if user.account.is_super:
             return

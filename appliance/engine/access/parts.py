@@ -87,7 +87,7 @@ class Access:
         """The user may less than before: its clients connect again, and what they held is judged anew. Any thread."""
 
         def close() -> None:
-            for conn in [conn for conn in self._server.connections.values() if conn.principal == name]:
+            for conn in [conn for conn in self._server.connections.values() if name in conn.principals]:
                 conn.close()
 
         def soon() -> None:

@@ -223,6 +223,11 @@ def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site):
     ann.send(CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="readers", sysFlag=6, suspendTimeoutMillis=60_000))
     connections = site.running.engine.server.connections
     wait_for(lambda: any(conn.parked_count for conn in list(connections.values())), "the held pull")
+    bob = SignedPeer.__new__(SignedPeer)  # another user on the same connection hides nothing
+    bob.__dict__ |= ann.__dict__ | {"user": BOB, "key": SigningKey(BOB[1])}
+    site.make(BOB)
+    bob.send(CODE.GET_BROKER_RUNTIME_INFO)
+    assert ann.receive().code == 16
     assert site.root.ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann"}).code == 0
     assert ann.is_closed()
     again = site.peer(ANN)
