@@ -599,6 +599,10 @@ def parse_addresses(value: object) -> tuple[str, ...]:
     return tuple(addresses)
 
 
+#: Options that mean something with `accessControl` only.
+OF_ACCESS_CONTROL = ("accessControl", "initAuthenticationUser", "namesrvAnonymousRoutes", "namesrvBrokerAddresses")
+
+
 def broker_properties(config: EngineConfig) -> dict[str, str]:
     """RocketMQ's names of the broker's options -> their values as text; the body of request 26.
 
@@ -627,6 +631,9 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
         for name, option in options_of("store").items():
             if option.metadata["of_sets"]:
                 del properties[name]
+    if config.broker.access_control == "off":
+        for name in OF_ACCESS_CONTROL:
+            del properties[name]
     if config.advertise is not None:
         properties["brokerIP1"] = config.advertise
     return properties
