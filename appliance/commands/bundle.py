@@ -12,6 +12,7 @@ from typing import Any
 from ..doctor.bundle import LEFT_OUT, Bundle, about, files_of
 from ..doctor.reports import reports_machine
 from ..doctor.scrubbing import Scrubber, secrets_of
+from ..engine.config import Secret
 from ..engine.errors import StartError
 from ..engine.plain_text import plain
 
@@ -80,7 +81,8 @@ def gather(options: Sequence[str]) -> Bundle:
 
 def _fields(options: object) -> dict[str, object]:
     names: Any = getattr(options, "__dataclass_fields__", ()) or getattr(options, "__struct_fields__", ())
-    return {name: getattr(options, name) for name in names}
+    found = {name: getattr(options, name) for name in names}
+    return {name: str(value) if isinstance(value, Secret) else value for name, value in found.items()}
 
 
 def _write(target: Path, data: bytes) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .errors import CallTimeout, ConnectError, FrameError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
-from .protocol.codes import RequestCode
+from .protocol.codes import RequestCode, ResponseCode
 from .protocol.command import RemotingCommand
 from .remoting.client import RemotingClient
 
@@ -112,6 +112,10 @@ def _check_port(
     return PortCheck(port, "answers" if same else "other", took_ms if same else None, bind)
 
 
+#: With access control a broker tells nothing to who does not sign; then every such broker looks like this one.
+_GUARDED = "it asks who we are"
+
+
 def _broker_mark(address: str) -> str | None:
     """The broker's start time, to the millisecond."""
     return _found(address, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
@@ -128,5 +132,7 @@ def _found(address: str, code: int, pattern: bytes) -> str | None:
         answer = client.invoke_sync(RemotingCommand(code), ANSWER_LIMIT_MS)
     finally:
         client.close()
+    if answer.code == ResponseCode.NO_PERMISSION:
+        return _GUARDED
     match = re.search(pattern, bytes(answer.body or b"")) if answer.code == 0 else None
     return match.group(1).decode("utf-8", "replace") if match else None

@@ -43,7 +43,7 @@ def _option(
     """A field that is RocketMQ's option `upstream`.
 
     effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option;
-    a text that it returns takes its place.
+    a text or Secret that it returns takes its place.
     of_sets: means something only with haStore.
     """
     return field(
@@ -172,6 +172,48 @@ def check_cluster_name(text: str) -> None:
         )
 
 
+class Secret:
+    """An option's text that no page, answer, log line or bundle shows: written out it is stars. `plain` is the text."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self, plain: str = "") -> None:
+        self.plain = plain
+
+    def __bool__(self) -> bool:
+        return bool(self.plain)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.plain == self.plain
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
+
+    def __repr__(self) -> str:
+        return "***" if self.plain else ""
+
+
+def check_first_user(text: str) -> Secret:
+    """`initAuthenticationUser`, as in {"username":"admin","password":"..."}, or ""; ValueError as in parse_option."""
+    if text.strip():
+        parse_first_user(text)
+    return Secret(text.strip())
+
+
+def parse_first_user(text: str) -> tuple[str, str]:
+    """(name, secret) of `initAuthenticationUser`. The ValueError does not repeat the text, which holds a secret."""
+    import json
+
+    try:
+        found = json.loads(text)
+        name, secret = found["username"], found["password"]
+    except (ValueError, TypeError, KeyError):
+        name = secret = None
+    if not isinstance(name, str) or not isinstance(secret, str):
+        raise ValueError('must be {"username":"...","password":"..."}')
+    return name, secret
+
+
 def check_region(text: str) -> None:
     """What each message may say of its region; ValueError as in parse_option."""
     if len(text) > BROKER_NAME_MAX_LENGTH:
@@ -244,6 +286,14 @@ class BrokerConfig:
     # Upstream: false. On here: it changes nothing for who does not ask for it (decision D4).
     recall_message_enable: bool = _option("recallMessageEnable", True)
     allow_recall_when_broker_not_writeable: bool = _option("allowRecallWhenBrokerNotWriteable", True)
+    # Ours: whether requests must be signed and allowed, on every port of the process (docs/access-control.md).
+    access_control: str = _option("accessControl", "off", choices=("off", "report", "enforce"))
+    # The first Super user, made where there is none.
+    init_authentication_user: Secret = _option("initAuthenticationUser", Secret(), check=check_first_user)
+    # Ours: whether the name server tells routes to who does not sign, as Apache's does.
+    namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
+    # Ours: from where brokers may register without a signature besides this one: networks separated by ';', or "all".
+    namesrv_broker_addresses: str = _option("namesrvBrokerAddresses", "127.0.0.0/8;::1", check=parse_networks)
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -509,7 +559,7 @@ def parse_option(option: Field[Any], value: object) -> Any:
     if meta["choices"] and value not in meta["choices"]:
         raise ValueError(f"must be {' or '.join(meta['choices'])}, not {value!r}")
     checked = None if meta["check"] is None else meta["check"](value)
-    return checked if isinstance(checked, str) else value
+    return checked if isinstance(checked, (str, Secret)) else value
 
 
 def _parse_bool(value: object) -> bool:
@@ -549,6 +599,10 @@ def parse_addresses(value: object) -> tuple[str, ...]:
     return tuple(addresses)
 
 
+#: Options that mean something with `accessControl` only.
+OF_ACCESS_CONTROL = ("accessControl", "initAuthenticationUser", "namesrvAnonymousRoutes", "namesrvBrokerAddresses")
+
+
 def broker_properties(config: EngineConfig) -> dict[str, str]:
     """RocketMQ's names of the broker's options -> their values as text; the body of request 26.
 
@@ -577,6 +631,9 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
         for name, option in options_of("store").items():
             if option.metadata["of_sets"]:
                 del properties[name]
+    if config.broker.access_control == "off":
+        for name in OF_ACCESS_CONTROL:
+            del properties[name]
     if config.advertise is not None:
         properties["brokerIP1"] = config.advertise
     return properties

@@ -31,6 +31,7 @@ from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate
 
 if TYPE_CHECKING:
+    from .access.parts import Access
     from .broker.broker import Broker
     from .broker.role import Role
     from .failover.membership import Membership
@@ -77,6 +78,8 @@ class Engine:
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
         self._gates = gates
+        #: With access control.
+        self._access: Access | None = None
         self._role = role
         self._membership: Membership | None = None
         #: The socket of the HA port of a member, whatever its role.
@@ -174,6 +177,8 @@ class Engine:
                 sock.close()
             if self.broker is not None:
                 self.broker.store.let_go()
+            if self._access is not None:
+                self._access.close()
             raise
         self.loop.at_tick_end(self.server.flush_dirty)
         self.wire_audit.start()
@@ -205,6 +210,10 @@ class Engine:
     def _build(self, sockets: list[socket.socket]) -> None:
         config = self.config
         advertised = config.advertise or _advertised(config.bind)
+        if config.broker.access_control != "off":
+            from .access.parts import Access
+
+            self._access = Access(config, advertised, self._clock, self.loop, self.server)
         namesrv_socket = None
         if "namesrv" in config.roles:
             namesrv_socket = listen(config.bind, config.namesrv_port)
@@ -288,8 +297,20 @@ class Engine:
         self.server.listen(vip, vip_dispatcher)
 
     def _dispatcher(self, acts: Mapping[int, Act]) -> Dispatcher:
-        wire_gate = WireGate(self.config.wire_admin, self.wire_audit, self._clock, acts)
-        return Dispatcher(self._pools, (wire_gate, *self._gates), self._clock)
+        access = self._access
+        if access is None:
+            return Dispatcher(self._pools, (self._wire_gate(acts), *self._gates), self._clock)
+        gates: tuple[Gate, ...] = (
+            self._wire_gate({**acts, **access.processor.acts()}),
+            access.gate,
+            *self._gates,
+        )
+        dispatcher = Dispatcher(self._pools, gates, self._clock)
+        access.processor.register(dispatcher)
+        return dispatcher
+
+    def _wire_gate(self, acts: Mapping[int, Act]) -> WireGate:
+        return WireGate(self.config.wire_admin, self.wire_audit, self._clock, acts)
 
     def _own_namesrv(self) -> str:
         """Where this process reaches its own name server: as namesrvAddr names it to all, or else at the bind address,
@@ -375,6 +396,8 @@ class Engine:
         if self.ha_socket is not None:
             self.ha_socket.close()
         self.wire_audit.stop()
+        if self._access is not None:
+            self._access.close()
         if not ended:
             # It may wake up and append any moment: whoever wrote beside it would harm what is stored.
             logger.error("engine: the I/O thread does not end; the next start recovers the store as after a crash")

@@ -56,7 +56,7 @@ BROKER = frozenset(
     forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
     haMaxGapNotInSync
     heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
+    heartbeatThreadPoolQueueCapacity highSpeedMode
     initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer isEnableBatchPush
     isInBrokerContainer isScanAvailableNameSrv isolateLogEnable litePullMessageThreadPoolNums
     litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
@@ -124,7 +124,7 @@ NAMESRV = frozenset(
     """.split()
 )
 
-_OPEN = "there is no access control yet, and the broker would be open to everybody"
+_OPEN = "access control is switched on by accessControl here, and has users of its own"
 
 # For these, "no effect" would break a promise, so only what is true here is accepted: (accepted values, why no other).
 REFUSED: dict[str, tuple[frozenset[str], str]] = {

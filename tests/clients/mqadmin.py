@@ -28,10 +28,13 @@ _VARIABLE = (
 _PROPERTIES = re.compile(r"roperties(?:=|: +)\{([^}]*)\}")
 
 
-def run(agent: Agent, namesrv: str, line: str) -> str:
-    """Run `mqadmin LINE` in the agent; what it printed, without stack frames. Arguments are quoted as in a shell."""
+def run(agent: Agent, namesrv: str, line: str, **credentials: str) -> str:
+    """Run `mqadmin LINE` in the agent; what it printed, without stack frames. Arguments are quoted as in a shell.
+
+    credentials: `access_key` and `secret_key`, which it signs with.
+    """
     name, *arguments = shlex.split(line)
-    printed: str = agent.do("mqadmin", arguments=[name, "-n", namesrv, *arguments])["printed"]
+    printed: str = agent.do("mqadmin", arguments=[name, "-n", namesrv, *arguments], **credentials)["printed"]
     return re.sub(r"(?m)^\s+(?:at \S+\(|\.\.\. \d+ more).*\n", "", printed)
 
 

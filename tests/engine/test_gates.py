@@ -145,8 +145,8 @@ def test_a_gate_sees_all_header_fields_of_a_hot_request(start_behind):
 def test_who_a_peer_has_proved_to_be_stays_with_its_connection(start_behind):
     def stranger(request: RemotingCommand, conn: Connection) -> bool:
         if request.ext_fields.get("AccessKey") == "me":
-            conn.principal = "me"
-        return request.code in SEND_CODES and conn.principal != "me"
+            conn.principals |= {"me"}
+        return request.code in SEND_CODES and "me" not in conn.principals
 
     engine = start_behind(Doorman(stranger))
     known, unknown = Peer(str(engine.broker_address)), Peer(str(engine.broker_address))

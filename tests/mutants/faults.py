@@ -965,4 +965,37 @@ FAULTS: list[Fault] = [
         "live.data_version.state_version >= version.state_version:",
         (T + "namesrv/test_route_info.py",),
     ),
+    # --- who may do what
+    Fault(
+        "access",
+        "a disabled user may still do everything",
+        ENGINE + "access/gate.py",
+        "            if is_signed and user is not None and user.account.is_enabled:",
+        "            if is_signed and user is not None:",
+        (T + "access/test_enforced.py",),
+    ),
+    Fault(
+        "access",
+        "any entry that matches decides, not the narrowest",
+        ENGINE + "access/policies.py",
+        "    return sorted(lines, key=lambda line: line.order)",
+        "    return lines",
+        (T + "access/test_policies.py",),
+    ),
+    Fault(
+        "access",
+        "a held pull outlives the right to it",
+        ENGINE + "access/parts.py",
+        "            for conn in [conn for conn in self._server.connections.values() if name in conn.principals]:",
+        "            for conn in ():",
+        (T + "access/test_enforced.py",),
+    ),
+    Fault(
+        "access",
+        "a message sent back may be of a topic that its consumer may not read",
+        ENGINE + "broker/processors/send_back.py",
+        "            if reply.request is not None and reply.request.caller is not None:",
+        "            if False:",
+        (T + "access/test_enforced.py",),
+    ),
 ]

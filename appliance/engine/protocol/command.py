@@ -48,6 +48,13 @@ class Witness(Protocol):
     def answered(self, request: RemotingCommand, response: RemotingCommand) -> None: ...
 
 
+class Caller(Protocol):
+    """Who sent a request; asked by handlers that learn from a record what the request is about. Any thread."""
+
+    def check_topic(self, topic: str, *actions: str) -> None:
+        """Refuses with 16 who may do none of the actions (`access.policies`) on the topic."""
+
+
 class RemotingCommand:
     """One decoded frame, or one about to be encoded.
 
@@ -55,12 +62,14 @@ class RemotingCommand:
     `MQVersion` ordinal of the sender. language: name of the sender's, see LANGUAGES. remark: free text, mostly of an
     error. ext_fields: the fields of this request code, Java's CommandCustomHeader, text to text. codec: 0 JSON, 1
     ROCKETMQ, as received. bare: the header had no `extFields` at all, as Java writes a request without fields; encoding
-    repeats that. witness: sees how this request is handled, None without one.
+    repeats that. witness: sees how this request is handled, None without one. caller: who was let through to ask, None
+    where nobody is asked who they are.
     """
 
     __slots__ = (
         "bare",
         "body",
+        "caller",
         "code",
         "codec",
         "ext_fields",
@@ -96,6 +105,7 @@ class RemotingCommand:
         self.codec = codec
         self.bare = bare
         self.witness: Witness | None = None
+        self.caller: Caller | None = None
 
     @classmethod
     def response(

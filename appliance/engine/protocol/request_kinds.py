@@ -43,6 +43,12 @@ _CODES: dict[str, tuple[int, ...]] = {
         C.ADD_WRITE_PERM_OF_BROKER,
         C.DELETE_TOPIC_IN_NAMESRV,
         C.UPDATE_NAMESRV_CONFIG,
+        C.AUTH_CREATE_USER,
+        C.AUTH_UPDATE_USER,
+        C.AUTH_DELETE_USER,
+        C.AUTH_CREATE_ACL,
+        C.AUTH_UPDATE_ACL,
+        C.AUTH_DELETE_ACL,
     ),
     CLIENT: (
         C.SEND_MESSAGE,
@@ -117,6 +123,10 @@ _CODES: dict[str, tuple[int, ...]] = {
         C.GET_HAS_UNIT_SUB_TOPIC_LIST,
         C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
         C.GET_NAMESRV_CONFIG,
+        C.AUTH_GET_USER,
+        C.AUTH_LIST_USER,
+        C.AUTH_GET_ACL,
+        C.AUTH_LIST_ACL,
     ),
 }
 

@@ -92,7 +92,7 @@ class Connection(Outbox):
         "language",
         "parked_count",
         "partial_magnitude",
-        "principal",
+        "principals",
         "version",
     )
 
@@ -102,8 +102,8 @@ class Connection(Outbox):
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
-        #: Who the peer has proved to be, for the gates of the dispatcher; None while nobody asks.
-        self.principal: str | None = None
+        #: The users that the peer has proved to be, for the gates of the dispatcher.
+        self.principals: frozenset[str] = frozenset()
         self.parked_count = 0
         #: Which of the server's lists of partial frames this is in; set by the server.
         self.partial_magnitude = 0

@@ -254,7 +254,7 @@ class Gate(Protocol):
     def admit(self, request: RemotingCommand, conn: Connection) -> Witness | None:
         """Raise RefusedRequest (NO_PERMISSION) for who may not. On the I/O thread, before any handler or pool.
 
-        Who asks is `conn.principal`, or what the header's fields prove. A witness is told how the request goes.
+        A witness is told how the request goes.
         """
 
 

@@ -70,4 +70,6 @@ class QueryMessageProcessor:
         found = self._records.get(offset)
         if found is None:
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        if request.caller is not None:
+            request.caller.check_topic(found.record.topic, "Sub", "Get")
         return RemotingCommand.response(ResponseCode.SUCCESS, body=found.data)

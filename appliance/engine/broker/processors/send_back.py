@@ -168,6 +168,8 @@ class SendBackProcessor:
         """What is no message for the group makes neither the group nor its topic."""
         try:
             message = self._path.fit(asked, found)
+            if reply.request is not None and reply.request.caller is not None:
+                reply.request.caller.check_topic(message.record.topic, "Sub")
             target = self._path.target(asked, reply.conn.born_host)
             if target is None:
                 reply.accept()

@@ -122,6 +122,8 @@ class TransactionProcessor:
         """moved: it is where the named one was put back."""
         try:
             half = _half_asked_for(asked, found, moved)
+            if reply.request.caller is not None:
+                reply.request.caller.check_topic(half.target.topic, "Pub")
             self._decisions.require_real(half)
             half = self._decisions.place_of(half)
             if asked.decision == COMMIT:

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -22,7 +23,7 @@ final class Mqadmin {
         commands.put("mqadmin", args -> {
             List<String> arguments = new ArrayList<>();
             args.list("arguments").forEach(argument -> arguments.add(argument.getAsString()));
-            return Map.of("printed", run(arguments));
+            return Map.of("printed", run(arguments, Credentials.hook(args)));
         });
     }
 
@@ -33,7 +34,7 @@ final class Mqadmin {
         System.setProperty("rocketmq.home.dir", conf.getParent().toAbsolutePath().toString());
     }
 
-    private static synchronized String run(List<String> arguments) throws InterruptedException, IOException {
+    private static synchronized String run(List<String> arguments, RPCHook hook) throws InterruptedException, IOException {
         makeHome();
         PrintStream standardOut = System.out;
         PrintStream standardErr = System.err;
@@ -45,7 +46,7 @@ final class Mqadmin {
         Thread hurry = new Thread(() -> hurry(caller), "hurry");
         hurry.start();
         try {
-            MQAdminStartup.main0(arguments.toArray(new String[0]), null);
+            MQAdminStartup.main0(arguments.toArray(new String[0]), hook);
         } finally {
             hurry.interrupt();
             hurry.join();

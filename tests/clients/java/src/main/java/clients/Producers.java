@@ -48,7 +48,8 @@ final class Producers {
         DefaultMQProducer producer =
                 args.flag("transactional")
                         ? Transactions.producer(args)
-                        : new DefaultMQProducer(args.text("group"), args.flag("trace"), null);
+                        : new DefaultMQProducer(
+                                args.text("group"), Credentials.hook(args), args.flag("trace"), null);
         configure(producer, args);
         producer.start();
         PRODUCERS.put(args.text("name"), producer);

@@ -12,6 +12,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -39,7 +40,12 @@ final class PushConsumers {
      */
     private static Object start(Args args) throws Exception {
         String name = args.text("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"), args.flag("trace"), null);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+                args.text("group"),
+                Credentials.hook(args),
+                new AllocateMessageQueueAveragely(),
+                args.flag("trace"),
+                null);
         if (args.has("namespace")) {
             consumer.setNamespace(args.text("namespace"));
         }

@@ -1,0 +1,208 @@
+"""The gate that asks who sends a request, and whether they may.
+
+It watches every code, on every port, so no request has a hot way while it stands; none at all stands while
+`accessControl` is off. A request is judged before anything of it is handled or stored:
+
+    its user        AccessKey, and the signature of one of the user's secrets
+    its resources   what `asked.py` says of its code; Super users may everything
+
+What a request is about may be known only when its record is read (33, 36, 37): the handler asks then, by
+`RemotingCommand.caller`. In report mode the same is decided, told and counted, and the request goes on.
+
+Everything else is refused with 16 (NO_PERMISSION). One text stands for unknown, disabled and wrongly signed users, so
+that nobody learns which names exist.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from ..clock import Clock
+from ..errors import RefusedRequest
+from ..few_lines import FewLines
+from ..protocol.codes import ResponseCode
+from ..protocol.command import RemotingCommand
+from ..protocol.message_id import decode_host
+from ..protocol.request_kinds import BROKER, kind_of
+from ..wire_gate import plain
+from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
+from .book import Book, User
+from .policies import Address, Network
+from .signature import ACCESS_KEY, SigningKey, is_signed_by
+
+if TYPE_CHECKING:
+    from ..remoting.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+OFF, REPORT, ENFORCE = "off", "report", "enforce"
+
+NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
+NO_USER = "username cannot be null."  # Apache's words
+
+#: After so many failures of a user from an address within so long, its requests from there are refused unseen as long.
+_FAILURES, _FAILURES_S = 10, 60.0
+_MOST_FAILING = 10_000
+#: Lines of the log about refusals, in so many seconds.
+_TOLD, _TELL_S = 20, 60.0
+_NOBODY = (SigningKey("no user has this one, and it takes as long to check"),)
+
+
+class Failures:
+    """(address, user) -> failed signatures of late; bounded, the oldest go first. Owned by remoting-io."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._found: OrderedDict[tuple[bytes, str], tuple[int, float]] = OrderedDict()
+
+    def are_too_many(self, address: bytes, name: str) -> bool:
+        """Whether this user's requests from this address are refused unseen."""
+        count, since = self._found.get((address, name), (0, 0.0))
+        return count >= _FAILURES and self._clock.monotonic() - since < _FAILURES_S
+
+    def add(self, address: bytes, name: str) -> None:
+        now = self._clock.monotonic()
+        count, since = self._found.pop((address, name), (0, now))
+        if now - since >= _FAILURES_S:
+            count, since = 0, now
+        count += 1
+        self._found[(address, name)] = (count, now if count == _FAILURES else since)
+        if len(self._found) > _MOST_FAILING:
+            self._found.popitem(last=False)
+
+
+class Caller:
+    """Who sent a request that was let through; for what only its handler knows. Any thread."""
+
+    __slots__ = ("_address", "_code", "_gate", "_user")
+
+    def __init__(self, gate: AccessGate, user: User, address: Address, code: int) -> None:
+        self._gate = gate
+        self._user = user
+        self._address = address
+        self._code = code
+
+    @property
+    def name(self) -> str:
+        return self._user.account.name
+
+    @property
+    def is_super(self) -> bool:
+        return self._user.account.is_super
+
+    def check_topic(self, topic: str, *actions: str) -> None:
+        """Refuses with 16 who may do none of the actions on the topic."""
+        if not self._user.account.is_super:
+            self._gate.check(self._user, of_topic(topic, *actions), self._address, self._code)
+
+
+class AccessGate:
+    """A gate of the dispatcher. `admit` runs on remoting-io."""
+
+    def __init__(
+        self,
+        book: Book,
+        clock: Clock,
+        cluster: str,
+        *,
+        enforces: bool,
+        anonymous_routes: bool,
+        brokers: tuple[Network, ...],
+    ) -> None:
+        """cluster: what Cluster: resources are called here. enforces: else it reports. anonymous_routes: name servers
+        answer who does not sign. brokers: from where brokers register without a signature."""
+        # Constant after construction.
+        self._book = book
+        self._cluster = cluster
+        self._enforces = enforces
+        self._anonymous_routes = anonymous_routes
+        self._brokers = brokers
+        self._failures = Failures(clock)
+        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        # Guarded by _lock.
+        self._lock = threading.Lock()
+        #: Requests that were refused, or would have been.
+        self.refused = 0
+
+    def watches(self, code: int) -> bool:
+        """Everything. Raises LookupError for a code of which nobody has said what it asks for."""
+        asks_of(code)
+        return True
+
+    def admit(self, request: RemotingCommand, conn: Connection) -> None:
+        code = request.code
+        if code in ROUTE_CODES and self._anonymous_routes:
+            return
+        address = _address_of(conn.born_host)
+        if kind_of(code) == BROKER and any(address in network for network in self._brokers):
+            return
+        user = self._user_of(request, conn.born_host)
+        if user is None:
+            return
+        if user.account.name not in conn.principals:
+            conn.principals |= {user.account.name}
+        request.caller = Caller(self, user, address, code)
+        if user.account.is_super:
+            return
+        asks = asks_of(code)
+        if asks is SUPER:
+            self._refuse(user.account.name, address, code, "only a Super user may")
+            return
+        for asked in asks(request, self._cluster):
+            self.check(user, asked, address, code)
+
+    def _user_of(self, request: RemotingCommand, born_host: bytes) -> User | None:
+        """None in report mode for who would be refused."""
+        fields = request.ext_fields
+        name = fields.get(ACCESS_KEY) or ""
+        if not name:
+            self._refuse("", _address_of(born_host), request.code, NO_USER)
+            return None
+        user = self._book.get(name)
+        # Of names that do not exist there are too many to count each: they are one.
+        counted = name if user is not None else ""
+        host = born_host[:-4]
+        if not self._failures.are_too_many(host, counted):
+            is_signed = is_signed_by(_NOBODY if user is None else user.keys, fields, request.body)
+            if is_signed and user is not None and user.account.is_enabled:
+                return user
+            self._failures.add(host, counted)
+        self._refuse(name, _address_of(born_host), request.code, NOT_PROVED)
+        return None
+
+    def check(self, user: User, asked: Asked, address: Address, code: int) -> None:
+        """Refuses with 16 a user who may not. Any thread."""
+        verdict = user.policies.decide(asked.kind, asked.name, asked.actions, address)
+        if not verdict.is_allowed:
+            name = user.account.name
+            why = "no matched policies." if verdict.entry is None else "the decision is deny."
+            resource = f"{asked.kind}:{plain(asked.name, 255)}"
+            self._refuse(
+                name, address, code, f"User:{name} has no permission to access {resource} from {address}, {why}"
+            )
+
+    def _refuse(self, name: str, address: Address, code: int, why: str) -> None:
+        with self._lock:
+            self.refused += 1
+            left_out = self._lines.left_out()
+        if left_out is not None:
+            logger.warning(
+                "access: %s user=%r from=%s code=%d: %s (%d more were not told of)",
+                "refused" if self._enforces else "would be refused",
+                plain(name, 64),
+                address,
+                code,
+                why,
+                left_out,
+            )
+        if self._enforces:
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, why)
+
+
+def _address_of(born_host: bytes) -> Address:
+    address = ipaddress.ip_address(decode_host(born_host)[0])
+    return getattr(address, "ipv4_mapped", None) or address

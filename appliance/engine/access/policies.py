@@ -1,0 +1,195 @@
+"""What a user may: entries, and which of them decides. PURE.
+
+An entry names a resource, actions, from which addresses, and allows or denies. Of the entries that match what is asked,
+one decides, alone:
+
+    the user's own (Custom) before its Default ones
+    a typed resource before `*`
+    a literal name before a prefix, a prefix before the whole type; of two prefixes the longer
+    of two alike the one that denies
+
+When none matches it is denied. The order in which entries were made means nothing. It does in 5.3.0 to 5.3.3, whose
+comparison is not symmetric; this is the order that Apache's documentation gives and its later versions have.
+Source: RocketMQ 5.3.3 `Resource`, `AuthorizationHandler`.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Iterable
+
+import msgspec
+
+from ..named_tuple import NamedTuple
+
+TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
+_TYPES = {kind.lower(): kind for kind in (TOPIC, GROUP, CLUSTER)}
+ANY = "*"
+PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST, ALL = "Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"
+_ACTIONS = {action.lower(): action for action in (PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST, ALL)}
+ALLOW, DENY = "Allow", "Deny"
+_DECISIONS = {decision.lower(): decision for decision in (ALLOW, DENY)}
+CUSTOM, DEFAULT = "Custom", "Default"
+POLICY_TYPES = {kind.lower(): kind for kind in (CUSTOM, DEFAULT)}
+
+#: Ours: of one entry, and of one user.
+MOST_SOURCES, MOST_ENTRIES = 100, 10_000
+MOST_RESOURCE_CHARS = 300
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class How(enum.IntEnum):
+    """How an entry names what it is for; the smaller decides."""
+
+    LITERAL = 0
+    PREFIX = 1
+    WHOLE_TYPE = 2
+    EVERYTHING = 3
+
+
+class Resource(NamedTuple):
+    """kind: TOPIC, GROUP or CLUSTER; ANY with EVERYTHING. name: literal, or the prefix."""
+
+    kind: str
+    how: How
+    name: str
+
+    def holds(self, kind: str, name: str) -> bool:
+        """Whether the entry's resource is, or holds, this one."""
+        if self.how == How.EVERYTHING:
+            return True
+        if self.kind != kind:
+            return False
+        if self.how == How.LITERAL:
+            return self.name == name
+        return name.startswith(self.name)
+
+
+def parse_resource(text: str) -> Resource:
+    """`*`, `Topic:*`, `Topic:orders*` or `Topic:orders`; the type without regard to case.
+
+    Raises ValueError whose text follows "the resource": "is too long". A `*` in the middle of a name, which Apache
+    takes for the end of a prefix, is refused, and so is `Group:%RETRY%g`, which nothing ever asks for.
+    """
+    if len(text) > MOST_RESOURCE_CHARS:
+        raise ValueError(f"is longer than {MOST_RESOURCE_CHARS} characters")
+    if text == ANY:
+        return Resource(ANY, How.EVERYTHING, "")
+    kind_text, colon, name = text.partition(":")
+    kind = _TYPES.get(kind_text.strip().lower())
+    if not colon or kind is None:
+        raise ValueError(f"must be * or begin with Topic:, Group: or Cluster:, not {text!r}")
+    if not name or not name.isprintable() or name != name.strip():
+        raise ValueError(f"names nothing behind {kind}: {text!r}")
+    if kind == GROUP and name.startswith("%RETRY%"):
+        raise ValueError(f"must name the group, and not its retry topic: {text!r}")
+    if name == ANY:
+        return Resource(kind, How.WHOLE_TYPE, "")
+    prefix = name.removesuffix(ANY)
+    if ANY in prefix:
+        raise ValueError(f"may have a * at its end only: {text!r}")
+    return Resource(kind, How.LITERAL if prefix == name else How.PREFIX, prefix)
+
+
+def parse_source(text: str) -> Network:
+    """An address or a network, whose bits behind the mask count for nothing. Raises ValueError."""
+    return ipaddress.ip_network(text.strip(), strict=False)
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """One line of a policy, as requests and the journal have it."""
+
+    resource: str
+    actions: tuple[str, ...]
+    source_ips: tuple[str, ...] = ()
+    decision: str = ALLOW
+
+
+def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str], decision: str) -> Entry:
+    """An entry whose words are spelled as here. Raises ValueError, as a sentence without its end.
+
+    An action that does not exist is refused: Apache drops it, and allows or denies less than was written.
+    """
+    try:
+        parse_resource(resource)
+    except ValueError as error:
+        raise ValueError(f"the resource {error}") from None
+    known = []
+    for action in actions:
+        found = _ACTIONS.get(action.strip().lower())
+        if found is None:
+            raise ValueError(f"the actions are {', '.join(_ACTIONS.values())}, not {action[:50]!r}")
+        if found not in known:
+            known.append(found)
+    if not known:
+        raise ValueError("the actions are empty")
+    networks = []
+    for source in sources:
+        try:
+            parse_source(source)
+        except ValueError:
+            raise ValueError(f"the source {source[:80]!r} is no address and no network") from None
+        networks.append(source.strip())
+    if len(networks) > MOST_SOURCES:
+        raise ValueError(f"an entry has at most {MOST_SOURCES} sources")
+    decided = _DECISIONS.get(decision.strip().lower())
+    if decided is None:
+        raise ValueError(f"the decision is Allow or Deny, not {decision[:50]!r}")
+    kind, colon, name = resource.partition(":")
+    spelled = f"{_TYPES[kind.strip().lower()]}:{name}" if colon else resource
+    return Entry(spelled, tuple(known), tuple(networks), decided)
+
+
+class _Line(NamedTuple):
+    """An entry, ready to be asked. order: the smallest decides."""
+
+    order: tuple[bool, int, int, bool]
+    resource: Resource
+    actions: frozenset[str]
+    networks: tuple[Network, ...]
+    entry: Entry
+
+
+class Verdict(NamedTuple):
+    """entry: what decided; None when nothing matched."""
+
+    is_allowed: bool
+    entry: Entry | None
+
+
+NOTHING_MATCHED = Verdict(False, None)
+
+
+class Policies:
+    """All entries of one user. Frozen."""
+
+    def __init__(self, custom: tuple[Entry, ...] = (), default: tuple[Entry, ...] = ()) -> None:
+        """Entries that `checked_entry` made."""
+        self.custom = custom
+        self.default = default
+        self._lines = (_in_order(custom), _in_order(default))
+
+    def decide(self, kind: str, name: str, actions: frozenset[str], address: Address) -> Verdict:
+        """Whether any one of the actions may be done on the resource, from the address."""
+        for lines in self._lines:
+            for line in lines:
+                if (
+                    (ALL in line.actions or line.actions & actions)
+                    and line.resource.holds(kind, name)
+                    and (not line.networks or any(address in network for network in line.networks))
+                ):
+                    return Verdict(line.entry.decision == ALLOW, line.entry)
+        return NOTHING_MATCHED
+
+
+def _in_order(entries: tuple[Entry, ...]) -> list[_Line]:
+    lines = []
+    for entry in entries:
+        resource = parse_resource(entry.resource)
+        order = (resource.how == How.EVERYTHING, int(resource.how), -len(resource.name), entry.decision == ALLOW)
+        networks = tuple(map(parse_source, entry.source_ips))
+        lines.append(_Line(order, resource, frozenset(entry.actions), networks, entry))
+    return sorted(lines, key=lambda line: line.order)

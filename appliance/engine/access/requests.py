@@ -1,0 +1,309 @@
+"""3001 to 3010: users and their entries, as mqadmin of 5.3 sends them.
+
+Only Super users come so far, see `asked.py`. What is changed counts at once and is durable when it is answered. No
+answer holds a secret: `mqadmin listUser` shows an empty column, and `copyUser` has nothing to copy.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `UserConverter`, `AclConverter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..broker.heartbeat import MAX_POOL_BODY_BYTES, decode_body
+from ..errors import RefusedRequest
+from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.command import RemotingCommand
+from ..remoting.connection import Connection
+from ..remoting.dispatcher import Dispatcher
+from ..wire_gate import Act, Names, State
+from .book import Account, Book
+from .policies import CUSTOM, DEFAULT, POLICY_TYPES, Entry, checked_entry, parse_resource
+
+POOL = "admin"
+#: Apache leaves the remark as it is made.
+_DONE = "not set any response code"
+_SUBJECT = "User:"
+_TYPES = {"super": True, "normal": False}
+_STATUS = {"enable": True, "disable": False}
+
+
+class UserBody(msgspec.Struct, rename="camel", gc=False):
+    """Java's UserInfo."""
+
+    username: str = ""
+    password: str = ""
+    user_type: str = ""
+    user_status: str = ""
+
+
+class EntryBody(msgspec.Struct, rename="camel", gc=False):
+    """Java's PolicyEntryInfo."""
+
+    resource: str = ""
+    actions: list[str] = []
+    source_ips: list[str] = []
+    decision: str = ""
+
+
+class PolicyBody(msgspec.Struct, rename="camel", gc=False):
+    """Java's PolicyInfo."""
+
+    policy_type: str = ""
+    entries: list[EntryBody] = []
+
+
+class AclBody(msgspec.Struct, rename="camel", gc=False):
+    """Java's AclInfo."""
+
+    subject: str = ""
+    policies: list[PolicyBody] = []
+
+
+class AccessProcessor:
+    """On the pool's thread: a change waits for the disk."""
+
+    def __init__(self, book: Book) -> None:
+        # Constant after construction.
+        self._book = book
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        code = RequestCode
+        for served, handler in (
+            (code.AUTH_CREATE_USER, self._create_user),
+            (code.AUTH_UPDATE_USER, self._update_user),
+            (code.AUTH_DELETE_USER, self._delete_user),
+            (code.AUTH_GET_USER, self._get_user),
+            (code.AUTH_LIST_USER, self._list_users),
+            (code.AUTH_CREATE_ACL, self._set_acl),
+            (code.AUTH_UPDATE_ACL, self._set_acl),
+            (code.AUTH_DELETE_ACL, self._delete_acl),
+            (code.AUTH_GET_ACL, self._get_acl),
+            (code.AUTH_LIST_ACL, self._list_acls),
+        ):
+            dispatcher.add(served, _told(handler), POOL)
+
+    def acts(self) -> dict[int, Act]:
+        """How the changes among them look in the audit log."""
+        code = RequestCode
+        user = Act("wire-user.set", _user_named, self._user_states)
+        acl = Act("wire-acl.set", _subject_named, self._acl_states)
+        return {
+            code.AUTH_CREATE_USER: user,
+            code.AUTH_UPDATE_USER: user,
+            code.AUTH_DELETE_USER: Act("wire-user.delete", _user_named, self._user_states),
+            code.AUTH_CREATE_ACL: acl,
+            code.AUTH_UPDATE_ACL: acl,
+            code.AUTH_DELETE_ACL: Act("wire-acl.delete", _subject_named, self._acl_states),
+        }
+
+    def _user_states(self, names: Names) -> State:
+        found = [self._book.get(name) for name in names]
+        return _told_user(found[0].account) if len(found) == 1 and found[0] is not None else {}
+
+    def _acl_states(self, names: Names) -> State:
+        found = [self._book.get(name) for name in names]
+        if len(found) != 1 or found[0] is None:
+            return {}
+        account = found[0].account
+        return {entry.resource: _text_of(entry) for entry in (*account.custom, *account.default)}
+
+    # --- users
+
+    def _create_user(self, request: RemotingCommand) -> Any:
+        name, body = _user_named(request), decode_body(request.body, UserBody)
+        if not name:
+            raise _bad("The username is blank")
+        if not body.password.strip():
+            raise _refused("password can not be blank")
+        is_super = _one_of(_TYPES, "userType", body.user_type)
+        is_enabled = _one_of(_STATUS, "userStatus", body.user_status)
+        self._book.create(name[0], body.password, bool(is_super), is_enabled is not False)
+
+    def _update_user(self, request: RemotingCommand) -> Any:
+        name, body = _user_named(request), decode_body(request.body, UserBody)
+        if not name:
+            raise _bad("The username is blank")
+        self._book.update(
+            name[0],
+            secret=body.password or None,
+            is_super=_one_of(_TYPES, "userType", body.user_type),
+            is_enabled=_one_of(_STATUS, "userStatus", body.user_status),
+        )
+
+    def _delete_user(self, request: RemotingCommand) -> Any:
+        name = _user_named(request)
+        if not name:
+            raise _refused("username can not be blank")
+        self._book.delete(name[0])
+
+    def _get_user(self, request: RemotingCommand) -> Any:
+        name = request.ext_fields.get("username") or ""
+        if not name.strip():
+            raise _bad("The username is blank")
+        user = self._book.get(name)
+        return None if user is None else _told_user(user.account)
+
+    def _list_users(self, request: RemotingCommand) -> Any:
+        part = request.ext_fields.get("filter") or ""
+        return [_told_user(account) for account in self._book if part in account.name] or None
+
+    # --- entries
+
+    def _set_acl(self, request: RemotingCommand) -> Any:
+        """3006 and 3007 are one act: entries of the same resource are replaced in their places, others go behind."""
+        body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES)
+        name = _name_of(body.subject or request.ext_fields.get("subject") or "")
+        account = self._known(name)
+        if not body.policies:
+            raise _refused("The policies is empty.")
+        entries = {CUSTOM: list(account.custom), DEFAULT: list(account.default)}
+        for policy in body.policies:
+            if not policy.entries:
+                raise _refused("The policy entries is empty.")
+            kept = entries[_policy_type(policy.policy_type)]
+            for given in policy.entries:
+                entry = _entry_of(given)
+                place = next((at for at, known in enumerate(kept) if known.resource == entry.resource), len(kept))
+                kept[place : place + 1] = [entry]
+        self._book.set_entries(name, tuple(entries[CUSTOM]), tuple(entries[DEFAULT]))
+
+    def _delete_acl(self, request: RemotingCommand) -> Any:
+        """Without a resource all entries go. One of an unknown type is refused; with Apache all go then."""
+        fields = request.ext_fields
+        account = self._known(_name_of(fields.get("subject") or ""))
+        resource = fields.get("resource") or ""
+        if not resource.strip():
+            self._book.set_entries(account.name, (), ())
+            return
+        try:
+            parse_resource(resource)
+        except ValueError as error:
+            raise _bad(f"the resource {error}") from None
+        of = _policy_type(fields.get("policyType") or "")
+        known = account.custom if of == CUSTOM else account.default
+        left = tuple(entry for entry in known if entry.resource != resource)
+        if left == known:
+            raise _refused("The acl is not exist.")
+        self._book.set_entries(
+            account.name, left if of == CUSTOM else account.custom, left if of == DEFAULT else account.default
+        )
+
+    def _get_acl(self, request: RemotingCommand) -> Any:
+        name = _name_of(request.ext_fields.get("subject") or "")
+        user = self._book.get(name)
+        if user is None:
+            raise _refused("The subject is not exist.")
+        return _told_acl(user.account)
+
+    def _list_acls(self, request: RemotingCommand) -> Any:
+        subject = request.ext_fields.get("subjectFilter") or ""
+        resource = request.ext_fields.get("resourceFilter") or ""
+        found = []
+        for account in self._book:
+            if subject in _SUBJECT + account.name:
+                told = _told_acl(account, resource)
+                if told is not None:
+                    found.append(told)
+        return found or None
+
+    def _known(self, name: str) -> Account:
+        user = self._book.get(name)
+        if user is None:
+            raise _refused(f"The subject of {_SUBJECT}{name} is not exist.")
+        return user.account
+
+
+def _told(act: Callable[[RemotingCommand], Any]) -> Callable[[RemotingCommand, Connection], RemotingCommand]:
+    def handle(request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        try:
+            answer = act(request)
+        except OSError as error:
+            raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
+        body = b"" if answer is None else msgspec.json.encode(answer, order="sorted")
+        return RemotingCommand.response(ResponseCode.SUCCESS, _DONE, body=body)
+
+    return handle
+
+
+def _refused(text: str) -> RefusedRequest:
+    return RefusedRequest(ResponseCode.NO_PERMISSION, text)
+
+
+def _bad(text: str) -> RefusedRequest:
+    return RefusedRequest(ResponseCode.INVALID_PARAMETER, text)
+
+
+def _user_named(request: RemotingCommand) -> Names:
+    """The header's name wins over the body's."""
+    name = request.ext_fields.get("username") or ""
+    if not name and request.body:
+        name = decode_body(request.body, UserBody).username
+    return (name,) if name.strip() else ()
+
+
+def _subject_named(request: RemotingCommand) -> Names:
+    subject = request.ext_fields.get("subject") or ""
+    return (subject[len(_SUBJECT) :],) if subject.startswith(_SUBJECT) else ()
+
+
+def _name_of(subject: str) -> str:
+    if not subject.startswith(_SUBJECT):
+        raise _bad(f"The subject is {_SUBJECT} and a name, not {subject[:100]!r}")
+    return subject[len(_SUBJECT) :]
+
+
+def _one_of(words: dict[str, bool], field: str, text: str) -> bool | None:
+    """None for an empty text. A word that Apache does not know is taken by it for the first one."""
+    if not text.strip():
+        return None
+    found = words.get(text.strip().lower())
+    if found is None:
+        raise _bad(f"{field} is {' or '.join(words)}, not {text[:50]!r}")
+    return found
+
+
+def _policy_type(text: str) -> str:
+    found = POLICY_TYPES.get(text.strip().lower() or CUSTOM.lower())
+    if found is None:
+        raise _bad(f"policyType is {CUSTOM} or {DEFAULT}, not {text[:50]!r}")
+    return found
+
+
+def _entry_of(given: EntryBody) -> Entry:
+    try:
+        return checked_entry(given.resource, given.actions, given.source_ips, given.decision)
+    except ValueError as error:
+        raise _bad(str(error)) from None
+
+
+def _told_user(account: Account) -> dict[str, str]:
+    return {
+        "userStatus": "enable" if account.is_enabled else "disable",
+        "userType": "Super" if account.is_super else "Normal",
+        "username": account.name,
+    }
+
+
+def _told_acl(account: Account, part: str = "") -> dict[str, Any] | None:
+    """None without an entry whose resource has `part` in it."""
+    policies = []
+    for kind, entries in ((CUSTOM, account.custom), (DEFAULT, account.default)):
+        told = [_told_entry(entry) for entry in entries if part in entry.resource]
+        if told:
+            policies.append({"entries": told, "policyType": kind})
+    return {"policies": policies, "subject": _SUBJECT + account.name} if policies else None
+
+
+def _told_entry(entry: Entry) -> dict[str, Any]:
+    told: dict[str, Any] = {"actions": entry.actions, "decision": entry.decision, "resource": entry.resource}
+    if entry.source_ips:
+        told["sourceIps"] = entry.source_ips
+    return told
+
+
+def _text_of(entry: Entry) -> str:
+    sources = f" from {', '.join(entry.source_ips)}" if entry.source_ips else ""
+    return f"{entry.decision} {', '.join(entry.actions)}{sources}"

@@ -1,0 +1,98 @@
+"""Official Java clients and mqadmin of both versions against a broker that asks who they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.clients import mqadmin
+from tests.clients.agents import Agent, ClientFailed
+from tests.clients.conftest import start
+from tests.clients.messages import Message
+from tests.clients.programs import JAVA_VERSIONS
+from tests.support.directories import shared_directory
+from tests.support.server import Server
+
+pytestmark = pytest.mark.own
+
+ROOT = {"access_key": "root", "secret_key": "the first one's secret"}
+ANN = {"access_key": "ann", "secret_key": "ann's own secret"}
+FIRST = json.dumps({"username": ROOT["access_key"], "password": ROOT["secret_key"]})
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    environment = {"ROCKETBOX_BROKER_ACCESS_CONTROL": "enforce", "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": FIRST}
+    with Server(shared_directory(request, "guarded") / "data", environment=environment) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def administrator(request: pytest.FixtureRequest, server: Server) -> Iterator[Agent]:
+    """mqadmin of the newest version, and a user who may send and read Orders."""
+    agent = start(f"java-{JAVA_VERSIONS[-1]}", request)
+    with ExitStack() as stack:
+        stack.callback(agent.close)
+        for line in (
+            "updateTopic -b BROKER -t Orders -r 4 -w 4",
+            "updateTopic -b BROKER -t Secret -r 4 -w 4",
+            'createUser -b BROKER -u ann -p "ann\'s own secret" -t Normal',
+            "createAcl -b BROKER -s User:ann -r Topic:Orders,Group:orders* -a Pub,Sub -d Allow",
+        ):
+            printed = mqadmin.run(agent, server.namesrv, line.replace("BROKER", server.broker), **ROOT)
+            assert "success" in printed, printed
+        yield agent
+
+
+@pytest.mark.usefixtures("administrator")
+@pytest.mark.parametrize("agent", [f"java-{version}" for version in JAVA_VERSIONS], indirect=True)
+def test_who_signs_and_may_sends_and_consumes(agent: Agent, server: Server):
+    group = f"orders-{agent.name.replace('.', '_')}"
+    with (
+        agent.push(server.namesrv, "Orders", group, **ANN) as consumer,
+        agent.producer(server.namesrv, **ANN) as producer,
+    ):
+        producer.send("Orders", [Message(b"%d" % number) for number in range(8)])
+        assert len(consumer.wait_for(8)) >= 8
+
+
+@pytest.mark.usefixtures("administrator")
+@pytest.mark.parametrize("agent", [f"java-{version}" for version in JAVA_VERSIONS], indirect=True)
+@pytest.mark.parametrize(
+    ("topic", "credentials"),
+    [
+        ("Secret", ANN),
+        ("Orders", ANN | {"secret_key": "not ann's secret"}),
+        ("Orders", {}),
+        ("Orders", {"access_key": "nobody", "secret_key": "of nobody"}),
+    ],
+    ids=["topic", "secret", "unsigned", "unknown"],
+)
+def test_who_may_not_is_told_so(agent: Agent, server: Server, topic: str, credentials: dict[str, str]):
+    with (
+        agent.producer(server.namesrv, f"denied-{topic}", retries=0, **credentials) as producer,
+        pytest.raises(ClientFailed) as caught,
+    ):
+        producer.send(topic, [Message(b"x")])
+    assert caught.value.code == 16, caught.value
+
+
+def test_mqadmin_shows_users_and_entries_and_no_secret(administrator: Agent, server: Server):
+    def run(line: str, **credentials: str) -> str:
+        return mqadmin.run(administrator, server.namesrv, line.replace("BROKER", server.broker), **credentials)
+
+    users = mqadmin.rows(run("listUser -b BROKER", **ROOT))
+    assert [row[0] for row in users] == ["ann", "root"]
+    assert "secret" not in run("getUser -b BROKER -u ann", **ROOT)
+    printed = run("getAcl -b BROKER -s User:ann", **ROOT)
+    assert mqadmin.form(printed) == mqadmin.form(
+        mqadmin.recorded("5.3.3", "getAcl")
+        .replace("goldenuser", "ann")
+        .replace("AclTopicPub", "Orders")
+        .replace("CG_AclGood", "orders*")
+    )
+    assert "16" in run("listUser -b BROKER", **ANN)
+    assert "16" in run("updateTopic -b BROKER -t Orders -r 8 -w 8")

@@ -1,0 +1,147 @@
+"""Users survive what happens to their file; nobody locks everybody out."""
+
+import os
+import stat
+
+import pytest
+
+from appliance.engine.access.book import Book
+from appliance.engine.access.policies import checked_entry
+from appliance.engine.errors import RefusedRequest, StartError
+
+SECRET = "correct horse battery"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "rocketbox" / "access.journal"
+
+
+def book_of(path) -> Book:
+    return Book(path)
+
+
+def entries(*resources: str):
+    return tuple(checked_entry(resource, ["Pub"], [], "Allow") for resource in resources)
+
+
+def filled(path) -> Book:
+    book = book_of(path)
+    book.create("root", SECRET, is_super=True)
+    book.create("orders", SECRET + "1")
+    book.set_entries("orders", entries("Topic:orders"), entries("Topic:*"))
+    book.create("old", SECRET + "2", is_enabled=False)
+    book.update("orders", secret=SECRET + "3")
+    book.delete("old")
+    return book
+
+
+def test_a_second_process_reads_what_the_first_was_answered(path):
+    book = filled(path)
+    assert list(book_of(path)) == list(book)
+    orders = book_of(path).get("orders").account
+    assert orders.secrets == (SECRET + "3",)
+    assert (orders.custom, orders.default) == (entries("Topic:orders"), entries("Topic:*"))
+    assert book_of(path).get("old") is None
+
+
+def test_others_cannot_read_the_file(path):
+    old = os.umask(0)
+    try:
+        filled(path)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_cut_at_any_byte_holds_what_was_answered_before(path, tmp_path):
+    filled(path)
+    raw = path.read_bytes()
+    ends = [at + 1 for at, byte in enumerate(raw) if byte == 10]
+    before: list[list] = [[]]
+    for end in ends:
+        copy = tmp_path / "whole" / str(end) / "access.journal"
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(raw[:end])
+        before.append(list(book_of(copy)))
+    for cut in range(len(raw)):
+        copy = tmp_path / "cut" / "access.journal"
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(raw[:cut])
+        book = book_of(copy)
+        assert list(book) == before[sum(end <= cut for end in ends)], cut
+        book.close()
+
+
+def test_damage_in_the_middle_refuses_the_start_since_it_may_have_taken_a_right_away(path):
+    filled(path)
+    raw = bytearray(path.read_bytes())
+    for at in (0, 12, len(raw) // 2):
+        damaged = bytes(raw[:at]) + bytes((raw[at] ^ 1,)) + bytes(raw[at + 1 :])
+        path.write_bytes(damaged)
+        with pytest.raises(StartError, match="damaged"):
+            book_of(path)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda book: book.delete("root"),
+        lambda book: book.update("root", is_super=False),
+        lambda book: book.update("root", is_enabled=False),
+    ],
+)
+def test_the_last_super_user_stays(path, act):
+    book = filled(path)
+    with pytest.raises(RefusedRequest, match="last Super"):
+        act(book)
+    assert book.has_super()
+    book.create("second", SECRET, is_super=True)
+    act(book)
+    assert book.has_super()
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\0", "ü", "a/b", "x" * 65, "User:x"])
+def test_a_name_that_is_none(path, name):
+    with pytest.raises(RefusedRequest, match="name"):
+        book_of(path).create(name, SECRET)
+
+
+@pytest.mark.parametrize("secret", ["12345678", "RocketMQ", "short", " " + SECRET, SECRET + "\n", "x" * 257, ""])
+def test_a_secret_that_is_none_and_is_not_repeated(path, secret):
+    with pytest.raises(RefusedRequest) as caught:
+        book_of(path).create("u", secret)
+    assert not secret or secret not in str(caught.value)
+
+
+def test_who_may_less_is_told_of_and_who_may_more_is_not(path):
+    book = filled(path)
+    told: list[str] = []
+    book.on_less = told.append
+    book.create("new", SECRET)
+    book.update("new", is_enabled=True)
+    assert told == []
+    book.update("new", is_enabled=False)
+    book.update("orders", secret=SECRET)
+    book.set_entries("orders", (), ())
+    book.delete("new")
+    assert told == ["new", "orders", "orders", "new"]
+
+
+def test_a_change_the_disk_does_not_take_does_not_count(path, monkeypatch):
+    book = filled(path)
+    monkeypatch.setattr(book._file, "append", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
+    generation = book.generation
+    with pytest.raises(OSError, match="full"):
+        book.update("orders", is_enabled=False)
+    assert book.get("orders").account.is_enabled
+    assert book.generation == generation
+
+
+def test_many_changes_leave_a_short_file(path, monkeypatch):
+    book = filled(path)
+    book._anew_at = 2000
+    for number in range(300):
+        book.set_entries("orders", entries(f"Topic:t{number}"), ())
+    assert list(book_of(path)) == list(book)
+    assert path.stat().st_size < 400 * 1024

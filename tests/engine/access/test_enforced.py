@@ -1,0 +1,389 @@
+"""A broker and its name server that ask who sends a request and whether they may."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from appliance.engine.access.asked import ROUTE_CODES
+from appliance.engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
+from appliance.engine.config import Secret
+from appliance.engine.errors import StartError
+from appliance.engine.protocol.codes import RequestCode
+from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.message_id import encode_offset_id
+from appliance.engine.protocol.request_kinds import BROKER, KINDS
+from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
+from tests.support.waiting import wait_for
+
+ROOT = ("root", "the first one's secret")
+ANN, BOB = ("ann", "ann's own secret"), ("bob", "bob's own secret")
+FIRST = Secret(json.dumps({"username": ROOT[0], "password": ROOT[1]}))
+CODE = RequestCode
+
+
+class SignedPeer(Peer):
+    """A client with a user name and a secret."""
+
+    def __init__(self, address: str, user: tuple[str, str]) -> None:
+        super().__init__(address)
+        self.user = user
+        self.key = SigningKey(user[1])
+
+    def send(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", **how: Any) -> int:
+        fields = {name: str(value) for name, value in (ext or {}).items()} | {ACCESS_KEY: self.user[0]}
+        fields[SIGNATURE] = self.key.sign(signed_content(fields, body))
+        return super().send(code, fields, body, **how)
+
+
+class Site:
+    """A running engine, and clients of it."""
+
+    def __init__(self, running: RunningEngine) -> None:
+        self.running = running
+        self.address = str(running.engine.broker_address)
+        self.root = self.peer(ROOT)
+        self._runs = True
+
+    def stop(self) -> None:
+        """Once."""
+        if self._runs:
+            self._runs = False
+            self.running.stop()
+
+    def peer(self, user: tuple[str, str] | None = None, address: str | None = None) -> Peer:
+        made = Peer(address or self.address) if user is None else SignedPeer(address or self.address, user)
+        self.running.peers.append(made)
+        return made
+
+    def make(self, user: tuple[str, str], *entries: str) -> Peer:
+        """A Normal user with entries like "Topic:t Pub,Sub" or "Topic:t All Deny", by mqadmin's requests."""
+        body = {"username": user[0], "password": user[1], "userType": "Normal"}
+        assert self.root.ask(CODE.AUTH_CREATE_USER, {"username": user[0]}, json.dumps(body).encode()).code == 0
+        if entries:
+            assert self.allow(user[0], *entries).code == 0
+        return self.peer(user)
+
+    def allow(self, name: str, *entries: str) -> RemotingCommand:
+        told = []
+        for text in entries:
+            resource, actions, decision = (*text.split(" "), "Allow")[:3]
+            told.append({"resource": resource, "actions": actions.split(","), "decision": decision})
+        acl = {"subject": f"User:{name}", "policies": [{"policyType": "Custom", "entries": told}]}
+        return self.root.ask(CODE.AUTH_CREATE_ACL, {"subject": f"User:{name}"}, json.dumps(acl).encode())
+
+
+@pytest.fixture
+def start(tmp_path):
+    """`start(access_control="report")`: a site whose first user is ROOT."""
+    sites: list[Site] = []
+
+    def begin(**broker: Any) -> Site:
+        options = {"access_control": "enforce", "init_authentication_user": FIRST} | broker
+        sites.append(Site(RunningEngine(tmp_path / "data", broker=options)))
+        return sites[-1]
+
+    yield begin
+    for site in sites:
+        site.stop()
+
+
+@pytest.fixture
+def site(start) -> Site:
+    return start()
+
+
+def send(peer: Peer, topic: str, body: bytes = b"x", **fields: Any) -> RemotingCommand:
+    return peer.ask(CODE.SEND_MESSAGE_V2, send_fields(topic, **fields), body)
+
+
+def pull(peer: Peer, group: str, topic: str, offset: int = 0) -> RemotingCommand:
+    return peer.ask(CODE.PULL_MESSAGE, pull_fields(topic, 0, offset, consumerGroup=group, sysFlag=4))
+
+
+def test_who_signs_and_may_sends_and_reads_and_nobody_else_does(site):
+    ann = site.make(ANN, "Topic:Orders Pub,Sub", "Group:readers Sub")
+    site.make(BOB)
+    sent = send(ann, "Orders", b"hello")
+    assert sent.code == 0, sent
+    assert [record.body for record in records(pull(ann, "readers", "Orders").body)] == [b"hello"]
+    liar = site.peer((ANN[0], "some other secret"))
+    nobody = site.peer(("nobody", "a secret of nobody"))
+    for peer in (site.peer(), liar, nobody, site.peer(BOB)):
+        for answer in (send(peer, "Orders"), pull(peer, "readers", "Orders")):
+            assert (answer.code, answer.body) == (16, b""), answer
+    assert [record.body for record in records(pull(ann, "readers", "Orders").body)] == [b"hello"]
+
+
+def test_unknown_disabled_and_wrongly_signed_users_are_told_the_same(site):
+    site.make(ANN)
+    site.make(BOB)
+    status = json.dumps({"username": "bob", "userStatus": "disable"}).encode()
+    assert site.root.ask(CODE.AUTH_UPDATE_USER, {"username": "bob"}, status).code == 0
+    answers = {
+        str(send(site.peer(user), "Orders").remark)
+        for user in (("nobody", "a secret of nobody"), BOB, (ANN[0], "not ann's secret"))
+    }
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_no_code_of_any_port_is_done_for_who_does_not_sign_or_may_nothing(site, codec):
+    """But for routes, which name servers tell to everybody, and brokers of this machine."""
+    bob = site.make(BOB)
+    engine = site.running.engine
+    host, _, port = site.address.rpartition(":")
+    ports = (site.address, f"{host}:{int(port) - 2}", str(engine.namesrv_address))
+    asked = 0
+    for address, listener in zip(ports, engine.server._listeners, strict=True):
+        strangers = (site.peer(address=address), site.peer(bob.user, address))
+        for code in sorted(listener.dispatcher.codes):
+            if code in ROUTE_CODES or KINDS[code] == BROKER or (codec and code > 0x7FFF):
+                continue
+            for peer in strangers:
+                if code in (CODE.HEART_BEAT, CODE.UNREGISTER_CLIENT) and isinstance(peer, SignedPeer):
+                    continue  # without a group they ask for nothing
+                if code in (CODE.VIEW_MESSAGE_BY_ID, CODE.END_TRANSACTION) and isinstance(peer, SignedPeer):
+                    continue  # asked about when the record is read, below
+                # Names that nobody has, so what is let through by mistake finds something to do.
+                fields = dict.fromkeys(
+                    ("topic", "b", "group", "consumerGroup", "groupName", "srcGroup", "destGroup", "producerGroup"), "x"
+                )
+                answer = peer.ask(code, fields, b"{}", codec=codec)
+                assert answer.code == 16 or (answer.code == 1 and isinstance(peer, SignedPeer)), (code, answer)
+                asked += 1
+    assert asked > 150
+
+
+def test_what_a_normal_user_may_not_even_with_everything_on_topics_and_groups(site):
+    ann = site.make(ANN, "Topic:* All", "Group:* All")
+    for code in (CODE.GET_BROKER_CONFIG, CODE.GET_BROKER_RUNTIME_INFO, CODE.GET_ALL_CONSUMER_OFFSET):
+        assert ann.ask(code).code == 16
+        assert site.root.ask(code).code == 0
+    site.allow("ann", "Cluster:* Get")
+    assert ann.ask(CODE.GET_BROKER_RUNTIME_INFO).code == 0
+    site.allow("ann", "* All")
+    for code in (CODE.AUTH_LIST_USER, CODE.AUTH_LIST_ACL, CODE.AUTH_CREATE_USER, CODE.AUTH_CREATE_ACL):
+        assert ann.ask(code, {"username": "eve", "subject": "User:ann"}, b"{}").code == 16
+
+
+def test_a_message_named_by_its_place_is_read_only_by_who_may_read_its_topic(site):
+    ann = site.make(ANN, "Topic:Mine Pub,Sub", "Topic:Secret Pub", "Group:readers Sub")
+    bob = site.make(BOB, "Topic:Secret Get")
+    offset = {}
+    for topic in ("Mine", "Secret"):
+        assert send(ann, topic, topic.encode()).code == 0
+        offset[topic] = int(send(ann, topic).ext_fields["msgId"][-16:], 16)
+    for topic, peer, code in (("Mine", ann, 0), ("Secret", ann, 16), ("Mine", bob, 16), ("Secret", bob, 0)):
+        answer = peer.ask(CODE.VIEW_MESSAGE_BY_ID, {"offset": offset[topic]})
+        assert answer.code == code, (topic, answer)
+        assert (topic.encode() in answer.body) == (code == 0)
+    for topic, code in (("Mine", 0), ("Secret", 16)):
+        back = {"offset": offset[topic], "group": "readers", "delayLevel": 1, "maxReconsumeTimes": 3}
+        assert ann.ask(CODE.CONSUMER_SEND_MSG_BACK, back).code == code
+
+
+def test_only_who_may_send_to_the_topic_ends_its_transaction(site):
+    ann = site.make(ANN, "Topic:Paid Pub,Sub", "Group:readers Sub")
+    bob = site.make(BOB, "Topic:Other Pub")
+    half = send(ann, "Paid", b"half", i="PGROUP\x01PG\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01K1\x02", f=4)
+    assert half.code == 0, half
+    fields = {
+        "producerGroup": "PG", "tranStateTableOffset": half.ext_fields["queueOffset"],
+        "commitLogOffset": int(half.ext_fields["msgId"][-16:], 16), "commitOrRollback": 8, "msgId": "K1",
+        "transactionId": "K1",
+    }  # fmt: skip
+    assert bob.ask(CODE.END_TRANSACTION, fields).code == 16
+    assert ann.ask(CODE.END_TRANSACTION, fields).code == 0
+    wait_for(lambda: b"half" in pull(ann, "readers", "Paid").body, "the message that ann committed")
+
+
+def test_retries_are_read_by_their_own_group_only(site):
+    ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub")
+    bob = site.make(BOB, "Group:others Sub", "Topic:T Sub,Pub")
+    assert pull(bob, "others", "%RETRY%readers").code == 16
+    assert send(bob, "%RETRY%readers").code == 16
+    assert pull(ann, "readers", "%RETRY%readers").code != 16
+
+
+def test_a_forbidden_topic_in_a_heartbeat_is_refused(site):
+    ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub")
+    for topic, code in (("T", 0), ("Secret", 16)):
+        consumer = {"groupName": "readers", "subscriptionDataSet": [{"topic": topic}]}
+        beat = json.dumps({"clientID": "c", "consumerDataSet": [consumer]}).encode()
+        assert ann.ask(CODE.HEART_BEAT, {}, beat).code == code
+
+
+def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site):
+    ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub,Pub")
+    assert send(ann, "T").code == 0
+    ann.send(CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="readers", sysFlag=6, suspendTimeoutMillis=60_000))
+    connections = site.running.engine.server.connections
+    wait_for(lambda: any(conn.parked_count for conn in list(connections.values())), "the held pull")
+    bob = SignedPeer.__new__(SignedPeer)  # another user on the same connection hides nothing
+    bob.__dict__ |= ann.__dict__ | {"user": BOB, "key": SigningKey(BOB[1])}
+    site.make(BOB)
+    bob.send(CODE.GET_BROKER_RUNTIME_INFO)
+    assert ann.receive().code == 16
+    assert site.root.ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann"}).code == 0
+    assert ann.is_closed()
+    again = site.peer(ANN)
+    assert send(again, "T").code == 16
+
+
+def test_who_changes_their_own_secret_is_answered(site):
+    body = json.dumps({"username": "root", "password": "a new one for root"}).encode()
+    assert site.root.ask(CODE.AUTH_UPDATE_USER, {"username": "root"}, body).code == 0
+    assert site.peer(ROOT).ask(CODE.GET_BROKER_RUNTIME_INFO).code == 16
+    assert site.peer(("root", "a new one for root")).ask(CODE.GET_BROKER_RUNTIME_INFO).code == 0
+
+
+def test_no_answer_file_or_page_shows_a_secret(site, tmp_path, caplog):
+    secrets = [secret.encode() for _, secret in (ROOT, ANN, BOB)]
+    ann = site.make(ANN, "Topic:T Pub")
+    site.make(BOB)
+    send(site.peer((ANN[0], "wrong secret of ann")), "T")
+    answers = [
+        site.root.ask(code, fields)
+        for code, fields in (
+            (CODE.AUTH_LIST_USER, {}),
+            (CODE.AUTH_GET_USER, {"username": "ann"}),
+            (CODE.AUTH_LIST_ACL, {}),
+            (CODE.AUTH_GET_ACL, {"subject": "User:ann"}),
+            (CODE.GET_BROKER_CONFIG, {}),
+            (CODE.GET_BROKER_RUNTIME_INFO, {}),
+            (CODE.AUTH_CREATE_USER, {"username": "ann"}),
+        )
+    ]
+    assert b"ann" in answers[0].body
+    seen = [repr(answer).encode() + answer.body for answer in answers]
+    seen += [repr(site.running.window.configuration()).encode(), repr(site.running.engine.config).encode()]
+    seen.append(caplog.text.encode())
+    site.stop()
+    seen += [
+        path.read_bytes()
+        for path in sorted((tmp_path / "data").rglob("*"))
+        if path.is_file() and path.name != "access.journal"
+    ]
+    assert not [what[:300] for what in seen for secret in secrets if secret in what]
+    assert ann.user[1].encode() in (tmp_path / "data/rocketbox/access.journal").read_bytes()
+
+
+def test_users_and_entries_outlive_a_restart_and_the_first_is_made_once(start):
+    site = start()
+    site.make(ANN, "Topic:T Pub")
+    site.running.restart()
+    again = Site(site.running)
+    assert send(again.peer(ANN), "T").code == 0
+    listed = json.loads(again.root.ask(CODE.AUTH_LIST_USER).body)
+    assert [(user["username"], user["userType"]) for user in listed] == [("ann", "Normal"), ("root", "Super")]
+
+
+def test_report_mode_lets_everything_through_and_tells_what_would_not_be(start, caplog):
+    site = start(access_control="report")
+    site.make(BOB)
+    for peer in (site.peer(), site.peer(BOB), site.peer(("bob", "not bob's secret"))):
+        assert send(peer, "Orders").code == 0
+    told = [record.getMessage() for record in caplog.records if "would be refused" in record.getMessage()]
+    assert len(told) == 3
+    assert "Topic:Orders" in told[1]
+    assert site.running.engine._access.gate.refused == 3
+
+
+def test_guessing_is_stopped_for_the_one_who_guesses(site, monkeypatch):
+    ann = site.make(ANN, "Topic:T Pub")
+    guesser = site.peer((ANN[0], "not ann's secret"))
+    for _ in range(10):
+        assert send(guesser, "T").code == 16
+    # From this address ann's name is not looked at for a minute; others from here are.
+    assert send(ann, "T").code == 16
+    assert site.root.ask(CODE.GET_BROKER_RUNTIME_INFO).code == 0
+
+
+def test_a_client_sends_again_after_guesses_from_another_address(site):
+    gate = site.running.engine._access.gate
+    ann = site.make(ANN, "Topic:T Pub")
+    for _ in range(20):
+        gate._failures.add(b"\x0a\x00\x00\x05", "ann")
+    assert send(ann, "T").code == 0
+
+
+def test_routes_are_told_to_who_does_not_sign_unless_told_otherwise(start):
+    site = start(namesrv_anonymous_routes=False)
+    ann = site.make(ANN, "Cluster:* Get")
+    name_server = str(site.running.engine.namesrv_address)
+    assert site.peer(address=name_server).ask(CODE.GET_BROKER_CLUSTER_INFO).code == 16
+    assert site.peer(ann.user, name_server).ask(CODE.GET_BROKER_CLUSTER_INFO).code == 0
+
+
+def test_the_own_broker_registers_and_a_stranger_does_not(start):
+    site = start(namesrv_broker_addresses="")
+    name_server = str(site.running.engine.namesrv_address)
+    told = site.peer(address=name_server).ask(CODE.GET_BROKER_CLUSTER_INFO).body
+    assert b"broker-a" in told
+
+
+@pytest.mark.parametrize(
+    ("broker", "store", "word"),
+    [
+        ({"init_authentication_user": Secret()}, {}, "Super user"),
+        ({"init_authentication_user": Secret(json.dumps({"username": "a b", "password": "x" * 20}))}, {}, "name"),
+        ({"init_authentication_user": Secret(json.dumps({"username": "a", "password": "12345678"}))}, {}, "examples"),
+        ({}, {"broker_role": "SLAVE", "ha_master_address": "127.0.0.1:1"}, "SLAVE"),
+    ],
+)
+def test_a_start_that_is_refused(tmp_path, broker, store, word):
+    options = {"access_control": "enforce", "init_authentication_user": FIRST} | broker
+    if store:
+        options["broker_id"] = 1
+    with pytest.raises(StartError, match=re.escape(word)):
+        RunningEngine(tmp_path / "data", broker=options, store=store)
+
+
+def test_mqadmins_requests_and_their_odd_cases(site):
+    ask = site.root.ask
+    body = json.dumps({"username": "ann", "password": ANN[1]}).encode()
+    assert (ask(CODE.AUTH_CREATE_USER, {"username": "ann"}, body).remark) == "not set any response code"
+    assert ask(CODE.AUTH_CREATE_USER, {"username": "ann"}, body).remark == "The user is existed"
+    assert ask(CODE.AUTH_CREATE_USER, {}, b"{}").code == 29
+    assert ask(CODE.AUTH_CREATE_USER, {"username": "x"}, b"{}").remark == "password can not be blank"
+    assert ask(CODE.AUTH_UPDATE_USER, {"username": "x"}, b'{"userType":"Super"}').remark == "The user is not exist"
+    assert ask(CODE.AUTH_UPDATE_USER, {"username": "ann"}, b'{"userType":"Emperor"}').code == 29
+    assert ask(CODE.AUTH_DELETE_USER, {"username": "nobody"}).code == 0
+    assert ask(CODE.AUTH_DELETE_USER, {"username": "root"}).code == 16
+    assert (ask(CODE.AUTH_GET_USER, {"username": "nobody"}).code, ask(CODE.AUTH_GET_USER).code) == (0, 29)
+    assert site.allow("ann", "Topic:a Pub", "Topic:b Sub").code == 0
+    assert site.allow("ann", "Topic:a Sub", "Group:g Sub").code == 0
+    told = json.loads(ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body)
+    assert [(e["resource"], e["actions"]) for e in told["policies"][0]["entries"]] == [
+        ("Topic:a", ["Sub"]), ("Topic:b", ["Sub"]), ("Group:g", ["Sub"]),
+    ]  # fmt: skip
+    assert ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann", "resource": "Topik:a"}).code == 29  # a typo
+    assert ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann", "resource": "Topic:a"}).code == 0
+    assert ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann", "resource": "Topic:a"}).remark == "The acl is not exist."
+    assert len(json.loads(ask(CODE.AUTH_LIST_ACL, {"resourceFilter": "Group"}).body)[0]["policies"][0]["entries"]) == 1
+    assert ask(CODE.AUTH_LIST_ACL, {"subjectFilter": "nobody"}).body == b""
+    assert site.allow("nobody", "Topic:a Pub").remark == "The subject of User:nobody is not exist."
+    assert site.allow("ann", "Topic:a Dance").code == 29
+    assert ask(CODE.AUTH_CREATE_ACL, {"subject": "ann"}, b"{}").code == 29
+    assert ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann"}).code == 0
+    assert ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body == b""
+
+
+def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):
+    check = site.running.window.check_address("127.0.0.1")
+    assert (check.broker.result, check.namesrv.result) == ("answers", "answers")
+
+
+def test_off_nothing_of_it_is_there(start):
+    site = start(access_control="off", init_authentication_user=Secret())
+    assert send(site.peer(), "T").code == 0
+    assert site.running.engine._access is None
+    assert site.root.ask(CODE.AUTH_LIST_USER).code == 3
+
+
+def test_offset_ids_are_as_this_test_takes_them():
+    assert int(encode_offset_id(b"\x7f\0\0\1\0\0\0\1", 4711)[-16:], 16) == 4711
