@@ -74,7 +74,8 @@ class ReportInputs(NamedTuple):
     """log_begin, log_end: physical offsets, the first kept byte and the published end at T0. earliest_ms: store time of
     the log's first message, None without one. Bytes of the disk: None where it cannot tell. disk_limit_percent: of
     the disk in use; from there on files are deleted before their time, or sends are refused. store_bytes: what the
-    store takes on the disk, holes left out. log_file_bytes: of each file of the log."""
+    store takes on the disk, holes left out. log_file_bytes: of each file of the log. ascends_from: physical offset
+    from which on store times do not go back."""
 
     t0_ms: int
     store_dir: Path
@@ -91,6 +92,7 @@ class ReportInputs(NamedTuple):
     topics: tuple[TopicInput, ...]
     groups: tuple[GroupInput, ...]
     log_file_bytes: int = 0
+    ascends_from: int = 0
 
 
 class ReportInputsView:
@@ -149,6 +151,7 @@ class ReportInputsView:
             topics=topics,
             groups=groups,
             log_file_bytes=store.log.segment_bytes,
+            ascends_from=store.time_order.begin,
         )
 
     def _full_at(self) -> float:
