@@ -62,13 +62,28 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadFacts:
+    """Of the queue offsets [begin, end) so many `messages` were deleted before a group had consumed them, all within
+    one hour; at_ms: the last of them."""
+
+    group: str
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+    messages: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """day: YYYY-MM-DD in the time zone `zone`, which is [from_ms, to_ms); an unfinished day ends at T0.
 
     log_min, log_end: physical offsets, the first kept byte and the published end. retention_ms: the broker's.
     disk_total, disk_free, store_bytes: bytes. disk_limit_percent: of the disk in use; from there on files are deleted
     before their retention is over (`diskSpaceCleanForciblyRatio`). earlier: the digest's figures of earlier days, by
-    day (`reports/digest.py`). log_file_bytes: of each file of the log; 0 where it is not known."""
+    day (`reports/digest.py`). log_file_bytes: of each file of the log; 0 where it is not known. ascends_from: physical
+    offset from which on store times do not go back along the log."""
 
     t0_ms: int
     day: str
@@ -89,6 +104,8 @@ class Snapshot:
     disk_limit_percent: int = 85
     earlier: dict[str, dict[str, int | None]] = field(default_factory=dict)
     log_file_bytes: int = 0
+    ascends_from: int = 0
+    deleted_unread: tuple[UnreadFacts, ...] = ()
     format: int = FORMAT
 
     def save(self, directory: Path) -> None:
@@ -104,6 +121,7 @@ def load(directory: Path) -> Snapshot:
     if found.get("format") != FORMAT:
         raise ValueError(f"{directory / NAME} has format {found.get('format')}, and this program reads {FORMAT}")
     found["queues"] = tuple(QueueEnds(**one) for one in found["queues"])
+    found["deleted_unread"] = tuple(UnreadFacts(**one) for one in found.get("deleted_unread", ()))
     found["topics"] = tuple(TopicFacts(**one) for one in found["topics"])
     found["groups"] = tuple(
         GroupFacts(

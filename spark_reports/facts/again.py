@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from .tables import (
     DEAD_LETTERS,
+    DELETED_UNREAD,
     DISK,
     FINDINGS,
     GROUPS,
@@ -49,6 +50,8 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
     if _sum(before, LAG, "samples") > _sum(now, LAG, "samples"):
         found[LAG.name] = before[LAG.name]
         earlier.append("lag")
+    if _sum(before, DELETED_UNREAD, "messages") > _sum(now, DELETED_UNREAD, "messages"):
+        found[DELETED_UNREAD.name] = before[DELETED_UNREAD.name]
     rows = {row for row in findings if row[0] != EARLIER} | {(EARLIER, what, 0, 0) for what in earlier}
     found[FINDINGS.name] = sorted(rows)
     return found
@@ -70,7 +73,7 @@ def is_late(t0_ms: int, to_ms: int) -> bool:
 
 def _sum(facts: Mapping[str, list[Row]], table: Table, column: str) -> int:
     at = [name for name, _ in table.columns].index(column)
-    return sum(int(row[at]) for row in facts[table.name])
+    return sum(int(row[at]) for row in facts.get(table.name, ()))
 
 
 def _of_deliveries(row: Row) -> bool:

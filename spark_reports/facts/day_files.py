@@ -3,8 +3,9 @@
     file      1        2        3        4        5
     begins    Mon      Mon      Tue      Tue      Wed        Tuesday is read from 2 to 4
 
-Store times do not go back, so a file is left out when a later one begins before the day, or when it or an earlier one
-begins behind the day. Files that went after T0 are gaps, as far as they may have held something of the day.
+Where store times do not go back (from `Snapshot.ascends_from` on), a file is left out when a later one begins before
+the day, or when it or an earlier one begins behind the day; before that all files are read. Files that went after T0
+are gaps, as far as they may have held something of the day.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import NamedTuple
 from appliance.engine.store.paths import segment_offset
 
 from ..snapshot import Snapshot
+from ..source import times
 from .one_file import OneFile, Part, Range
 
 
 class DayFiles(NamedTuple):
-    """parts: in the log's order. gaps: what is missing of [begin, end), which holds the whole day. begins_late: the day
-    began before the oldest file, so messages of it may have been deleted by T0. file_bytes: of each file, or 0."""
+    """parts: in the log's order. gaps: what is missing of those parts of [begin, end) that may hold something of the
+    day; it holds the whole day. begins_late: the day began before the oldest file, so messages of it may have been
+    deleted by T0. file_bytes: of each file, or 0."""
 
     parts: tuple[Part, ...]
     gaps: tuple[Range, ...]
@@ -41,29 +44,25 @@ class DayFiles(NamedTuple):
 def day_files(snapshot: Snapshot) -> DayFiles:
     """Raises OSError when the directory cannot be read."""
     files, file_bytes = _files(Path(snapshot.store_dir) / "commitlog", snapshot.log_min, snapshot.log_end)
-    first, last = None, len(files)
-    for i, file in enumerate(files):
-        store_ms = _first_store_ms(file)
-        if store_ms is not None and store_ms < snapshot.from_ms:
-            first = i
-        if store_ms is not None and store_ms >= snapshot.to_ms:
-            last = i
-            break
-    begin = snapshot.log_min if first is None else files[first].start
-    end = snapshot.log_end if last == len(files) else files[last].start
-    parts = files[first or 0 : last]
+    begins = {file.start: _first_store_ms(file) for file in files}
+    known = min(max(snapshot.ascends_from, snapshot.log_min), snapshot.log_end), snapshot.log_end
+    of_day = times.within(known, list(begins), snapshot.from_ms, snapshot.to_ms, begins.get)
+    read = times.ranges(snapshot.log_min, snapshot.log_end, known, of_day) or [(of_day[0], of_day[0])]
+    is_early = any(store_ms is not None and store_ms < snapshot.from_ms for store_ms in begins.values())
     return DayFiles(
-        parts=tuple(parts),
-        gaps=tuple(_gaps(parts, begin, end)),
-        begin=begin,
-        end=end,
-        begins_late=first is None and 0 < snapshot.log_min < snapshot.log_end,
+        parts=tuple(file for file in files if any(file.start < end and file.end > begin for begin, end in read)),
+        gaps=tuple(gap for begin, end in read for gap in _gaps(files, begin, end)),
+        begin=read[0][0],
+        end=read[-1][1],
+        begins_late=not is_early and 0 < snapshot.log_min < snapshot.log_end,
         file_bytes=file_bytes,
     )
 
 
 def _gaps(parts: list[Part], begin: int, end: int) -> Iterator[Range]:
     for part in parts:
+        if part.end <= begin or part.start >= end:
+            continue
         if begin < part.start:
             yield Range("gap", begin, part.start)
         begin = part.end

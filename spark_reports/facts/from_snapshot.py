@@ -10,11 +10,12 @@ from pathlib import Path
 
 from ..run import plan as files
 from ..snapshot import Snapshot
-from .tables import DISK, GROUPS, LAG, QUEUES, DayFacts, Row
+from .hours import stretches
+from .tables import DELETED_UNREAD, DISK, GROUPS, LAG, QUEUES, DayFacts, Row
 
 
 def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
-    """LAG, QUEUES, GROUPS and DISK. Raises OSError, ValueError when lag.jsonl cannot be read."""
+    """LAG, QUEUES, GROUPS, DISK and DELETED_UNREAD. Raises OSError, ValueError when lag.jsonl cannot be read."""
     return {
         LAG.name: _lag_rows(run_dir / files.LAG),
         QUEUES.name: sorted((one.topic, one.queue_id, one.min_offset, one.max_offset) for one in snapshot.queues),
@@ -22,6 +23,7 @@ def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
             (one.name, len(one.clients), _known(one.lag), _known(one.oldest_unread_ms), one.limit_ms)
             for one in snapshot.groups
         ),
+        DELETED_UNREAD.name: _unread_rows(snapshot),
         DISK.name: [
             (
                 snapshot.disk_total,
@@ -33,6 +35,21 @@ def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
             )
         ],
     }
+
+
+def _unread_rows(snapshot: Snapshot) -> list[Row]:
+    """By the hour of the clock; one of the broker's may lie in two of these."""
+    cuts = stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone)
+    found: dict[tuple[str, str, int, int], list[int]] = {}
+    for one in snapshot.deleted_unread:
+        if snapshot.from_ms <= one.at_ms < snapshot.to_ms:
+            stretch = max((cut for cut in cuts if cut.from_ms <= one.at_ms), default=cuts[0])
+            key = one.group, one.topic, one.queue_id, stretch.hour(one.at_ms)
+            known = found.setdefault(key, [0, one.begin, one.end, one.at_ms])
+            known[:] = [
+                known[0] + one.messages, min(known[1], one.begin), max(known[2], one.end), max(known[3], one.at_ms)
+            ]  # fmt: skip
+    return [(*key, *values) for key, values in sorted(found.items())]
 
 
 def _lag_rows(path: Path) -> list[Row]:

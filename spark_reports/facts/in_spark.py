@@ -75,6 +75,7 @@ def log_rows(spark: SparkSession, snapshot: Snapshot, scratch: Path, partition_r
         "from": snapshot.from_ms,
         "to": snapshot.to_ms,
         "until": snapshot.log_end,
+        "timesAscend": "true" if snapshot.ascends_from <= snapshot.log_min else "false",
         "includeSystem": "true",
         "failOnDataLoss": "false",
         "findings": scratch / UNREAD,
@@ -99,6 +100,6 @@ def _unread(scratch: Path, files: DayFiles) -> list[Range]:
     found = []
     for one in findings.read(scratch / UNREAD):
         begin, end = max(one.begin, files.begin), min(one.end, files.end)
-        if not one.place and begin < end:
+        if not one.place and begin < end and one.kind != findings.WHOLE:
             found.append(Range(one.kind, begin, end))
     return found

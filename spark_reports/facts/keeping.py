@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from appliance.engine.file_sync import replace_file, sync_data, sync_directory
 
-from .tables import TABLES, TRAFFIC, DayFacts, Row, Table
+from .tables import ADDED, TABLES, TRAFFIC, DayFacts, Row, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +151,10 @@ def _read_parquet(facts_dir: Path, day: str) -> DayFacts | None:
     for table in TABLES:
         path = _parquet(facts_dir, table.name, day)
         if not path.exists():
-            return None
+            if table.name not in ADDED or not found:
+                return None
+            found[table.name] = []
+            continue
         names = [name for name, _ in table.columns]
         columns = pq.ParquetFile(path).read(columns=names).select(names)
         found[table.name] = list(zip(*map(_values, columns.columns), strict=True))

@@ -49,10 +49,15 @@ QUEUES = _table("queues", "'topic queue_id", "min_offset max_offset")
 GROUPS = _table("groups", "'group", "clients lag oldest_unread_ms limit_ms")
 #: One row: the disk at T0, in bytes; and T0, when this, QUEUES and GROUPS were looked at.
 DISK = _table("disk", "", "total free store_bytes log_bytes retention_ms t0_ms")
+#: Messages that retention deleted before a group had consumed them, by when. begin, end: the first queue offset, and
+#: the one behind the last; at_ms: when the last of them went.
+DELETED_UNREAD = _table("deleted_unread", "'group 'topic queue_id hour_ms", "messages begin end at_ms")
 #: What could not be read: docs/facts.md tells kinds and places. count: what can be counted, else 0; bytes: likewise.
 FINDINGS = _table("findings", "'kind 'place", "count bytes")
 
-TABLES = (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, LAG, QUEUES, GROUPS, DISK, FINDINGS)
+TABLES = (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, LAG, QUEUES, GROUPS, DISK, DELETED_UNREAD, FINDINGS)
+#: Days of older versions lack these.
+ADDED = frozenset((DELETED_UNREAD.name,))
 
 #: A row: its values in the order of the columns.
 Row = tuple[str | int, ...]

@@ -8,11 +8,12 @@ a delivery: it has a name and an hour, it counts messages that nobody has fetche
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..facts.tables import DEAD_LETTERS, FINDINGS, RETRIES, TRAFFIC, DayFacts
+from ..facts.tables import DEAD_LETTERS, DELETED_UNREAD, FINDINGS, RETRIES, TRAFFIC, DayFacts
 from . import group_health
-from .days import View, for_people, select
+from .days import MOST_ROWS, View, for_people, select
 from .document import Document, Note, Table, Value
 from .trends import trend_tile, trends_drawn
 
@@ -25,6 +26,9 @@ FEWER_BY_THEM = {"gap", "corrupt", "log begins"}
 COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("what", "word"), ("before", "in_unit"), ("now", "in_unit"),
     ("unit", "unit"),
+)  # fmt: skip
+UNREAD_COLUMNS = (
+    ("group", "group"), ("topic", "topic"), ("messages", "messages"), ("queues", "text"), ("at", "time_ms"),
 )  # fmt: skip
 TILES = (
     ("messages", "messages"),
@@ -91,7 +95,48 @@ def make(view: View) -> Document:
         tuple(_row(*found) for found in rows),
         tuple(_acts(kind, what) for kind, _, what, _, _ in rows),
     )
-    return view.document("digest", tiles, (), (table,), notes, now)
+    unread = deleted_unread(view.today)
+    tables = (table, _unread_table(unread)) if unread else (table,)
+    document = view.document("digest", tiles, (), tables, notes, now)
+    # What is lost comes before all else, whatever else has to be said of the figures.
+    return replace(document, notes=(_unread_note(unread), *document.notes)) if unread else document
+
+
+@dataclass
+class Unread:
+    """Of a group and a topic. queues: their ids, ascending."""
+
+    messages: int = 0
+    queues: tuple[int, ...] = ()
+    at_ms: int = 0
+
+
+def deleted_unread(facts: DayFacts | None) -> dict[tuple[str, str], Unread]:
+    """What retention deleted before it was consumed, by (group, topic), the most messages first."""
+    found: dict[tuple[str, str], Unread] = {}
+    columns = "group topic queue_id messages at_ms"
+    for group, topic, queue_id, messages, at_ms in select(facts, DELETED_UNREAD, columns):
+        one = found.setdefault((group, topic), Unread())
+        one.messages += messages
+        one.queues = tuple(sorted({*one.queues, queue_id}))
+        one.at_ms = max(one.at_ms, at_ms)
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1].messages, pair[0])))
+
+
+def _unread_note(unread: dict[tuple[str, str], Unread]) -> Note:
+    (group, topic), worst = next(iter(unread.items()))
+    messages = sum(one.messages for one in unread.values())
+    values = (("messages", messages), ("pairs", len(unread)), ("group", group), ("topic", topic))
+    return Note("deleted_unread", (*values, ("most", worst.messages)))
+
+
+def _unread_table(unread: dict[tuple[str, str], Unread]) -> Table:
+    rows = tuple(
+        (group, topic, one.messages, ", ".join(map(str, one.queues)), one.at_ms)
+        for (group, topic), one in unread.items()
+    )[:MOST_ROWS]
+    acts = tuple(("open-group", "retention") for _ in rows)
+    return Table("deleted_unread", UNREAD_COLUMNS, rows, acts, len(unread) - len(rows))
 
 
 Worse = tuple[str, str, str, int, int]

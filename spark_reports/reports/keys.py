@@ -29,7 +29,10 @@ PLOTS = {
 }
 #: Columns by table, by report.
 TABLES = {
-    "digest": {"worsened": ("group", "topic", "what", "before", "now", "unit")},
+    "digest": {
+        "worsened": ("group", "topic", "what", "before", "now", "unit"),
+        "deleted_unread": ("group", "topic", "messages", "queues", "at"),
+    },
     "group-health": {
         "groups": ("group", "worst_ms", "worst_at", "over_ms", "limit_ms", "hours", "rebalances", "messages"),
         "hours": ("group", "hour", "p95_ms"),
@@ -76,6 +79,7 @@ LEGEND_WORDS = (
 #: With their values.
 _FOUND = ("places", "first", "count", "bytes")
 NOTES = {
+    "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
     "unfinished_day": ("until",),
     "made_late": ("until",),
     **dict.fromkeys(

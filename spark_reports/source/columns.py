@@ -118,12 +118,12 @@ def decode(data: Bytes, starts: Sequence[int], wanted: Wanted, base: int | None 
     properties = split(f.texts(data, fixed.properties_at, fixed.end))
     odd = properties.odd
     if not odd.any():
-        return Decoded(_batch(data, fixed, topics, codes, properties, opened, wanted.body), sorted(corrupt), used)
+        return Decoded(_batch(data, fixed, topics, codes, properties, opened, wanted), sorted(corrupt), used)
     # Few: properties without a value, with the separators in odd places, in no valid text.
     plain, plain_rows = [], []
     for i in np.flatnonzero(odd):
         try:
-            plain.append(row_of(decode_record(data, starts[rows[i]], check_crc=False), wanted.body))
+            plain.append(row_of(decode_record(data, starts[rows[i]], check_crc=False), wanted.body, wanted.broker))
             plain_rows.append(int(rows[i]))
         except CorruptFile as error:
             corrupt.append((int(rows[i]), str(error)))
@@ -132,7 +132,7 @@ def decode(data: Bytes, starts: Sequence[int], wanted: Wanted, base: int | None 
     if usual.any():
         fixed, codes = fixed.take(usual), codes[usual]
         properties = split(f.texts(data, fixed.properties_at, fixed.end))
-        batches.append(_batch(data, fixed, topics, codes, properties, opened.of(usual), wanted.body))
+        batches.append(_batch(data, fixed, topics, codes, properties, opened.of(usual), wanted))
     order = np.argsort(np.concatenate([np.array(plain_rows, np.int64), rows[usual]]), kind="stable")
     table = pa.Table.from_batches(batches).take(pa.array(order)).combine_chunks()
     found = table.to_batches()
@@ -155,7 +155,7 @@ def _batch(
     codes: np.ndarray,
     properties: Properties,
     opened: Opened,
-    body: bool,
+    wanted: Wanted,
 ) -> pa.RecordBatch:
     """Records that are all right, none of them odd."""
     arrays = [
@@ -174,7 +174,10 @@ def _batch(
         pa.array(fixed.sys_flag),
         pa.array(fixed.physical_offset),
         properties.maps,
+        pa.array([wanted.broker], pa.string()).take(pa.array(np.zeros(len(codes), np.int32))),
+        f.hosts(data, fixed.born_host_at, fixed.store_host_at - 8),
+        f.hosts(data, fixed.store_host_at, fixed.store_host_end),
     ]
-    if body:
+    if wanted.body:
         arrays += body_columns(data, fixed, opened)
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(body))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(wanted.body))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from appliance.engine.protocol.message_id import decode_host
 from appliance.engine.protocol.record import MAGIC_V1, SYS_BORN_IPV6, SYS_STORE_IPV6
 
-from .rows import MAX_MS, MIN_MS, offset_id
+from .rows import MAX_MS, MIN_MS, host_text, offset_id
 from .wanted import Wanted
 
 _HEAD = np.dtype(
@@ -41,7 +41,9 @@ class Fixed(NamedTuple):
     sys_flag: np.ndarray
     born_ms: np.ndarray
     store_ms: np.ndarray
+    born_host_at: np.ndarray
     store_host_at: np.ndarray
+    store_host_end: np.ndarray
     reconsume_times: np.ndarray
     body_size: np.ndarray
     body_at: np.ndarray
@@ -102,7 +104,9 @@ def gather(data: bytes | bytearray | memoryview, at: np.ndarray) -> Fixed:
         sys_flag=sys_flag,
         born_ms=head["born_ms"].astype(np.int64),
         store_ms=store_ms,
+        born_host_at=at + _HEAD.itemsize,
         store_host_at=store_host_at,
+        store_host_end=tail_at,
         reconsume_times=tail["reconsume_times"].astype(np.int32),
         body_size=body_size,
         body_at=body_at,
@@ -153,6 +157,13 @@ def texts(data: bytes | bytearray | memoryview, begins: np.ndarray, ends: np.nda
     # Pieces and what lies between them, in turn.
     both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
     return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def hosts(data: bytes | bytearray | memoryview, begins: np.ndarray, ends: np.ndarray) -> pa.StringArray:
+    """The hosts at data[begin:end], each as `host_text` says it. There are few: connections of producers."""
+    encoded = texts(data, begins, ends).dictionary_encode()
+    names = [host_text(decode_host(raw)) for raw in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def times(ms: np.ndarray) -> pa.TimestampArray:

@@ -33,6 +33,8 @@ class FilesReader(PushesFilters, DataSourceReader):
         options = self._options
         view = StoreView(options.store or "")
         try:
+            if options.fail_on_missing_topic:
+                view.check_topics(options.topics)
             wanted = narrowed(wanted_of(options, view), self._filters)
             ledger = Ledger(options.fail_on_data_loss)
             found = Plan(view, options, ledger).partitions(wanted)

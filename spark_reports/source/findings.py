@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 CORRUPT, GAP = "corrupt", "gap"
+#: Nothing is missing: read whole, although times were asked for, as store times are not known to ascend there.
+WHOLE = "whole"
 
 
 class DataLoss(Exception):
@@ -21,8 +23,9 @@ class DataLoss(Exception):
 
 
 class Finding(NamedTuple):
-    """kind: "corrupt": bytes that are no record; "gap": what was deleted or cut off. [begin, end): physical offsets of
-    the log; offsets of a queue where `place` names one, as "broker/topic-queue"; `place` is empty for the log."""
+    """kind: "corrupt": bytes that are no record; "gap": what was deleted or cut off; "whole": see WHOLE. [begin,
+    end): physical offsets of the log; offsets of a queue where `place` names one, as "broker/topic-queue"; `place` is
+    empty for the log."""
 
     kind: str
     begin: int
@@ -42,6 +45,10 @@ class Ledger:
         """why: a sentence without its point. Raises DataLoss where that was asked for."""
         if self._fails:
             raise DataLoss(f"{why}. With the option failOnDataLoss=false that is left out and counted.")
+        self.note(kind, begin, end, place)
+
+    def note(self, kind: str, begin: int, end: int, place: str = "") -> None:
+        """What is told, and ends no read."""
         last = self.found[-1] if self.found else None
         if last is not None and (last.kind, last.place, last.end) == (kind, place, begin):
             self.found[-1] = last._replace(end=end)

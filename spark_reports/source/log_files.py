@@ -6,7 +6,6 @@ The driver looks at a store once and hands ranges out; an executor opens the one
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,40 +55,6 @@ def open_store(directory: str) -> OfflineStore:
 
 def files_of(store: OfflineStore) -> list[LogFile]:
     return [LogFile(str(one.path), one.start, one.end) for one in store.log.segments]
-
-
-def within_times(files: Sequence[LogFile], from_ms: int | None, to_ms: int | None) -> list[LogFile]:
-    """The files that may hold messages stored in [from_ms, to_ms), known from the first record of each.
-
-    Store times do not go back along the log: a file is left out when a later one begins before from_ms, and when it or
-    an earlier one begins at to_ms or behind it.
-    """
-    first, end = 0, len(files)
-    if from_ms is None and to_ms is None:
-        return list(files)
-    for index, file in enumerate(files):
-        store_ms = first_store_ms(file)
-        if store_ms is None:
-            continue
-        if from_ms is not None and store_ms < from_ms:
-            first = index
-        if to_ms is not None and store_ms >= to_ms:
-            end = index
-            break
-    return list(files[first:end])
-
-
-def first_store_ms(file: LogFile) -> int | None:
-    """None when the file does not begin with a record, or has gone."""
-    try:
-        reader = LogReader(file)
-    except FileGone:
-        return None
-    try:
-        record = reader.record_at(file.start, file.end)
-        return None if record is None else record.store_time_ms
-    finally:
-        reader.close()
 
 
 class LogReader:

@@ -8,6 +8,7 @@ Spark takes names of options in any case; so do we.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ EARLIEST, LATEST = -2, -1
 #: Every option as people write it.
 NAMES = (
     "store", "brokers", "accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond", "topic",
-    "from", "to", "startingOffsets", "endingOffsets", "columns",
+    "topicPattern", "failOnMissingTopic", "from", "to", "timesAscend", "startingOffsets", "endingOffsets", "columns",
     "includeSystem", "failOnDataLoss", "maxRowsPerPartition", "maxRowsPerTrigger", "until", "findings",
 )  # fmt: skip
 _BY_LOWER = {name.lower(): name for name in NAMES}
@@ -40,9 +41,10 @@ class Options:
     """Options that are right on their own; pickles. Times in ms since 1970; to_ms itself is not included.
 
     store: a data directory or Apache's storePathRootDir, or None. brokers: host:port of name servers, empty without.
-    topics: empty means all that include_system allows. until: physical end of what is read; None for the end of the
-    log. use_tls, tls_ca_file, max_bytes_per_second: of connections to brokers; the last one for each task. findings: a
-    directory for counts of what could not be read, or None.
+    topics: empty means all that include_system allows and topic_pattern fits. fail_on_missing_topic: one of `topics`
+    that is not there is an error. times_ascend: no clock of the store's broker was ever set back. until: physical end
+    of what is read; None for the end of the log. use_tls, tls_ca_file, max_bytes_per_second: of connections to
+    brokers; the last one for each task. findings: a directory for counts of what could not be read, or None.
     """
 
     store: str | None = None
@@ -53,8 +55,11 @@ class Options:
     tls_ca_file: str | None = None
     max_bytes_per_second: int | None = None
     topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    fail_on_missing_topic: bool = True
     from_ms: int | None = None
     to_ms: int | None = None
+    times_ascend: bool = False
     starting_offsets: Offsets = field(default_factory=dict)
     ending_offsets: Offsets = field(default_factory=dict)
     body: bool = False
@@ -93,6 +98,9 @@ def parse(given: Mapping[str, str]) -> Options:
     topics = tuple(dict.fromkeys(_words(values.get("topic", ""))))
     if "topic" in values and not topics:
         raise OptionError("The option topic is empty: leave it out to read all topics.")
+    pattern = _pattern(values)
+    if topics and pattern is not None:
+        raise OptionError("Of the options topic and topicPattern one can be given, not both.")
     from_ms, to_ms = _time("from", values), _time("to", values)
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
         raise OptionError(f"The option from ({values['from']}) is later than the option to ({values['to']}).")
@@ -110,8 +118,11 @@ def parse(given: Mapping[str, str]) -> Options:
         tls_ca_file=values.get("tlsCaFile") or None,
         max_bytes_per_second=_rows("maxBytesPerSecond", values, "bytes"),
         topics=topics,
+        topic_pattern=pattern,
+        fail_on_missing_topic=_flag("failOnMissingTopic", values, True),
         from_ms=from_ms,
         to_ms=to_ms,
+        times_ascend=_flag("timesAscend", values, False),
         starting_offsets=starting,
         ending_offsets=ending,
         body=_choice("columns", values, {"meta": False, "body": True}, False),
@@ -132,6 +143,20 @@ def _unknown(written: str) -> str:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for part in text.replace(";", ",").split(",") if (word := part.strip()))
+
+
+def _pattern(values: Mapping[str, str]) -> str | None:
+    """A regular expression that whole names fit; None without."""
+    text = values.get("topicPattern")
+    if text is None:
+        return None
+    try:
+        re.compile(text)
+    except (re.error, RecursionError) as error:
+        raise OptionError(f"The option topicPattern is no regular expression: {text!r}, {error}.") from None
+    if not text:
+        raise OptionError("The option topicPattern is empty: leave it out to read all topics.")
+    return text
 
 
 def _directory(values: Mapping[str, str]) -> str | None:

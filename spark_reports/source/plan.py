@@ -10,15 +10,16 @@ their messages instead, taken from the same entries. The same store and options 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from .findings import GAP, Ledger
-from .log_files import FileGone, LogFile, LogReader, within_times
+from . import times
+from .findings import GAP, WHOLE, Ledger
+from .log_files import FileGone, LogFile, LogReader
 from .options import EARLIEST, LATEST, Options
 from .queue_entries import Queue
 from .store_view import StoreView
@@ -33,7 +34,7 @@ SMALL_SHARE = 4
 PAGE_BYTES = 4096
 #: Messages of a partition that is a list of them.
 MOST_PLACES = 100_000
-#: So many queues, those with the most messages, are asked for a message near to where a file is to be cut.
+#: So many queues, those with the most messages of those that have any there, are asked for a message near a place.
 _ASKED = 8
 
 
@@ -65,6 +66,7 @@ def wanted_of(options: Options, view: StoreView | None = None) -> Wanted:
     return Wanted(
         topics=frozenset(options.topics) or None,
         system=options.include_system,
+        pattern=options.topic_pattern,
         from_ms=options.from_ms,
         to_ms=options.to_ms,
         starts=_bounds(options.starting_offsets, view, LATEST),
@@ -95,6 +97,7 @@ class Plan:
         self._view = view
         self._options = options
         self._ledger = ledger
+        self._by_size = sorted(view.queues, key=lambda queue: queue.first - queue.end)
 
     def partitions(self, wanted: Wanted) -> list[FilePartition]:
         """wanted: by options and filters. Between the offsets of the options."""
@@ -116,29 +119,49 @@ class Plan:
 
     def between(self, begin: int, end: int, wanted: Wanted) -> list[FilePartition]:
         """Partitions of the log between two physical offsets at which records begin."""
-        files = self._files(begin, end)
-        times = within_times(files, wanted.from_ms, wanted.to_ms)
-        self._tell_of_gaps(times, begin, end, whole=len(times) == len(files))
+        pieces = [
+            (file, max(file.start, low), min(file.end, high))
+            for low, high in self.within_times(begin, end, wanted)
+            for file in self._files_of(low, high, end)
+        ]
         chosen = self._chosen(wanted)
-        total = sum(min(file.end, end) - max(file.start, begin) for file in times)
+        total = sum(high - low for _, low, high in pieces)
         step = min(max(total // PARTS, LEAST_BYTES), MOST_BYTES)
         found: list[FilePartition] = []
-        for file in times:
-            found += self._of_file(file, max(file.start, begin), min(file.end, end), wanted, chosen, step)
+        for file, low, high in pieces:
+            found += self._of_file(file, low, high, wanted, chosen, step)
         return found
 
-    def _files(self, begin: int, end: int) -> list[LogFile]:
-        return [file for file in self._view.files if file.start < end and file.end > begin]
+    def within_times(self, begin: int, end: int, wanted: Wanted) -> list[times.Range]:
+        """What has to be read of [begin, end) for the wanted times; records begin at each place."""
+        if wanted.from_ms is None and wanted.to_ms is None:
+            return [(begin, end)]
+        view = self._view
+        low, high = (begin, end) if self._options.times_ascend else view.ascends
+        known = (min(max(low, begin), end), max(min(high, end), begin))
+        if known[0] >= known[1]:
+            known = begin, begin
+        # Behind the recovery position of a broker that runs there is little, and it will be known.
+        for low, high in ((begin, known[0]), (known[1], known[1] if view.is_open and known[0] < known[1] else end)):
+            if low < high:
+                self._ledger.note(WHOLE, low, high)
+        places = [file.start for file in view.files]
+        found = times.within(known, places, wanted.from_ms, wanted.to_ms, view.store_ms_at, self._next_start)
+        return times.ranges(begin, end, known, found)
 
-    def _tell_of_gaps(self, files: Sequence[LogFile], begin: int, end: int, whole: bool) -> None:
-        """Files that are missing between those that are read; before and behind them where times leave none out."""
-        at = begin if whole or not files else files[0].start
-        for file in files:
+    def _files_of(self, begin: int, end: int, log_end: int) -> list[LogFile]:
+        """Those with something of [begin, end). What is missing in between is a gap."""
+        found = [file for file in self._view.files if file.start < end and file.end > begin]
+        at = begin
+        for file in found:
             if at < file.start:
                 self._ledger.add(GAP, at, file.start, f"The log has no file for [{at}, {file.start})")
             at = file.end
-        if whole and at < end:
+        if at < end == log_end:
             self._ledger.add(GAP, at, end, f"The log ends at {at}, and {end} was asked for")
+        elif at < end:
+            self._ledger.add(GAP, at, end, f"The log has no file for [{at}, {end})")
+        return found
 
     # --- by queue entries
 
@@ -150,7 +173,7 @@ class Plan:
         topic's queues have always been; without one all in front of its first message is read.
         """
         view = self._view
-        is_all = wanted.topics is None and wanted.queue_ids is None
+        is_all = wanted.topics is None and wanted.pattern is None and wanted.queue_ids is None
         if not view.queues or (is_all and wanted.from_offset is None and wanted.to_offset is None):
             return None
         by_topic: dict[str, list[Queue]] = {}
@@ -229,12 +252,7 @@ class Plan:
     def _cuts(self, file: LogFile, begin: int, end: int, wanted: Wanted, step: int) -> list[int]:
         """Where records begin, ascending, within (begin, end): about `step` bytes apart, and with no more wanted
         messages between two of them than one partition may have."""
-        asked = sorted(self._view.queues, key=lambda queue: queue.first - queue.end)[:_ASKED]
-        cuts = set()
-        for target in range(begin + step, end - step // 2, step):
-            near = [self._next(queue, target) for queue in asked]
-            cut = min((one for one in near if begin < one < end), default=end)
-            cuts.add(cut)
+        cuts = {self._next_start(target, end) or end for target in range(begin + step, end - step // 2, step)}
         most = self._options.max_rows_per_partition
         if most is not None:
             cuts |= set(self._cuts_by_rows(begin, end, wanted, most, cuts))
@@ -248,9 +266,12 @@ class Plan:
         finally:
             reader.close()
 
-    def _next(self, queue: Queue, physical: int) -> int:
+    def _next_start(self, low: int, high: int) -> int | None:
+        """Where the first message in [low, high) begins, by entries of the largest queues there; None without one."""
         entries = self._view.entries
-        return entries.physical_of(queue, entries.offset_at(queue, physical)) if physical < queue.ends else queue.ends
+        there = (queue for queue in self._by_size if low < queue.ends and queue.begins < high)
+        near = (entries.physical_of(queue, entries.offset_at(queue, low)) for queue in islice(there, _ASKED))
+        return min((one for one in near if low <= one < high), default=None)
 
     def _cuts_by_rows(self, begin: int, end: int, wanted: Wanted, most: int, cuts: Iterable[int]) -> list[int]:
         places = self.message_places(begin, end, wanted)

@@ -24,8 +24,8 @@ Row = tuple[Any, ...]
 MIN_MS, MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
-def row_of(record: Record, body: bool) -> Row:
-    """body: with the columns of bodies."""
+def row_of(record: Record, body: bool, broker: str | None = None) -> Row:
+    """body: with the columns of bodies. broker: the name of the one that it was read of, where that is known."""
     properties = decode_properties(record.properties)
     key = properties.get(UNIQUE_KEY)
     row: Row = (
@@ -44,12 +44,21 @@ def row_of(record: Record, body: bool) -> Row:
         record.sys_flag,
         record.physical_offset,
         list(properties.items()),
+        broker,
+        host_text(record.born_host),
+        host_text(record.store_host),
     )
     return (*row, *opened(record.body, compression_of(record.sys_flag))) if body else row
 
 
 def _time(ms: int) -> int | None:
     return ms * 1000 if MIN_MS <= ms <= MAX_MS else None
+
+
+def host_text(host: tuple[str, int]) -> str:
+    """10.1.2.3:10911, [fd00::17]:10911."""
+    address, port = host
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def offset_id(host: tuple[str, int], physical_offset: int) -> str:

@@ -25,6 +25,9 @@ META = (
     ("sys_flag", "int"),
     ("physical_offset", "bigint"),
     ("properties", "map<string,string>"),
+    ("broker", "string"),
+    ("born_host", "string"),
+    ("store_host", "string"),
 )
 BODY = (*META, ("body", "binary"), ("body_encoding", "string"))
 

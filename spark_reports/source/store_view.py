@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from appliance.engine.protocol.record import Record
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from appliance.engine.config_journal import decode_line
+from appliance.engine.protocol.record import PHYSICAL_OFFSET_AT, Record, store_time_ms
 from appliance.engine.store.log.log_scan import LogScan
+from appliance.engine.store.log.raw_log import RECORD_MAGICS
 from appliance.engine.store.retention.deleted_topics import DeletedTopics
-from appliance.engine.store_tools.small_files_check import position_matches, recovery_position
+from appliance.engine.store.time_order import NAME as TIME_ORDER
+from appliance.engine.store.time_order import read_begin
+from appliance.engine.store_tools.small_files_check import position_matches, recovery_position, table_in
 
 from .log_files import LogFile, files_of, open_store
+from .options import OptionError
 from .queue_entries import Queue, Queues
+from .topics import is_system
+
+#: The fields of a record up to its store time, whichever kind of host it was born at.
+_HEAD_BYTES = 76
 
 
 class _Nobody:
@@ -36,6 +48,9 @@ class StoreView:
         self.tail: list[int] = []
         self.settled = self._settled()
         self.end = self.settled if self.is_open else self._walk_tail()
+        #: Where store times are known to ascend: what RocketBox stamped, or compared. Behind its recovery position an
+        #: Apache broker may have gone on.
+        self.ascends = (self._ascends_from(), self._published)
 
     @property
     def begin(self) -> int:
@@ -46,10 +61,52 @@ class StoreView:
         store over, are forgotten."""
         return self.is_ours and topic not in self.deleted
 
+    def topics(self) -> set[str]:
+        """Names of all topics that the store knows of: those that have queues, those that its configuration has, and
+        those that were deleted while there were messages of theirs."""
+        paths = self._store.paths
+        found = {topic for topic, _ in self._store.queues()} | set(self.deleted)
+        try:
+            found |= set(table_in((paths.config / "topics.json").read_bytes())["topicConfigTable"])
+        except (OSError, ValueError, LookupError, TypeError):
+            pass  # there may be none, or half of one
+        try:
+            lines = (paths.own / "config.journal").read_bytes().splitlines()
+        except OSError:
+            return found
+        entries = [entry for line in lines if (entry := decode_line(line)) is not None]
+        return found | {str(entry.get("name")) for entry in entries if entry.get("table") == "topics"}
+
+    def check_topics(self, names: Iterable[str]) -> None:
+        """OptionError for the first of these that the store does not know."""
+        known = self.topics()
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, [topic for topic in known if not is_system(topic)], n=1)
+                hint = f"; did you mean {near[0]}?" if near else "."
+                raise OptionError(
+                    f"{self._store.paths.root} has no topic {name}{hint} With the option failOnMissingTopic=false it "
+                    "is read as one without messages, and topicPattern takes a regular expression."
+                )
+
     @property
     def files_end(self) -> int:
         """Behind the last file, which is allocated ahead."""
         return self._store.log.end
+
+    def _ascends_from(self) -> int:
+        path = self._store.paths.own / TIME_ORDER
+        begin = read_begin(path, self._store.disk) if self.is_ours else None
+        return self._published if begin is None else min(max(begin, self.begin), self._published)
+
+    def store_ms_at(self, physical: int) -> int | None:
+        """The store time of the record that begins there and says so; None without one."""
+        head = self._store.raw.read(physical, _HEAD_BYTES)
+        at_home = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") == physical
+        if len(head) < _HEAD_BYTES or head[4:8] not in RECORD_MAGICS or not at_home:
+            return None
+        ms = store_time_ms(head)
+        return ms if ms < 1 << 63 else ms - (1 << 64)
 
     def _settled(self) -> int:
         """How far the log is published, as far as files tell.

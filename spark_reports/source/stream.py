@@ -16,7 +16,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from . import findings
 from .findings import Ledger
-from .log_files import within_times
 from .options import LATEST, OptionError, Options
 from .plan import Plan, WantedPartition, wanted_of
 from .store_view import StoreView
@@ -45,13 +44,15 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         options, view = self._options, self._view()
         try:
+            if options.fail_on_missing_topic:
+                view.check_topics(options.topics)
             end = self._end(view)
             position = view.begin
             if LATEST in options.starting_offsets.get("", {}).values():
                 position = end
             elif options.from_ms is not None:
-                files = within_times([file for file in view.files if file.start < end], options.from_ms, None)
-                position = files[0].start if files else end
+                found = self._plan(view).within_times(position, end, wanted_of(replace(options, to_ms=None), view))
+                position = found[0][0] if found else end
             offset: Offset = {"position": position}
             starts: dict[str, dict[str, int]] = {}
             for (topic, queue_id), start in wanted_of(options, view).starts.items():

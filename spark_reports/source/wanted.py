@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from appliance.engine.protocol.record import Record
@@ -15,12 +16,14 @@ _ALL = 1 << 63
 
 @dataclass(frozen=True)
 class Wanted:
-    """Pickles. topics: None means all; a named topic is wanted even where system topics are not. Times in ms; to_ms and
+    """Pickles. topics: None means all; a named topic is wanted even where system topics are not. pattern: a regular
+    expression that the whole names of others fit. Times in ms; to_ms and
     ends are not included. A queue that starts or ends do not name is wanted whole. body: with the columns of bodies,
-    whose CRC is checked then."""
+    whose CRC is checked then. broker: what the column of that name says."""
 
     topics: frozenset[str] | None = None
     system: bool = False
+    pattern: str | None = None
     queue_ids: frozenset[int] | None = None
     from_ms: int | None = None
     to_ms: int | None = None
@@ -29,10 +32,13 @@ class Wanted:
     starts: QueueOffsets = field(default_factory=dict)
     ends: QueueOffsets = field(default_factory=dict)
     body: bool = False
+    broker: str | None = None
 
     def has_topic(self, topic: str) -> bool:
         if self.topics is not None:
             return topic in self.topics
+        if self.pattern is not None and re.fullmatch(self.pattern, topic) is None:
+            return False
         return self.system or not is_system(topic)
 
     def has(self, record: Record) -> bool:

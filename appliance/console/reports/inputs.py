@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from spark_reports.facts.hours import day_bounds
 from spark_reports.run import plan as files
-from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds, Snapshot, TopicFacts
+from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds, Snapshot, TopicFacts, UnreadFacts
 
 from . import published
 from .report_settings import ReportSettings
@@ -68,6 +68,8 @@ def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSet
         ),
         earlier=published.figures(day, EARLIER_DAYS),
         log_file_bytes=taken.log_file_bytes,
+        ascends_from=taken.ascends_from,
+        deleted_unread=tuple(UnreadFacts(*one) for one in taken.deleted_unread),
     )
 
 

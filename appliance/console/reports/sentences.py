@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .records import RunRecord
 
 NOTES: dict[str, str] = {
+    "deleted_unread": gettext_noop(
+        "Retention deleted messages before they were read: messages: %(messages)s. Most of them were those of group "
+        "%(group)s in topic %(topic)s: %(most)s; groups and topics in all: %(pairs)s."
+    ),
     "unfinished_day": gettext_noop("The day was not over when this was made: it goes to %(until)s."),
     "made_late": gettext_noop(
         "This was made long after the day: the groups, their clients, the queues and the disk are as they were at "

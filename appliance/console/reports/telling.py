@@ -84,13 +84,15 @@ def notice_of(document: dict[str, Any], language: str) -> Notice:
     with override(language):
         found = shown.document(document, lambda view: False, lambda name: None)
         title = f"[{told.installation}] {words.title('digest')}: {found.day_words}"
-        lines = [_line(tile) for tile in found.tiles]
+        notes = list(found.notes)
+        lost = [notes.pop(0), ""] if document["notes"][:1] and document["notes"][0]["key"] == "deleted_unread" else []
+        lines = [*lost, *(_line(tile) for tile in found.tiles)]
         worsened = next((one.table for one in found.sections if one.table and one.table.key == "worsened"), None)
         if worsened is not None and worsened.rows:
             lines += ["", f"{worsened.title}:"]
             lines += [_row(row) for row in worsened.rows[:NAMED]]
-        if found.notes:
-            lines += ["", *found.notes]
+        if notes:
+            lines += ["", *notes]
         link = told.base + reverse("report", args=[found.day, "digest"]) if told.base else ""
     begin = datetime.fromtimestamp(found.t0_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return Notice(

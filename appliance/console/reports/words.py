@@ -66,6 +66,7 @@ PLOTS: Words = {
 }
 TABLES: Words = {
     "worsened": _("What got worse most"),
+    "deleted_unread": _("Deleted before it was read"),
     "groups": _("Groups"),
     "hours": _("Time behind in each hour, 95th percentile"),
     "pairs": _("Where dead letters come from"),
@@ -89,6 +90,8 @@ TABLES: Words = {
 }
 COLUMNS: Words = {
     "kind": _("Kind"),
+    "queues": _("Queues"),
+    "at": _("Last at"),
     "what": _("What"),
     "before": _("The day before"),
     "now": _("This day"),

@@ -46,6 +46,8 @@ from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.progress import DelayProgress, SaveDelays
 from .delays.settled import NAME as SETTLED_DELAYS
 from .delays.settled import SettledDelays, is_in_log
+from .deleted_unread import NAME as DELETED_UNREAD
+from .deleted_unread import DeletedUnreadTable
 from .deliveries.recorder import DeliveryRecorder
 from .deliveries.ring import DeliveryRing
 from .deliveries.service import PERIOD_S as HAND_OVER_S
@@ -423,6 +425,10 @@ class Broker:
             directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
         )
         self.offsets.end_of, self.offsets.cuts = self.store.end_of, not role.appends
+        self.deleted_unread = DeletedUnreadTable(
+            self._config.data_dir / "rocketbox" / DELETED_UNREAD, self.offsets.all, clock.wall_ms
+        )
+        self.store.cleaner.on_raised.append(self.deleted_unread.deleted)
         self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
         self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon, self.filters)
         path = self._config.data_dir / "rocketbox" / "offset-resets.journal"

@@ -166,6 +166,9 @@ cdef void _copy_walk(
             return
         queue = -1
         found = part.records + part.count
+        found.store_ms = i64_at(record + (68 if flags & 0x10 else 56))
+        if part.count and found.store_ms < part.records[part.count - 1].store_ms:
+            return  # the next part begins here: within one, store times do not go back
         if (flags & 0xC == 0 or flags & 0xC == 8) and not flags & 0x80:
             queue = _copy_queue(part, data, at + topic, topic_size, queue_id, queue_offset)
             if queue < 0:
@@ -173,7 +176,6 @@ cdef void _copy_walk(
             found.tag_code = _copy_tag_code(record + p, text_size)
         found.queue = queue
         found.physical, found.size = base + at, <int32_t>size
-        found.store_ms = i64_at(record + (68 if flags & 0x10 else 56))
         found.body, found.body_size, found.crc = at + fixed, <int32_t>body, i32_at(record + 8)
         part.count += 1
         at += <Py_ssize_t>size
@@ -196,8 +198,8 @@ cdef class RecordWalk:
         self.window = _Window()
 
     def walk(self, data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes):
-        """The records from `data[at]` on that begin before `most`, up to the first that is unusual, wrong or not whole
-        by `end`: (where that is, the last one's physical offset, their latest store time in ms, [(topic, queue id, first
+        """The records from `data[at]` on that begin before `most`, up to the first that is unusual, wrong, older than
+        the one before it or not whole by `end`: (where that is, the last one's physical offset, their latest store time in ms, [(topic, queue id, first
         queue offset, how many, their queue entries)]). A queue's records follow each other. None when there is none.
 
         base: the physical offset of `data[0]`, which may lie in another file.

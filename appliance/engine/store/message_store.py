@@ -49,6 +49,8 @@ from .retention.deleted_topics import Begin, Deletion
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
 from .store_format import check_format, write_format
+from .time_order import NAME as TIME_ORDER
+from .time_order import TimeOrder
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,8 @@ class MessageStore(Appender):
         self.publication = publication = Publication(watermarks)
         #: What is known of the clocks that stamped the log.
         self.clock_steps = ClockSteps(paths.own / CLOCK_STEPS, disk)
+        #: From where on store times do not go back.
+        self.time_order = TimeOrder(paths.own / TIME_ORDER, disk)
         self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
         self.queues = queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
         self.ledger = QueueLedger(paths, disk, queues.files.file_bytes)
@@ -210,6 +214,7 @@ class MessageStore(Appender):
             self.files.mark_running()
             self.index.open(found.end)
             self.clock_steps.load(self.log.min_offset, found.end)
+            self.time_order.load(self.log.min_offset, found.end, found.ascends_from)
         except BaseException as error:
             self._close_as_it_is()
             if isinstance(error, OSError):

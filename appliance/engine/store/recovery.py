@@ -50,6 +50,8 @@ class _QueuesIncomplete(Exception):
 class Recovered(NamedTuple):
     """end: of the log. last_offset, last_time_ms: of its last record; -1 and 0 without one.
 
+    ascends_from: the physical offset from which records were seen whose store times do not go back; None when they go
+    on with the record of the recovery position.
     from_position: a recovery position led here and still counts. checked: every queue file was looked into. touched:
     queues that got entries, and are ahead of the ledger. waits: the disk had no room for all of them.
     """
@@ -57,6 +59,7 @@ class Recovered(NamedTuple):
     end: int
     last_offset: int
     last_time_ms: int
+    ascends_from: int | None
     from_position: bool
     checked: bool
     touched: list[ConsumeQueue]
@@ -207,6 +210,7 @@ class _Recovery:
         start = begin.offset if begin else self._log.min_offset
         last_offset = begin.record_offset if begin else -1
         last_time = begin.record_time_ms if begin else 0
+        ascends_from = start if position is None else None
         if not clean:
             self._log_repair.settle(start)
         self._finish_deletions()
@@ -226,6 +230,8 @@ class _Recovery:
         for offset, record in self._scan.records(start):
             end = offset
             if record is not None:
+                if record.store_time_ms < last_time:
+                    ascends_from = record.physical_offset
                 last_offset, last_time = record.physical_offset, record.store_time_ms
                 self._place(record)
                 count += 1
@@ -260,7 +266,7 @@ class _Recovery:
             logger.error("recovery: the disk is full, entries of %d queues are not written yet", len(self._dispatched))
         logger.info("recovery: done from=%d end=%d records=%d clean=%s", start, end, count, clean)
         touched = list(self._touched | self._raised)
-        return Recovered(end, last_offset, last_time, position is not None, not by_ledger, touched, waits)
+        return Recovered(end, last_offset, last_time, ascends_from, position is not None, not by_ledger, touched, waits)
 
     def _begin_queues(self, end: int) -> None:
         """What lies below a queue's beginning is a deleted topic's, unless the log says that somebody began anew."""

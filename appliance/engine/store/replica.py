@@ -51,7 +51,7 @@ Run = tuple[str, int, int, int, bytes]
 
 class Runs(NamedTuple):
     """Usual records, one behind the other, by their queues. begin, end: their bytes in the piece. last: the physical
-    offset of the last one. store_ms: their latest store time. A queue has one run at most."""
+    offset of the last one. store_ms: its store time, the latest of them. A queue has one run at most."""
 
     begin: int
     end: int
@@ -168,6 +168,8 @@ class ReplicaAppender:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._dispatch = Dispatch(store.settings.delay_levels_ms, {}, store.queues.begins)
+        #: Store time of the last record.
+        self._last_ms = store.store_ms
 
     def begin_at(self, start: int) -> None:
         """An empty store begins with the file at `start`, where its master's log does. Raises StoreBroken."""
@@ -191,7 +193,10 @@ class ReplicaAppender:
         for part in piece.parts:
             if not isinstance(part, Runs):
                 done = self._append_record(piece, part, done)
-            elif not self._append_runs(part):
+            elif self._append_runs(part):
+                first = next(piece.records_of(part))
+                self._stored_at(first.physical_offset, first.store_time_ms, part.store_ms)
+            else:
                 for record in piece.records_of(part):
                     done = self._append_record(piece, record, done)
         log.append_copy(data[done:])
@@ -231,9 +236,16 @@ class ReplicaAppender:
             else:
                 self._enter(record, queue)
         store.tick.last_offset = record.physical_offset
+        self._stored_at(record.physical_offset, record.store_time_ms, record.store_time_ms)
         if record.store_time_ms > store.store_ms:
             store.store_ms = record.store_time_ms
         return done
+
+    def _stored_at(self, physical: int, first_ms: int, last_ms: int) -> None:
+        """Records from `physical` on follow, whose store times ascend from the first to the last."""
+        if first_ms < self._last_ms:
+            self._store.time_order.goes_back(physical)
+        self._last_ms = last_ms
 
     def _place(self, record: Record, queue: ConsumeQueue | None) -> None:
         """Give a record its entry that is not the next one of its queue; what is before it is staged. Raises

@@ -277,7 +277,7 @@ def build(
             store.store_host,
         ),
         options=OptionCommands(options, topics, pool),
-        retention=RetentionPart(store, topics, options, broker.cleaning, pool),
+        retention=RetentionPart(store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows),
         imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
             topics,
@@ -291,7 +291,7 @@ def build(
         ),
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
-        report_inputs=ReportInputsView(store, topics, groups, lag, options),
+        report_inputs=ReportInputsView(store, topics, groups, lag, options, lambda: broker.deleted_unread.rows),
         metrics=metrics,
         upstream_metrics=UpstreamMetrics(
             partial(_names, broker, options, system),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from ..broker.deleted_unread import DeletedUnread
 from ..broker.groups import SubscriptionGroupManager, is_system_group
 from ..broker.topic_config import reserve_hours_of
 from ..broker.topics import TopicConfigManager
@@ -74,7 +75,8 @@ class ReportInputs(NamedTuple):
     """log_begin, log_end: physical offsets, the first kept byte and the published end at T0. earliest_ms: store time of
     the log's first message, None without one. Bytes of the disk: None where it cannot tell. disk_limit_percent: of
     the disk in use; from there on files are deleted before their time, or sends are refused. store_bytes: what the
-    store takes on the disk, holes left out. log_file_bytes: of each file of the log."""
+    store takes on the disk, holes left out. log_file_bytes: of each file of the log. ascends_from: physical offset
+    from which on store times do not go back. deleted_unread: the oldest first."""
 
     t0_ms: int
     store_dir: Path
@@ -91,6 +93,8 @@ class ReportInputs(NamedTuple):
     topics: tuple[TopicInput, ...]
     groups: tuple[GroupInput, ...]
     log_file_bytes: int = 0
+    ascends_from: int = 0
+    deleted_unread: tuple[DeletedUnread, ...] = ()
 
 
 class ReportInputsView:
@@ -103,6 +107,7 @@ class ReportInputsView:
         groups: SubscriptionGroupManager,
         lag: ConsumerLag,
         options: Options,
+        deleted_unread: Callable[[], tuple[DeletedUnread, ...]] = tuple,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         # Constant after construction.
@@ -112,6 +117,7 @@ class ReportInputsView:
         self._lag = lag
         self._options = options
         self._wall_ms = wall_ms
+        self._deleted_unread = deleted_unread
 
     def earliest_ms(self) -> int | None:
         """Store time of the log's first message."""
@@ -149,6 +155,8 @@ class ReportInputsView:
             topics=topics,
             groups=groups,
             log_file_bytes=store.log.segment_bytes,
+            ascends_from=store.time_order.begin,
+            deleted_unread=self._deleted_unread(),
         )
 
     def _full_at(self) -> float:

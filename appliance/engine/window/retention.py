@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..broker.cleaning_service import CleaningService
+from ..broker.deleted_unread import DeletedUnread
 from ..broker.topics import TopicConfigManager
 from ..errors import InvalidInput
 from ..store.message_store import MessageStore
@@ -21,7 +23,8 @@ class Retention:
     """Shares are parts of the disk, 0 to 1; times ms since the epoch, None for never.
 
     refusing: why sends are refused now. failure: why the last round could not do its work. clock_ahead_ms: how far the
-    clock was set forward and is not believed yet. topic_hours: topics that are kept for less time.
+    clock was set forward and is not believed yet. topic_hours: topics that are kept for less time. deleted_unread: what
+    went before groups had consumed it, the oldest first.
     """
 
     reserved_hours: int
@@ -41,6 +44,7 @@ class Retention:
     deleted_queue_files: int
     deleted_at_ms: int | None
     topic_hours: dict[str, int]
+    deleted_unread: tuple[DeletedUnread, ...] = ()
 
 
 class RetentionPart:
@@ -53,6 +57,7 @@ class RetentionPart:
         options: Options,
         cleaning: CleaningService,
         pool: AdminPool,
+        deleted_unread: Callable[[], tuple[DeletedUnread, ...]] = tuple,
     ) -> None:
         # Constant after construction.
         self._store = store
@@ -60,6 +65,7 @@ class RetentionPart:
         self._options = options
         self._cleaning = cleaning
         self._pool = pool
+        self._deleted_unread = deleted_unread
 
     def clean(self, what: str, by: str) -> tuple[str, ...]:
         """See EngineAdmin.clean."""
@@ -97,4 +103,5 @@ class RetentionPart:
             deleted_queue_files=status.queue_files_deleted,
             deleted_at_ms=status.deleted_at_ms if status.deleted_at_ms >= 0 else None,
             topic_hours=self._topics.reserve_hours(),
+            deleted_unread=self._deleted_unread(),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,9 +48,13 @@ def route_of(
         if not options.include_system:
             own = name_servers.names_of_brokers()
             topics = [topic for topic in topics if topic not in own and not is_system(topic)]
+        if options.topic_pattern is not None:
+            fits = re.compile(options.topic_pattern).fullmatch
+            topics = [topic for topic in topics if fits(topic)]
     if has_topic is not None:
         topics = [topic for topic in topics if has_topic(topic)]
-    return name_servers.routes(topics, must_be_there and bool(options.topics))
+    must_be_there = must_be_there and bool(options.topics)
+    return name_servers.routes(topics, must_be_there, must_exist=options.fail_on_missing_topic)
 
 
 def _authorities(path: str | None) -> str:

@@ -34,7 +34,11 @@ class NetworkReader(PushesFilters, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options, access = self._options, self._task.access
         everything = Wanted(
-            frozenset(options.topics) or None, options.include_system, from_ms=options.from_ms, to_ms=options.to_ms
+            frozenset(options.topics) or None,
+            options.include_system,
+            options.topic_pattern,
+            from_ms=options.from_ms,
+            to_ms=options.to_ms,
         )
         wanted = narrowed(everything, self._filters)
         route = route_of(access, options, has_topic=wanted.has_topic)

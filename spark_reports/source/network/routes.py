@@ -48,14 +48,15 @@ class NameServers:
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    def routes(self, topics: Iterable[str], must_be_there: bool = True) -> Route:
+    def routes(self, topics: Iterable[str], must_be_there: bool = True, must_exist: bool = True) -> Route:
         """The routes of several topics in one. A topic that is not there or must not be read raises Refused, or is left
-        out."""
+        out. Without must_exist one that no name server knows is left out; one that must not be read is not."""
         queues: list[Queue] = []
         brokers: dict[str, Addresses] = {}
         masters: set[str] = set()
         unseen = list(dict.fromkeys(topics))
         why: list[NetworkError] = []
+        unknown: dict[str, int] = {}
         for address in self._access.name_servers:
             still: list[str] = []
             try:
@@ -66,6 +67,7 @@ class NameServers:
                         except Refused as error:
                             why.append(error)
                             still.append(topic)
+                            unknown[topic] = unknown.get(topic, 0) + (error.code == ResponseCode.TOPIC_NOT_EXIST)
                         else:
                             queues += route.queues
                             brokers |= route.brokers
@@ -77,6 +79,8 @@ class NameServers:
             unseen = still
             if not unseen:
                 break
+        if not must_exist:
+            unseen = [topic for topic in unseen if unknown.get(topic, 0) < len(self._access.name_servers)]
         unreachable = why and all(isinstance(error, Unreachable) for error in why)
         if unseen and (must_be_there or unreachable):
             raise _none(why)

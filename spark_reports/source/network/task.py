@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -47,9 +47,10 @@ class Task:
             return
         ledger, size, rows = Ledger(self.fails), 0, 0
         for wanted in partition.ranges:
+            of_broker = replace(partition.rows, broker=wanted.queue.broker)
             for data in _joined(Pulls(wanted, self.access, noted_in(ledger))):
                 size += len(data)
-                for batch in _batches(data, wanted, partition.rows, ledger):
+                for batch in _batches(data, wanted, of_broker, ledger):
                     rows += batch.num_rows
                     yield batch
         if self.findings is not None:

@@ -6,8 +6,10 @@ import pytest
 
 from spark_reports import reports
 from spark_reports.reports.days import HOUR_MS, day_bounds
+from spark_reports.reports.document import Note
 from spark_reports.snapshot import TopicFacts
 
+from .checks import check
 from .made import DAY, MINUTE, empty_facts, snapshot_of
 
 BEFORE = "2026-11-19"
@@ -95,6 +97,22 @@ def test_a_quiet_day_is_noughts_and_what_was_not_measured_is_not_nought():
     assert [tile.value for tile in document.tiles] == [0, 0, None, None, 0, 0]
     assert [note.key for note in document.notes] == ["lag_not_measured"]
     assert document.tables[0].rows == ()
+
+
+def test_what_was_deleted_unread_is_said_first():
+    unread = [
+        ("clicks", "events", 1, BEGIN, 40, 0, 40, BEGIN + 1), ("clicks", "events", 0, BEGIN, 60, 5, 65, BEGIN + 2),
+        ("clicks", "events", 0, BEGIN + HOUR_MS, 10, 65, 75, BEGIN + HOUR_MS), ("a", "t", 0, BEGIN, 3, 0, 3, BEGIN),
+    ]  # fmt: skip
+    document = digest({"deleted_unread": unread, "findings": [("gap", "0" * 20, 1, 100)]}, {})
+    check(document)
+    assert document.notes[0] == Note(
+        "deleted_unread", (("messages", 113), ("pairs", 2), ("group", "clicks"), ("topic", "events"), ("most", 110))
+    )
+    assert [note.key for note in document.notes[1:]] == ["gap", "lag_not_measured"]
+    assert document.tables[1].rows == (
+        ("clicks", "events", 110, "0, 1", BEGIN + HOUR_MS), ("a", "t", 3, "0", BEGIN),
+    )  # fmt: skip
 
 
 def test_nobody_behind_has_no_where():

@@ -55,7 +55,7 @@ def plain(data: bytes, starts: list[int], wanted: Wanted, base: int | None = Non
                 raise CorruptFile("it belongs to no queue")
             if wanted.has(found):
                 decode_record(data, at, check_crc=wanted.body)
-                rows.append(row_of(found, wanted.body))
+                rows.append(row_of(found, wanted.body, wanted.broker))
         except CorruptFile:
             corrupt.append(index)
     return batch_of(rows, wanted.body), corrupt
@@ -132,4 +132,5 @@ def any_wanted(draw: st.DrawFn) -> Wanted:
         starts=draw(queues),
         ends=draw(queues),
         body=draw(st.booleans()),
+        broker=draw(st.sampled_from((None, "broker-a"))),
     )

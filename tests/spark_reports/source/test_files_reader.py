@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from appliance.engine.config_journal import encode_entry
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.retention.deleted_topics import DeletedTopics, Deletion
 from appliance.engine.store_tools.offline_store import find_store
@@ -85,9 +86,39 @@ def test_a_rare_topic_is_read_by_its_entries(kept):
     assert read(kept, topic="orders").bytes_read == whole.bytes_read
 
 
-def test_a_topic_without_messages_costs_nothing(kept):
-    none = read(kept, topic="nothing")
+def test_a_topic_without_messages_costs_nothing(own):
+    none = read(own, topic="nothing", failOnMissingTopic=False)
     assert (none.rows, none.bytes_read) == ([], 0)
+    (own / "store" / "config").mkdir(exist_ok=True)
+    (own / "store" / "config" / "topics.json").write_text('{"topicConfigTable": {"saved": {}}}')
+    made = {"table": "topics", "name": "made", "value": {}, "version": {}}
+    (own / "rocketbox" / "config.journal").write_bytes(encode_entry(made))
+    assert read(own, topic="saved,made").rows == []
+
+
+def test_a_topic_that_the_store_does_not_know_is_an_error(kept):
+    with pytest.raises(OptionError, match=r"has no topic order; did you mean orders\? With the option failOnMissing"):
+        read(kept, topic="orders,order")
+    assert read(kept, topic="rare,order", failOnMissingTopic=False).rows == read(kept, topic="rare").rows
+    from spark_reports.source.options import parse
+    from spark_reports.source.stream import FilesStreamReader
+
+    with pytest.raises(OptionError, match="has no topic order"):
+        FilesStreamReader(parse({"store": str(kept), "topic": "order"})).initialOffset()
+
+
+def test_a_pattern_is_of_whole_names(kept):
+    whole, rare = read(kept), read(kept, topicPattern="ra.*|refunds?")
+    assert rare.rows == [row for row in whole.rows if row["topic"] != "orders"]
+    assert read(kept, topicPattern="are").rows == []
+    few = read(kept, topicPattern="r.r.")
+    assert (few.rows, few.bytes_read < whole.bytes_read / 50) == (read(kept, topic="rare").rows, True)
+    assert read(kept, [EqualTo(("topic",), "orders")], topicPattern="r.*").rows == []
+
+
+def test_rows_tell_where_they_were_born_and_stored(kept):
+    row = read(kept).rows[0]
+    assert (row["broker"], row["born_host"], row["store_host"]) == (None, "10.0.0.1:5000", "127.0.0.1:10911")
 
 
 def at(number: float) -> datetime:
@@ -187,7 +218,7 @@ def test_what_a_deleted_topic_left_in_the_log_is_found_in_every_way(tmp_path, wh
     named = [row for row in read(data).rows if row["topic"] == "rare"]
     assert len(named) == 6
     assert [row for row in read(data, [EqualTo(("topic",), "rare")]).rows if row["topic"] == "rare"] == named
-    assert read(data, topic="rare").rows == named
+    assert read(data, topic="rare", failOnMissingTopic=whose == "ours").rows == named
     assert read(data, [EqualTo(("queue_id",), 7)]).bytes_read == read(data).bytes_read
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -16,6 +17,12 @@ from tests.support.golden import extract_store, store_manifest, store_names
 
 def _at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+
+
+def _short(host: str) -> str:
+    """As Python writes addresses: [::1]:10911."""
+    address, _, port = host.rpartition(":")
+    return f"[{ip_address(address[1:-1])}]:{port}" if address[0] == "[" else host
 
 
 def expected_rows(manifest: dict[str, Any], system: bool) -> list[dict[str, Any]]:
@@ -37,6 +44,9 @@ def expected_rows(manifest: dict[str, Any], system: bool) -> list[dict[str, Any]
             "sys_flag": one["sysFlag"],
             "physical_offset": one["offset"],
             "properties": one["properties"],
+            "broker": None,
+            "born_host": _short(one["bornHost"]),
+            "store_host": _short(one["storeHost"]),
         }
         for one in manifest["messages"]
         if system or not is_system(one["topic"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...errors import QueueBroken
+from ...named_tuple import NamedTuple
 from ..clock_steps import Stamped, ahead_of
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
@@ -53,6 +54,15 @@ def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int
     return low
 
 
+class Raised(NamedTuple):
+    """The messages [begin, end) of a queue, by queue offset, were deleted."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+
 class QueueTrimmer:
     """Belongs to the cleaner's thread. `pause`: sleeps some seconds, False when it is time to stop."""
 
@@ -73,6 +83,8 @@ class QueueTrimmer:
         self._files = queues.new_files(64)
         self._spans: tuple[Stamped, ...] = ()
         self._times = TimeSearch(queues, records, ahead_ms=lambda physical: ahead_of(self._spans, physical))
+        #: What was raised since it was taken last.
+        self._raised: list[Raised] = []
         #: Where the record of a queue's first entry lies, as far as it was looked up.
         self._first_physical: dict[ConsumeQueue, int] = {}
         #: Below this number a queue has no files any more, or has to keep its last.
@@ -128,11 +140,16 @@ class QueueTrimmer:
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
         return self._queues.read_entries(queue, offset, 1, self._files)
 
-    @staticmethod
-    def _raise(queue: ConsumeQueue, offset: int) -> None:
+    def take_raised(self) -> list[Raised]:
+        """Which minimum offsets were raised since the last call."""
+        found, self._raised = self._raised, []
+        return found
+
+    def _raise(self, queue: ConsumeQueue, offset: int) -> None:
         offset = min(offset, queue.max_offset)
         if offset > queue.min_offset and not queue.broken:  # whose entries nobody can read
             logger.debug("consume queue: %s-%d begins at %d now", queue.topic, queue.queue_id, offset)
+            self._raised.append(Raised(queue.topic, queue.queue_id, queue.min_offset, offset))
             queue.min_offset = offset
 
     def _delete_files(self, queues: list[ConsumeQueue], file_pause_s: float) -> int:

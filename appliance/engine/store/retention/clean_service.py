@@ -29,7 +29,7 @@ from ..queues.flush_queues import FlushConsumeQueueService
 from ..record_reader import RecordReader
 from ..settings import Scheduler
 from ..store_files import StoreFiles
-from .clean_queues import QueueTrimmer
+from .clean_queues import QueueTrimmer, Raised
 from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
 
 logger = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ class CleanService(ServiceThread):
         self.on_removed: list[Callable[[int], None]] = []
         #: Called by this thread at the end of a round with the log's disk, and the share at which sends are refused.
         self.on_looked: list[Callable[[DiskUsage, float], None]] = []
+        #: Called by this thread with the minimum offsets that a round has raised.
+        self.on_raised: list[Callable[[Sequence[Raised]], None]] = []
         #: Topic -> hours that its messages are shown, where shorter than fileReservedTime.
         self.topic_hours: Callable[[], Mapping[str, int]] = dict
         # Written by any thread, worked off by this one.
@@ -189,7 +191,10 @@ class CleanService(ServiceThread):
                 usage = self._look_at_disk(stages)
             for looked in self.on_looked:
                 looked(usage, stages.refuse)
-            queue_files = self._look_at_queues() + self._look_at_topics()
+            try:
+                queue_files = self._look_at_queues() + self._look_at_topics()
+            finally:
+                self._tell_of_raised()
         except OSError as error:
             failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._log.directory.parent})"
         except RocketBoxError as error:  # odd names among a queue's files, a queue that is being rebuilt
@@ -205,6 +210,11 @@ class CleanService(ServiceThread):
             deleted_at_ms=self.clock.wall_ms() if deleted else old.deleted_at_ms,
             clock_ahead_ms=self._ages.ahead_ms,
         )
+
+    def _tell_of_raised(self) -> None:
+        raised = self._trimmer.take_raised()
+        for told in self.on_raised if raised else ():
+            told(raised)
 
     # --- the disk
 

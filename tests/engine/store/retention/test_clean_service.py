@@ -12,6 +12,7 @@ from appliance.engine.config import StoreConfig, parse_hours
 from appliance.engine.errors import StoreBroken
 from appliance.engine.store.disk import Disk, DiskUsage
 from appliance.engine.store.results import GetStatus
+from appliance.engine.store.retention.clean_queues import Raised
 from appliance.engine.store.retention.clean_rules import HOUR_MS, AgeClock, is_cleaning_hour, watermarks
 from appliance.engine.store.retention.clean_service import CleanService
 from tests.support.store import StoreUnderTest
@@ -543,6 +544,21 @@ def test_files_from_the_future_count_from_when_they_were_first_seen(store):
     assert store.look().log_files_deleted == 0
     store.pass_time(2000)
     assert store.look().log_files_deleted == 2
+
+
+def test_who_asks_is_told_which_messages_went(store):
+    told = []
+    store.store.cleaner.on_raised.append(told.extend)
+    store.fill(2)
+    store.flushed().pass_time(DAYS_3)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 2
+    queue = store.store.find_queue("T", 0)
+    assert told == [Raised("T", 0, 0, queue.min_offset)]
+    assert queue.min_offset > 0
+    store.store.cleaner.request_queues()
+    store.look()
+    assert len(told) == 1
 
 
 def set_clock(store, ms):

@@ -1,0 +1,82 @@
+"""From where on store times do not go back along the log.
+
+    0 .............................. | begin ............ the log's end
+      times may go back: Apache's      each record's store time is that of the one before it, or later
+      broker takes the wall clock
+
+What this broker stamps never goes back (`Appender.next_store_ms`); what it copies from a leader, or what Apache wrote
+before RocketBox took its store over, may. So each record that is copied or recovered is compared with the one before
+it, and `begin` is behind the last that was found to be older. Readers of the files leave out parts of the log by their
+times only from there on.
+
+Kept in `DATA/rocketbox/time-order`: one line with a CRC (`crc_lines.py`), `{"begin": physical}`. Without it, or when it
+is damaged, nothing is known of what the log holds by then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from ..crc_lines import line_of, text_of
+from .disk import Disk
+
+logger = logging.getLogger(__name__)
+
+NAME = "time-order"
+_MOST_BYTES = 4096
+
+
+def read_begin(path: Path, disk: Disk) -> int | None:
+    """The physical offset that the file says; None without a whole one. Raises OSError."""
+    try:
+        fd = disk.open(path, read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        data = disk.pread(fd, _MOST_BYTES, 0)
+    finally:
+        disk.close(fd)
+    try:
+        found = json.loads(text_of(data.removesuffix(b"\n")) or b"")["begin"]
+    except (ValueError, TypeError, KeyError) as error:
+        logger.warning("time order: %s is damaged: %s", path, error)
+        return None
+    return found if type(found) is int and found >= 0 else None
+
+
+class TimeOrder:
+    """Written by remoting-io once the store is open; `begin` may be read by any."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        # Constant after construction.
+        self._path = path
+        self._disk = disk
+        #: Physical offset of a record, or where one will begin; only grows while the store is open.
+        self.begin = 0
+
+    def load(self, log_begin: int, log_end: int, recovered_from: int | None) -> None:
+        """What is known of a log that was just recovered. Raises OSError.
+
+        recovered_from: the physical offset from which recovery saw times ascend to the log's end; None when what it
+        looked at goes on with what was known before.
+        """
+        noted = read_begin(self._path, self._disk)
+        found = recovered_from
+        if found is None:
+            found = log_end if noted is None and log_end > log_begin else noted or 0
+        self.begin = min(found, log_end)
+        if self.begin != noted:
+            self._save()
+
+    def goes_back(self, physical: int) -> None:
+        """The record there is older than the one before it; told before it is written."""
+        self.begin = physical
+        self._save()
+
+    def _save(self) -> None:
+        try:
+            self._disk.replace(self._path, line_of(b'{"begin":%d}' % self.begin))
+        except OSError as error:
+            logger.error("time order: %s cannot be written: %s", self._path, error)

@@ -1,0 +1,187 @@
+"""A time range finds what reading all finds, whatever the clocks of a store did."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
+
+from appliance.engine.protocol.record import STORE_TIME_AT
+from appliance.engine.store.time_order import NAME
+from spark_reports.source import plan, times
+from spark_reports.source.findings import Finding
+from tests.spark_reports.source.stores import SEGMENT, fill, log_paths, read, stopped
+from tests.support.golden import extract_store
+from tests.support.offline import change
+from tests.support.store import StoreUnderTest
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MS = timedelta(milliseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Bisections, and cuts, within the small files of these stores."""
+    monkeypatch.setattr(times, "NEAR_BYTES", 2000)
+    monkeypatch.setattr(plan, "LEAST_BYTES", 8 << 10)
+
+
+def stepping(directory: Path, back: bool) -> StoreUnderTest:
+    """Three files; the clock was set one hour on and one hour back. back: store times go with it, as Apache's do."""
+    under = StoreUnderTest(directory).open()
+    for step_ms in (0, HOUR_MS, -HOUR_MS):
+        under.scheduler.wall_ms += step_ms
+        if back:
+            under.store.store_ms = 0
+        fill(under, 120, ("orders", "refunds"))
+    return under
+
+
+def ours(directory: Path) -> Path:
+    return stopped(directory, 400, ("orders", "refunds"))
+
+
+def ours_stepped(directory: Path) -> Path:
+    stepping(directory, False).stop()
+    return directory
+
+
+def taken_over(directory: Path) -> Path:
+    """Apache wrote the first half."""
+    stepping(directory, True).stop()
+    (directory / "rocketbox" / NAME).unlink()
+    under = StoreUnderTest(directory).open()
+    under.scheduler.wall_ms += DAY_MS
+    fill(under, 300)
+    under.stop()
+    return directory
+
+
+def gone_on(directory: Path) -> Path:
+    """Apache went on with it, and nobody of ours looked since."""
+    under = StoreUnderTest(directory).open()
+    fill(under, 150)
+    under.wait_recovery_position()
+    kept = (directory / "rocketbox" / "recovery-position").read_bytes()
+    under.scheduler.wall_ms -= HOUR_MS
+    under.store.store_ms = 0
+    fill(under, 300)
+    under.stop()
+    (directory / "rocketbox" / "recovery-position").write_bytes(kept)
+    return directory
+
+
+def apaches(directory: Path) -> Path:
+    extract_store("5.3.3", "mixed", directory)
+    return directory / "store"
+
+
+def set_at(store: Path, row: dict, ms: int) -> None:
+    """As if the broker's clock had been set for one message."""
+    at = row["physical_offset"]
+    start, path = max((int(one.name), one) for one in (store / "commitlog").iterdir() if int(one.name) <= at)
+    assert not row["sys_flag"] & 0x10
+    stored = (row["store_ts"] - EPOCH) // MS + ms
+    change(path, at - start + STORE_TIME_AT, stored.to_bytes(8, "big"))
+
+
+def apaches_ahead(directory: Path) -> Path:
+    """The first message of a file is of the day after; one in the midst of the log of the day before."""
+    store = apaches(directory)
+    rows = read(store, includeSystem=True).rows
+    third = sorted(int(one.name) for one in (store / "commitlog").iterdir())[2]
+    set_at(store, next(row for row in rows if row["physical_offset"] >= third), DAY_MS)
+    set_at(store, rows[len(rows) // 2], -DAY_MS)
+    return store
+
+
+STORES = (ours, ours_stepped, taken_over, gone_on, apaches, apaches_ahead)
+
+
+@pytest.mark.parametrize("make", STORES, ids=lambda make: make.__name__)
+def test_a_time_range_finds_what_reading_all_finds(tmp_path, make):
+    store = make(tmp_path / "data")
+    whole = read(store)
+    stored = [(row["store_ts"] - EPOCH) // MS for row in whole.rows]
+    assert len(stored) > 300
+    chance = random.Random(7)
+    pairs = [sorted(chance.sample(stored, 2)) for _ in range(3)]
+    for low, high in [(min(stored), min(stored) + 1), (max(stored), max(stored) + 1), *pairs]:
+        wanted = [row for row, ms in zip(whole.rows, stored, strict=True) if low <= ms < high]
+        assert read(store, from_=low, to=high).rows == wanted, (low, high)
+        pushed = [GreaterThanOrEqual(("store_ts",), EPOCH + low * MS), LessThan(("store_ts",), EPOCH + high * MS)]
+        assert read(store, pushed).rows == wanted, (low, high)
+        by_topic = [EqualTo(("topic",), wanted[0]["topic"]), *pushed]
+        assert read(store, by_topic).rows == [row for row in wanted if row["topic"] == wanted[0]["topic"]]
+        if high == pairs[0][1]:
+            edge = [GreaterThan(("store_ts",), EPOCH + low * MS), LessThanOrEqual(("store_ts",), EPOCH + high * MS)]
+            assert read(store, edge).rows == [r for r, ms in zip(whole.rows, stored, strict=True) if low < ms <= high]
+
+
+def test_what_is_read_whole_is_told_and_fails_nothing(tmp_path):
+    store = apaches(tmp_path / "data")
+    rows = read(store, includeSystem=True).rows
+    found = read(store, from_=2_000_000_000_000)
+    begin, end = rows[0]["physical_offset"], rows[-1]["physical_offset"] + rows[-1]["size"]
+    assert (found.rows, found.found) == ([], [Finding("whole", begin, end)])
+    assert read(store).found == []
+
+
+def test_only_what_is_not_known_to_ascend_is_read_whole(tmp_path):
+    data = taken_over(tmp_path / "data")
+    rows = read(data).rows
+    before = next(row for row in rows if row["store_ts"] > rows[0]["store_ts"] + DAY_MS * MS / 2)
+    last = rows[-1]["store_ts"]
+    found = read(data, from_=last.isoformat())
+    assert found.found == [Finding("whole", 0, before["physical_offset"])]
+    assert found.bytes_read < before["physical_offset"] + 8192
+
+
+def test_who_knows_that_times_ascend_may_say_so(tmp_path):
+    store = apaches(tmp_path / "data")
+    whole = read(store)
+    last = whole.rows[-1]["store_ts"]
+    found = read(store, from_=last.isoformat(), timesAscend=True)
+    assert found.rows == [row for row in whole.rows if row["store_ts"] >= last]
+    assert found.bytes_read < whole.bytes_read / 3
+    assert found.found == []
+
+
+def test_a_time_range_begins_and_ends_near_its_messages(tmp_path):
+    data = ours(tmp_path / "data")
+    whole = read(data)
+    rows = whole.rows[200:210]
+    found = read(data, from_=rows[0]["store_ts"].isoformat(), to=(rows[-1]["store_ts"] + MS).isoformat())
+    assert found.rows == rows
+    assert found.bytes_read < SEGMENT / 8
+
+
+def test_a_file_in_which_a_large_queue_ends_is_cut_as_others_are(tmp_path):
+    """What lies behind its end has its cuts from others."""
+    under = StoreUnderTest(tmp_path / "data", segment_bytes=1 << 20).open()
+    fill(under, 60, ("hello",), queues=1, size=20)
+    fill(under, 40, ("big",), queues=8, size=4000)
+    under.stop()
+    found = read(tmp_path / "data")
+    sizes = [one.part.end - one.part.begin for one in found.partitions]
+    assert len(found.rows) == 100
+    assert len(sizes) > 8
+    assert max(sizes) < 2 * (sum(sizes) / len(sizes))
+
+
+def test_a_stream_from_a_time_begins_where_it_may(tmp_path):
+    from spark_reports.source.options import parse
+    from spark_reports.source.stream import FilesStreamReader
+
+    data = ours(tmp_path / "data")
+    rows = read(data).rows
+    begins = FilesStreamReader(parse({"store": str(data), "from": rows[200]["store_ts"].isoformat()})).initialOffset()
+    assert rows[180]["physical_offset"] < begins["position"] <= rows[200]["physical_offset"]
+    store = apaches(tmp_path / "apache")
+    begins = FilesStreamReader(parse({"store": str(store), "from": "2033-01-01"})).initialOffset()
+    assert begins == {"position": int(log_paths(tmp_path / "apache")[0].name)}
