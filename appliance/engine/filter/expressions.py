@@ -1,12 +1,12 @@
 """The types of expression that a consumer may filter by, and what makes a filter of each.
 
-The language SQL92 is loaded when the first expression comes: most brokers never see one.
+The language SQL92 is loaded when the first expression comes: most brokers never see one. That takes as long as many
+expressions do, so until then none is quick.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from types import ModuleType
 
 from ..errors import RefusedRequest
@@ -19,11 +19,17 @@ SQL92 = "SQL92"
 TAG_TYPES: frozenset[str | None] = frozenset((None, "", "TAG"))
 
 
-@cache
-def _sql() -> ModuleType:
-    from . import sql_filter
+#: The language, once it is there in full.
+_loaded: ModuleType | None = None
 
-    return sql_filter
+
+def _sql() -> ModuleType:
+    global _loaded
+    if _loaded is None:
+        from . import sql_filter
+
+        _loaded = sql_filter
+    return _loaded
 
 
 def _sql92_filter(expression: str | None, peer: bytes | None) -> MessageFilter:
@@ -64,7 +70,7 @@ def make_filter(kind: str | None, expression: str | None, peer: bytes | None = N
 
 
 def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
-    """As `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long."""
+    """As `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long, or the first of all."""
     if kind == SQL92 and not is_quick(expression or ""):
         raise NotCompiled(kind, expression or "")
     return make_filter(kind, expression, peer)
@@ -72,12 +78,19 @@ def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = 
 
 def is_quick(expression: str) -> bool:
     """Whether an SQL92 expression is known already, or so short that it takes next to nothing."""
-    return len(expression) <= QUICK_CHARS or is_known(expression)
+    return is_quick_to_make(len(expression)) or is_known(expression)
+
+
+def is_quick_to_make(chars: int) -> bool:
+    """Whether new SQL92 expressions of so many characters take next to nothing."""
+    return chars <= QUICK_CHARS and _loaded is not None
 
 
 def is_known(expression: str) -> bool:
     """Whether an SQL92 expression was compiled lately, or found to be wrong."""
-    sql = _sql()
+    sql = _loaded
+    if sql is None:
+        return False
     try:
         return sql.known_filter(expression) is not None
     except sql.SqlError:

@@ -403,10 +403,10 @@ class DeadLetterViews:
         firsts, lasts = [], []
         for queue in self._index.of(topic):
             if queue.max_offset > queue.min_offset:
-                firsts += [r for r in (reader.record(queue, queue.min_offset),) if r is not None]
-                lasts += [r for r in (reader.record(queue, queue.max_offset - 1),) if r is not None]
-        oldest = min((record for record, _ in firsts), key=lambda record: record.store_time_ms, default=None)
-        newest = max((record.store_time_ms for record, _ in lasts), default=None)
+                firsts.append(reader.without_body(queue, queue.min_offset))
+                lasts.append(reader.without_body(queue, queue.max_offset - 1))
+        oldest = min((record for record in firsts if record is not None), key=lambda record: record.store_time_ms, default=None)
+        newest = max((record.store_time_ms for record in lasts if record is not None), default=None)
         return DeadLetterGroup(
             group=group,
             known=self._groups.get(group) is not None,

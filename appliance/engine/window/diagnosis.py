@@ -274,8 +274,8 @@ class _Patient:
     ) -> list[tuple[ConsumeQueue, Record, list[Delivered], bool]]:
         """The messages at the first few of these places, as far as they can be read, with their deliveries and whether
         none of those is missing."""
-        found = [(queue, self._reader.record(queue, offset)) for queue, offset in places[:MOST_TOLD]]
-        there = [(queue, one[0]) for queue, one in found if one is not None]
+        found = [(queue, self._reader.without_body(queue, offset)) for queue, offset in places[:MOST_TOLD]]
+        there = [(queue, record) for queue, record in found if record is not None]
         told = self._delivered(self._group, [record for _, record in there])
         return [(*one, *known) for one, known in zip(there, told, strict=True)]
 
@@ -404,10 +404,10 @@ class _Patient:
             for queue in self._progress.readable(wanted.topic)[:MOST_NAMED]:
                 begin = max(queue.min_offset, queue.max_offset - LOOKED_AT)
                 for physical, size, _ in self._reader.entries(queue, begin, queue.max_offset - begin):
-                    stored = self._records.get(physical, size)
-                    if stored is not None:
+                    record = self._records.without_body(physical, size)
+                    if record is not None:
                         looked += 1
-                        matched += judge.matches(decode_properties(stored.record.properties))
+                        matched += judge.matches(decode_properties(record.properties))
                 if matched or looked >= LOOKED_AT:
                     break
             if looked and not matched:

@@ -137,6 +137,16 @@ class QueueReader:
                     return found
         return None
 
+    def without_body(self, queue: ConsumeQueue, offset: int) -> Record | None:
+        """One message, as `record`; the body of a long one is empty, and is not read."""
+        for _ in range(_TRIES):
+            for physical, size, _ in self.entries(queue, offset, 1):
+                if FIXED_BYTES <= size < HOLE_SIZE:
+                    found = self._store.records.without_body(physical, size)
+                    if found is not None and self.belongs(found, queue, offset):
+                        return found
+        return None
+
     @staticmethod
     def belongs(record: Record, queue: ConsumeQueue, offset: int) -> bool:
         return record.queue_offset == offset and record.queue_id == queue.queue_id and record.topic == queue.topic

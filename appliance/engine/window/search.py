@@ -34,11 +34,14 @@ from .sentences import Sentence, say
 #: A page ends early after so long; of that, this much may go to waiting for the index.
 PAGE_BUDGET_MS = 250.0
 CATCH_UP_S = 0.15
-#: Stepping over newer entries of the index may take this long, when very many messages share a key.
+#: Looking a key up in all topics, and stepping over newer entries of the index, may take this long: a disk may be slow,
+#: and very many messages may share a key.
 STEP_OVER_S = 1.0
 #: What is read for a page at most, and of how many topics at a time. A message and its copies are one row where they
 #: lie in one stretch of so many records, which is all there is of nearly every key.
 MOST_RECORDS, MOST_BYTES, BLOCK = MAX_LIMIT, 64 << 20, 2000
+#: Where one look at so many topics takes too long, a page looks at so many times fewer.
+FEWER = 8
 #: Messages of earlier stretches, shown before their originals, that a cursor remembers.
 MOST_SHOWN = 64
 #: Records that are read between two rests as long as reading them took.
@@ -53,12 +56,13 @@ _PLACE = re.compile(r".+/[0-9]{1,10}/[0-9]{1,19}\Z", re.ASCII | re.DOTALL)
 
 class _Cursor(NamedTuple):
     """question: CRC of text, span and kind. high: end of the snapshot in the log. topic: the first of a block of
-    topics. below: its stretch begins below this physical offset. behind: go on with messages whose place is below.
-    shown: places further down of messages that have been shown."""
+    topics, `most` of them. below: its stretch begins below this physical offset. behind: go on with messages whose
+    place is below. shown: places further down of messages that have been shown."""
 
     question: int
     high: int
     topic: str
+    most: int
     below: int
     behind: int
     shown: tuple[int, ...]
@@ -120,7 +124,7 @@ class SearchViews:
             text = ""
         span = (from_ms or 0, _MAX_I64 if to_ms is None else to_ms)
         question = zlib.crc32(repr((text, topic, span, copies)).encode("utf-8", "replace"))
-        cursor = _Cursor(question, self._store.published, "", self._store.published, _MAX_I64, ())
+        cursor = _Cursor(question, self._store.published, "", BLOCK, self._store.published, _MAX_I64, ())
         if cursor_text is not None:
             cursor = _cursor_of(cursor_text, question)
         walk = _Walk(self, text, span, limit, pace, may_see, copies)
@@ -234,13 +238,16 @@ class _Walk:
         self._views.query.catch_up(CATCH_UP_S)
         first = begin = bisect_left(topics, cursor.topic)
         while True:
-            block = topics[begin : begin + BLOCK]
+            block = topics[begin : begin + cursor.most]
             self.searched = begin
             if not block:
                 return None
             if self._pace.spent and begin > first:
                 return cursor._replace(topic=block[0])
             records, reached = self._read(block, cursor.below)
+            if self.gave_up and len(block) > 1 and (cursor.below, cursor.behind) == (cursor.high, _MAX_I64):
+                self.gave_up = False
+                return cursor._replace(topic=block[0], most=max(1, len(block) // FEWER))
             found = [one for one in self._messages(records) if only in (None, one.topic, one.shown.record.topic)]
             left = [one for one in found if one.place < cursor.behind and one.place not in cursor.shown]
             room = self._limit - len(self.hits)
@@ -250,9 +257,9 @@ class _Walk:
             if reached is not None:
                 shown = sorted(place for place in {*cursor.shown, *(one.place for one in found)} if place < reached)
                 shown = shown[-MOST_SHOWN:]
-                return _Cursor(cursor.question, cursor.high, block[0], reached, _MAX_I64, tuple(shown))
+                return cursor._replace(topic=block[0], below=reached, behind=_MAX_I64, shown=tuple(shown))
             begin += len(block)
-            cursor = _Cursor(cursor.question, cursor.high, "", cursor.high, _MAX_I64, ())
+            cursor = cursor._replace(topic="", below=cursor.high, behind=_MAX_I64, shown=())
             if self.gave_up:
                 return None
 
@@ -327,6 +334,6 @@ def _cursor_of(text: str, question: int) -> _Cursor:
         cursor = decode_cursor(text, _Cursor)
     except ValueError:
         raise InvalidInput("cursor", say("bad_cursor")) from None
-    if min(cursor.high, cursor.below, cursor.behind, *cursor.shown) < 0 or cursor.question != question:
+    if min(cursor.high, cursor.most - 1, cursor.below, cursor.behind, *cursor.shown) < 0 or cursor.question != question:
         raise InvalidInput("cursor", say("bad_cursor"))
     return cursor

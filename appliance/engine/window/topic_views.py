@@ -291,9 +291,8 @@ class TopicViews:
         for queue in queues[:PRODUCER_QUEUES]:
             high = queue.max_offset
             for offset in range(max(queue.min_offset, high - PRODUCER_SAMPLE), high):
-                found = reader.record(queue, offset)
-                if found is not None:
-                    record = found[0]
+                record = reader.without_body(queue, offset)
+                if record is not None:
                     seen.setdefault(host_text(record.born_host), []).append(record.store_time_ms)
         by_host: dict[str, list[tuple[str, ClientChannel]]] = {}
         for group in producer_groups_of(self._clients):

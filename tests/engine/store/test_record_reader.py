@@ -28,6 +28,39 @@ def test_a_record_is_found_by_its_place_alone(store):
     assert store.store.records.store_time(physical) == record.store_time_ms
 
 
+@pytest.mark.parametrize("born", [bytes(8), bytes(20)], ids=["IPv4", "IPv6"])
+def test_a_record_is_read_without_its_body(store, born, monkeypatch):
+    monkeypatch.setattr("tests.support.store.BORN", born)
+    physical = store.put("T", 3, b"x" * 40_000)
+    short = store.put("T", 3, b"y")
+    store.tick()
+    record = store.store.records.get(physical).record
+    read = []
+    log = store.store.log
+    store.store.records._log = Counted(log, read)
+    assert store.store.records.without_body(physical, record.size) == record._replace(body=b"")
+    assert sum(read) < 1000
+    one = store.store.records.get(short).record
+    assert store.store.records.without_body(short, one.size) == one
+    for place, size in ((physical, record.size - 1), (physical + 1, record.size), (physical, record.size + 9000)):
+        assert store.store.records.without_body(place, size) is None
+    assert store.store.records.without_body(store.store.published, 100_000) is None
+
+
+class Counted:
+    """A log that says how much is read of it."""
+
+    def __init__(self, log, read):
+        self._log, self._read = log, read
+
+    def read(self, at, size):
+        self._read.append(size)
+        return self._log.read(at, size)
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+
 def test_another_size_than_its_queue_entry_says_is_no_record(store):
     physical = store.put("T", 0, b"body")
     store.put("T", 0, b"body")

@@ -417,6 +417,23 @@ def test_an_expression_that_lets_nothing_through(running):
     assert states(running)["expression"] == "clear"
 
 
+def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
+    running.window.create_group("CG")
+    for _ in range(5):
+        running.put("Orders", b"x" * 300_000, properties="price\x011\x02")
+    running.commit("CG", "Orders", 0, 0)
+    running.join("c1", "CG", tags="price > 5", expressionType="SQL92")
+    lasting(running, "nobody_pulls")
+    read = []
+    log = running.engine.broker.store.log
+    of_log = log.read
+    monkeypatch.setattr(log, "read", lambda at, size: (read.append(size), of_log(at, size))[1])
+    report = running.window.diagnosis("CG")
+    assert {"expression", "nobody_pulls"} <= {one.kind for one in report.findings}
+    assert len(read) > 5
+    assert sum(read) < 300_000
+
+
 def test_an_expression_that_is_refused(running):
     running.put("Orders", b"x")
     running.join("c1", "CG", tags="price >", expressionType="SQL92")

@@ -12,6 +12,7 @@ import pytest
 from appliance.engine.broker.replay.provenance import REPLAY_JOB
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.store.index.index_file import IndexFile
 from appliance.engine.window.waiting_snapshots import WaitingPlace
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
@@ -239,11 +240,51 @@ def test_a_page_looks_at_so_many_topics_at_a_time(running, monkeypatch):
 def test_more_than_can_be_stepped_over_ends_a_search_and_says_so(running, monkeypatch):
     for number in range(200):
         running.put("payments", b"x", properties=text(number))
-    first = running.window.search("C-1027")
+    alone = {"topic": "payments", "copies": True}
+    first = running.window.search("C-1027", **alone)
     assert len(first.hits) == 50
     monkeypatch.setattr("appliance.engine.window.search.STEP_OVER_S", -1.0)
     monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", 100)
-    page = running.window.search("C-1027", cursor=first.next_cursor, limit=500)
+    page = running.window.search("C-1027", cursor=first.next_cursor, limit=500, **alone)
     assert page.next_cursor is not None
-    last = running.window.search("C-1027", cursor=page.next_cursor)
+    last = running.window.search("C-1027", cursor=page.next_cursor, **alone)
     assert (last.hits, last.next_cursor, last.truncated) == ((), None, True)
+
+
+def test_a_disk_that_is_too_slow_for_all_topics_ends_a_page_and_the_next_looks_at_fewer(running, monkeypatch):
+    for number in range(20):
+        running.put(f"topic-{number}", b"x", properties=text(number))
+    looked = []
+    find = IndexFile.chain
+    monkeypatch.setattr(IndexFile, "chain", lambda file, code, *more: (looked.append(code), find(file, code, *more))[1])
+    monkeypatch.setattr("appliance.engine.window.search.STEP_OVER_S", -1.0)
+    page = running.window.search("C-1027")
+    assert (page.hits, page.truncated, page.searched_topics) == ((), True, 0)
+    assert len(looked) == 1
+    monkeypatch.setattr("appliance.engine.window.search.STEP_OVER_S", 60.0)
+    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    page = running.window.search("C-1027", cursor=page.next_cursor)
+    assert (page.truncated, page.searched_topics) == (True, 2)
+    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 60_000.0)
+    rest = running.window.search("C-1027", cursor=page.next_cursor)
+    assert rest.next_cursor is None
+    assert len({hit.row.topic for hit in page.hits + rest.hits}) == len(page.hits + rest.hits) == 20
+
+
+def test_a_page_may_end_between_two_files_of_the_index(make_running, monkeypatch):
+    running = make_running(store={"max_index_num": 9, "max_hash_slot_num": 8})
+    for number in range(30):
+        running.put(f"topic-{number % 3}", b"x", properties=text(number))
+    assert running.window.search("nobody's").truncated is False
+    assert len(running.engine.broker.store.index.files) > 5
+    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    page = running.window.search("nobody's")
+    assert (page.hits, page.truncated, page.searched_topics) == ((), True, 0)
+    found, cursor, count = [], None, 0
+    while count < 1000:
+        page = running.window.search("C-1027", cursor=cursor)
+        found += [hit.row.offset_id for hit in page.hits]
+        count, cursor = count + 1, page.next_cursor
+        if cursor is None:
+            break
+    assert len(found) == len(set(found)) == 30

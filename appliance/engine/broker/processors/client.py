@@ -17,8 +17,17 @@ import msgspec
 
 from ...config import BrokerConfig
 from ...errors import RefusedRequest
-from ...filter.expressions import FILTERS, SQL92, TAG_TYPES, is_known, is_quick, make_filter, not_supported
-from ...filter.message_filter import QUICK_CHARS, MessageFilter
+from ...filter.expressions import (
+    FILTERS,
+    SQL92,
+    TAG_TYPES,
+    is_known,
+    is_quick,
+    is_quick_to_make,
+    make_filter,
+    not_supported,
+)
+from ...filter.message_filter import MessageFilter
 from ...protocol.codes import VERSION, RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import require_str
@@ -392,7 +401,7 @@ def _to_be_compiled(data: HeartbeatData) -> dict[str, str]:
             kind, expression = wanted.expression_type, wanted.sub_string
             if kind == SQL92 and expression not in found and not is_known(expression):
                 found[expression] = kind
-    return found if sum(map(len, found)) + len(found) * 50 > QUICK_CHARS else {}
+    return {} if is_quick_to_make(sum(map(len, found)) + len(found) * 50) else found
 
 
 def _taken(full_wanted: bool) -> RemotingCommand:

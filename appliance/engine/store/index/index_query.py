@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import merge
 
+from ...hotpath.pure_index import FIRST_ENTRY
 from ...named_tuple import NamedTuple
 from ...protocol.fields import I64_MAX
 from ...protocol.record import Record
@@ -127,9 +128,10 @@ class IndexQuery:
         """Yield (physical offset, record) of what lies below an offset in any of the topics with any of the keys, over
         all of them the newest first; a record is read when it is its turn.
 
-        The record is None for an entry that is another key's, or outside [begin_ms, end_ms]. Before the first record of
-        a file the chains of all topics are looked up in it. Raises ChainTooLong when stepping over entries takes longer
-        than to `deadline`, of the monotonic clock.
+        The record is None for an entry that is another key's, or outside [begin_ms, end_ms], and between two files of
+        the index: nothing lies at that offset or above any more. Before the first record of a file the chains of all
+        topics are looked up in it. Raises ChainTooLong when that, and stepping over entries, takes longer than to
+        `deadline`, of the monotonic clock.
         """
         now_ms = self._clock.wall_ms()
         latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
@@ -137,21 +139,29 @@ class IndexQuery:
         codes = {key_hash(topic, key) for topic in topics for key in keys}
         looked: set[int] = set()
         older = 0
+        begin_offset = below
         for file in reversed(self._index.files):
-            if file.begin_offset >= below:
+            if file.begin_offset >= below or file.count <= FIRST_ENTRY:
                 continue
-            chains = [self._timely(self._candidates(file, code, begin_ms, latest_ms, below), deadline)
-                      for code in codes]  # fmt: skip
+            if begin_offset < below:
+                # The record that the file behind this one begins with may have keys in this one.
+                yield begin_offset + 1, None
+            chains = [self._timely(self._candidates(file, code, begin_ms, latest_ms, below), deadline, is_first=not at)
+                      for at, code in enumerate(codes)]  # fmt: skip
             for physical in merge(*chains, reverse=True):
                 if physical not in looked:
                     looked.add(physical)
                     stored = self._records.get(physical)
                     yield physical, None if stored is None or not meant.fits(stored.record) else stored.record
+            begin_offset = file.begin_offset
             older += file.begin_ms < begin_ms
             if older > _FILES_BEHIND:
                 break
 
-    def _timely(self, candidates: Iterator[int | None], deadline: float) -> Iterator[int]:
+    def _timely(self, candidates: Iterator[int | None], deadline: float, is_first: bool) -> Iterator[int]:
+        """is_first: of its file. The time is looked at before all others, most of which are empty."""
+        if not is_first and self._clock.monotonic() > deadline:
+            raise ChainTooLong
         for physical in candidates:
             if physical is not None:
                 yield physical
@@ -183,7 +193,7 @@ class IndexQuery:
 
 
 class ChainTooLong(Exception):
-    """More entries of the index than there was time for had to be stepped over."""
+    """More chains of the index than there was time for had to be looked up, or entries in them stepped over."""
 
 
 class _Meant(NamedTuple):

@@ -97,6 +97,31 @@ def test_a_long_expression_is_checked_in_the_pool(running):
         assert peer.ask(46, {}, body).code == code
 
 
+def test_the_language_is_loaded_in_the_pool_whoever_needs_it_first(running, topic, monkeypatch):
+    """That takes longer than many expressions, and on the loop everybody would wait."""
+    threads = []
+    load = expressions_module._sql
+
+    def loading():
+        if expressions_module._loaded is None:
+            threads.append(threading.current_thread().name)
+        return load()
+
+    monkeypatch.setattr(expressions_module, "_sql", loading)
+    colours(running, topic, "red", "blue")
+    peer = running.peer()
+    data = {"topic": topic, "subString": "colour = 'blue'", "expressionType": "SQL92"}
+    check = json.dumps({"clientId": "c", "group": "g", "subscriptionData": data}).encode()
+    for first in (
+        lambda: bodies(ask(peer, topic, 0, "colour = 'red'")) == [b"0"],
+        lambda: peer.ask(46, {}, check).code == 0,
+        lambda: bodies(ask_registered(registered(running, topic, "colour = 'blue'")[1], "G_" + topic, topic, 0)),
+    ):
+        monkeypatch.setattr(expressions_module, "_loaded", None)
+        assert first()
+    assert threads == ["pool-pull-filter"] * 3
+
+
 def registered(running, topic, expression, version=5, client="c@1", **data):
     group = "G_" + topic
     return group, running.join(client, group, topic, expression, expressionType="SQL92", subVersion=version, **data)
