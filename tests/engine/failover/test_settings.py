@@ -1,5 +1,6 @@
 """Settings of a set of brokers: what contradicts is refused, what is likely to disappoint is said at start."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from appliance.engine.config import (
 )
 from appliance.engine.errors import StartError
 from appliance.engine.failover.settings import member_settings, read_password, store_settings
+from tests.support.server import ROOT
 
 THREE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
 #: A member about which there is nothing to say.
@@ -46,6 +48,17 @@ def test_a_member_leads_as_a_sync_master_unless_told_otherwise(tmp_path):
     assert (config.store.broker_role, config.ha_set) == ("ASYNC_MASTER", "s")
     assert member_settings(config).elect_after_s == 5.0
     assert [one for one in notices if one.startswith("brokerRole=ASYNC_MASTER")]
+
+
+@pytest.mark.parametrize("guide", ["operations.md", "high-availability.md"])
+def test_a_set_made_as_the_guides_say_does_not_fill_etcd_with_its_history(tmp_path, guide):
+    """It grows by 146 MiB a day, and nobody is elected once its quota is used up."""
+    examples = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / guide).read_text(), re.MULTILINE | re.DOTALL)
+    [example] = [one for one in examples if "haStore =" in one]
+    file = tmp_path / "machine-1.toml"
+    file.write_text(example)
+    config, _ = load(["--data-dir", str(tmp_path / "data"), "-c", str(file)], {})
+    assert store_settings(config).compact
 
 
 def test_without_a_store_a_broker_is_as_before():

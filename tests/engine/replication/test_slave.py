@@ -3,12 +3,14 @@
 import json
 import shutil
 import time
+from contextlib import closing
 
 import pytest
 
 from appliance.engine.errors import Unavailable
 from tests.exchange.both_ways import missing_keys, read_everything
 from tests.support.engine import send_fields
+from tests.support.members_of_set import DELETE_TOPIC, make, send
 from tests.support.peer import Peer
 from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import FILE, log_of, start_master, start_slave, wait_same
@@ -177,6 +179,26 @@ def test_a_topic_made_again_begins_anew_there_too(pair):
     topics = {"Orders": 4}
     content = read_everything(master.engine.broker_address, topics)
     assert len(content.records) == 8
+    assert read_everything(slave.engine.broker_address, topics) == content
+
+
+def test_no_acknowledged_message_of_a_topic_made_again_with_more_queues_is_missing_there(pair):
+    """Nobody waits for the slave to hear of the deletion: its log says as much."""
+    master = pair[0](broker_role="SYNC_MASTER")
+    slave = pair[1](master)
+    with closing(master.peer()) as peer:
+        make(peer, "Orders", 1)
+        wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+        send(peer, "Orders", 0, *(b"old %d" % n for n in range(10)))
+        assert peer.ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+        make(peer, "Orders", 4)
+        for queue in (1, 2, 3, 0):  # the one that begins anew comes last
+            send(peer, "Orders", queue, *(b"new %d" % n for n in range(4)))
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders").read_queue_nums == 4, "its queues")
+    topics = {"Orders": 4}
+    content = read_everything(master.engine.broker_address, topics)
+    assert len(content.records) == 16
     assert read_everything(slave.engine.broker_address, topics) == content
 
 

@@ -520,8 +520,10 @@ def test_a_timer_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is
     under_test.stop()
 
 
-def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, under_test):
-    """The roll was on its way before the message was due, and goes on when the disk has room again."""
+@pytest.mark.parametrize("first", ["roll", "delivery"])
+def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, under_test, first):
+    """The roll was on its way before the message was due, and goes on when the disk has room again. first: who is there
+    first then."""
     timers.wait(b"x", 20_000)
     timers.rounds()
     under_test.store.log.refuse("another reason than the disk", "in sync")
@@ -530,6 +532,8 @@ def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, und
     timers.pass_time(25_000, 1000)
     assert timers.arrived() == []
     under_test.store.log.refuse(None, "in sync")
+    if first == "delivery":
+        timers.pass_time(1000, 500)
     for _ in range(30):
         timers.roll_on(1)
         timers.pass_time(1000, 500)
