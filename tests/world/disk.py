@@ -254,6 +254,29 @@ class WorldDisk(RecordingDisk):
         node = self._node(path)
         return os.pread(self._memory[node], os.fstat(self._memory[node]).st_size, 0)
 
+    def copy_to(self, place: Path, root: Path) -> None:
+        """Write what is below `root` into a directory of the system: as another process sees it, durable or not."""
+        node = self._node(root)
+        if node not in self.directories:
+            place.write_bytes(self.read_file(root))
+            return
+        place.mkdir(exist_ok=True)
+        for name in sorted(self.directories[node]):
+            self.copy_to(place / name, root / name)
+
+    def copy_from(self, place: Path, root: Path) -> None:
+        """Have what is below a directory of the system below `root`, durably."""
+        for path in sorted(place.iterdir()):
+            if path.is_dir():
+                self.make_directory(root / path.name)
+                self.copy_from(path, root / path.name)
+            else:
+                fd = self.open(root / path.name, create=True)
+                self.pwrite(fd, path.read_bytes(), 0)
+                self.fdatasync(fd)
+                self.close(fd)
+        self.sync_directory(root)
+
     @contextmanager
     def scandir(self, path: Path) -> Any:
         """os.scandir, as two of the broker's parts use it."""

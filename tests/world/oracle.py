@@ -22,6 +22,13 @@
 12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. What a sync
     master acknowledged is on its slave's disk.
 13. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
+14. A broadcast consumer gets all from the place on that it keeps itself, once and in order; its group has no offset.
+    One that lags behind the beginning of a queue goes on there.
+15. A client id belongs to its group until the last client with it has gone, and so do the queues that it has in order.
+16. A log file goes when all in it is as old as `fileReservedTime`, or when the disk is too full. Who reads meanwhile
+    gets messages whole.
+17. A backup starts elsewhere. It has the topics, what was shown up to its end of the log, byte for byte, nothing else,
+    and offsets as a kill would have left them.
 """
 
 from __future__ import annotations
@@ -44,6 +51,10 @@ OFFSETS_SAVED_S = 7.0
 ASYNC_LOSS_S = 2.0
 #: A queue that is consumed in order is its consumer's for so long.
 LEASE_S = 60.0
+#: So long messages are kept (`fileReservedTime`); more than any step of the clock.
+RESERVED_S = 3 * 3600.0
+#: When a message was stored is known as well as this.
+_STORED_S = 60.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -112,6 +123,12 @@ class Shown(NamedTuple):
     digest: bytes
     stored_ms: int
     physical: int
+
+
+def digest_of(record: Record) -> bytes:
+    """Of all that a producer said."""
+    text = b"%d %b %b" % (record.flag, record.properties.encode("utf-8", "surrogateescape"), record.body)
+    return hashlib.blake2b(text, digest_size=8).digest()
 
 
 class Commits:
@@ -222,6 +239,10 @@ class Oracle:
         #: When the broker's last life ended.
         self.ended_at = 0.0
         self.disk_was_full = False
+        #: By how much the clock was set, in all: files may look so much older.
+        self._stepped_s = 0.0
+        #: (who, topic, queue) -> where a broadcast consumer is.
+        self.own_places: dict[tuple[str, str, int], int] = {}
         self._lost_power_at = -1.0
         #: Until then files go before their time, and what waits in them is stored once more; a kill may leave both.
         self.full_until = -math.inf
@@ -318,10 +339,7 @@ class Oracle:
             raise Violation(
                 "another message is shown at a place", f"act {message.act} at {place}, where act {expected.act} is"
             )
-        digest = hashlib.blake2b(
-            b"%d %b %b" % (record.flag, record.properties.encode("utf-8", "surrogateescape"), record.body),
-            digest_size=8,
-        ).digest()
+        digest = digest_of(record)
         before = self.shown.get(key, {}).get(offset)
         if before is not None:
             if before.digest != digest or before.stored_ms != record.store_time_ms:
@@ -456,9 +474,8 @@ class Oracle:
                     "a property is another one", f"act {message.act}: {name}={found.get(name)!r}, sent {value!r}"
                 )
 
-    def whole(self, topic: str, queue: int, low: int, high: int, offsets: set[int], log_begin: int) -> None:
+    def whole(self, topic: str, queue: int, low: int, high: int, offsets: set[int]) -> None:
         """All that a queue shows was read: it spans [low, high), and messages lie at `offsets`."""
-        self.retire(log_begin)
         for offset, message in self.expected.get((topic, queue), {}).items():
             if offset in offsets:
                 continue
@@ -470,12 +487,10 @@ class Oracle:
                 f"act {message.act} at {Place(topic, queue, offset)}, {where} [{low}, {high})",
             )
 
-    def retire(self, log_begin: int) -> None:
+    def retire(self, log_begin: int, now: float) -> None:
         """The log begins there now: what lay before may be gone."""
         if log_begin == self.min_physical:
             return
-        if not self.disk_was_full:
-            raise Violation("a log file goes though the disk has room and nothing is old", f"{log_begin}")
         self.min_physical = log_begin
         for key, messages in self.expected.items():
             shown = self.shown.get(key, {})
@@ -485,12 +500,29 @@ class Oracle:
                 if (shown[offset].physical if offset in shown else message.physical) < log_begin
                 and (offset in shown or not message.waits)
             ]:
-                del messages[offset]
+                message = messages.pop(offset)
                 shown.pop(offset, None)
+                age = now - max(message.sent_at, message.acknowledged_at, *message.arrived)
+                if not self.disk_was_full and age < RESERVED_S - self._stepped_s - _STORED_S:
+                    raise Violation(
+                        "a log file goes though the disk has room and nothing is old",
+                        f"{log_begin}: act {message.act} is {age:.0f} s old",
+                    )
+
+    def grew_old(self, now: float) -> None:
+        """So much time has passed that whoever sent a half message may never be asked about it."""
+        for message in self.messages:
+            if message.kind == "half" and message.fate == "" and now - message.sent_at > RESERVED_S / 2:
+                message.may_be_lost = True
 
     # --- time
 
     def stepped(self, ms: int) -> None:
+        self._stepped_s += abs(ms) / 1000
+        self.drifted(ms)
+
+    def drifted(self, ms: float) -> None:
+        """The wall clock is so much ahead of the time that has passed, or behind it."""
         for message in self.messages:
             if message.waits and not message.arrived:
                 message.steps += abs(ms)

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.replayer import MODES
 from tests.support.effort import NIGHTLY, effort
+from tests.world.actors import ACTORS
+from tests.world.actors.faults import PLACES
+from tests.world.actors.replicas import CUTS
 from tests.world.planted import PLANTED, ROOT, planted_text
 from tests.world.shrink import told
 from tests.world.world import play, script_of
@@ -102,6 +106,24 @@ def test_a_failure_becomes_a_short_script_that_can_be_played_again(tmp_path):
     again = run("--replay", str(kept), "--plant", fault)
     assert again.stdout.splitlines()[-1] == found.stdout.splitlines()[-2] or "beyond the end" in again.stdout
     assert run("--replay", str(kept)).returncode == 0
+
+
+def test_the_matrix_is_whole():
+    """Each act and each kind of fault has its place in docs/world.md, and no cell is empty or has a reason that is
+    missing."""
+    text = (ROOT / "docs/world.md").read_text()
+    names = {*ACTORS, *(call for call, _ in PLACES), *MODES, *(cut for cuts in CUTS for cut in cuts)}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+    _, _, matrix = text.partition("| feature | acts |")
+    rows = [line.strip("|").split("|") for line in matrix.splitlines()[2:] if line.startswith("|")]
+    reasons = set(re.findall(r"^(\d+)\. ", matrix, re.M))
+    assert len(rows) > 15
+    used = set()
+    for feature, acts, *cells in rows:
+        assert set(re.findall("`([^`]+)`", acts)) <= ACTORS.keys(), feature
+        assert len(cells) == 6, feature
+        used |= {cell.strip() for cell in cells}
+    assert used - {"yes"} == reasons
 
 
 def test_each_planted_fault_can_be_planted():

@@ -21,7 +21,7 @@ from tests.support.engine import ROOMY
 from tests.support.peer import pull_fields, records
 from tests.world.actors import ACTORS, GROUPS, Kind
 from tests.world.machine import LOG_FILE_BYTES, Machine, Peer, simulated_machine
-from tests.world.oracle import Oracle, Violation
+from tests.world.oracle import RESERVED_S, Oracle, Violation
 from tests.world.threads import Scheduler
 
 Act = dict[str, Any]
@@ -45,6 +45,7 @@ STORE: dict[str, Any] = ROOMY | {
     "disk_space_clean_forcibly_ratio": 85,
     "disk_space_warning_level_ratio": 95,
     "max_delivery_event_bytes": 0,
+    "file_reserved_time_hours": int(RESERVED_S) // 3600,
 }
 BROKER: dict[str, Any] = {"default_topic_queue_nums": 4}
 
@@ -236,7 +237,7 @@ class World:
 
     def _make_groups(self) -> None:
         self.act = {"n": 0}
-        for group in (*GROUPS, "WORLD", "HOG"):
+        for group in (*GROUPS, "WORLD", "HOG", "BG", "TW"):
             answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
             assert answer is not None, "no answer"
             assert answer.code == 0, answer
@@ -358,11 +359,11 @@ class World:
         found = self._read(topic, queue, low, high)
         if found is None:
             return None
-        self.oracle.retire(begin)
+        self.oracle.retire(begin, self.now)
         if store.log.min_offset != begin:  # files went meanwhile
-            self.oracle.retire(store.log.min_offset)
+            self.oracle.retire(store.log.min_offset, self.now)
             return None
-        self.oracle.whole(topic, queue, low, high, found, begin)
+        self.oracle.whole(topic, queue, low, high, found)
         self._read_to[topic, queue] = high
         return low, high
 
@@ -386,7 +387,7 @@ class World:
             if not self.machine.killed:
                 self.see_arrivals()
             if not self.machine.killed:
-                self.oracle.retire(self.machine.broker.store.log.min_offset)
+                self.oracle.retire(self.machine.broker.store.log.min_offset, self.now)
             if self.machine.killed:
                 outcome += " (killed)"
                 self.kill(self.chance.choice(("all", "all", "none", "some", "last", "all but one", "first", "torn")))

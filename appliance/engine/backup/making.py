@@ -153,6 +153,7 @@ def _make(
     for name in sorted(set(before) - set(timers), key=lambda name: (_rank(name), name)):
         copy(name, small[name])
     end = log_end()
+    small = dict(_small_files(store_dir, own_dir))  # by now a table that was never changed may have its first file
     for name in sorted(name for name in small if _AFTER_THE_END.match(name)):
         copy(name, small[name])
     for name in sorted(name for name in small if name.endswith(".sqlite3")):

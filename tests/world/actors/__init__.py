@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from tests.world.actors import administrators, checks, consumers, faults, hogs, operators, producers, readers, replicas
+from tests.world.actors import (
+    administrators,
+    checks,
+    consumers,
+    faults,
+    hogs,
+    keepers,
+    members,
+    operators,
+    producers,
+    readers,
+    replicas,
+)
 from tests.world.actors.kind import GROUPS, Kind
 
-_MODULES = (producers, checks, consumers, readers, administrators, hogs, operators, faults, replicas)
+_MODULES = (
+    producers, checks, consumers, readers, members, administrators, keepers, hogs, operators, faults, replicas,
+)  # fmt: skip
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 
 __all__ = ["ACTORS", "GROUPS", "Kind"]

@@ -37,6 +37,8 @@ def _pull(world: World, act: Act) -> str:
         offsets = [one.queue_offset for one in found]
         if offsets != sorted(set(offsets)) or (offsets and offsets[0] < at):
             raise Violation("a pull gives messages out of order", f"{act} {offsets}")
+        if len(found) > world.machine.config.store.max_transfer_count_on_message_in_memory:
+            raise Violation("a pull gives more messages than its limit", f"{act} {offsets}")
         for record in found:
             world.oracle.record(act["topic"], act["queue"], record, world.now)
         return f"{len(found)} from {at}"

@@ -88,7 +88,10 @@ def _make_settings(chance: random.Random, before: list[Act]) -> Act:
             "flush_disk_type": chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
             "max_transfer_count_on_message_in_memory": chance.choice((32, 32, 3)),
         },
-        "broker": {"default_topic_queue_nums": chance.choice((1, 4, 4))},
+        "broker": {
+            "default_topic_queue_nums": chance.choice((1, 4, 4)),
+            "long_polling_enable": chance.random() < 0.6,
+        },
     }
 
 

@@ -288,6 +288,23 @@ def _recall(world: World, act: Act) -> str:
     return f"refused with {answer.code} {answer.remark}"
 
 
+def _make_regret(chance: random.Random, before: list[Act]) -> Act:
+    return {
+        "topic": _topic(chance), "queue": chance.randrange(4), "timer": chance.choice((15_000, 40_000, 600_000)),
+        "after": chance.choice((0.0, 0.02, 1.5)), "index": 0,
+    }  # fmt: skip
+
+
+def _regret(world: World, act: Act) -> str:
+    """A producer changes its mind: it takes back what it has only just sent."""
+    sent = _send(world, act)
+    if not world.machine.killed:
+        world.pass_time(act["after"])
+    if world.machine.killed:
+        return sent
+    return f"{sent}, {_recall(world, act | {'of': act['n']})}"
+
+
 def _make_end(chance: random.Random, before: list[Act]) -> Act:
     return {
         "of": _earlier(chance, before, "half"), "index": chance.randrange(12),
@@ -337,5 +354,6 @@ KINDS = [
     Kind("producers", "batch", 3, _make_batch, _batch),
     Kind("producers", "twins", 1, _make_twins, _twins),
     Kind("producers", "recall", 4, _make_recall, _recall),
+    Kind("producers", "regret", 1.5, _make_regret, _regret),
     Kind("producers", "end", 4, _make_end, _end),
 ]

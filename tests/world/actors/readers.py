@@ -140,6 +140,9 @@ def _hold(world: World, act: Act) -> str:
     world.pass_time(act["after"])
     if world.machine.killed or held.ended:
         return "not held"
+    broker = world.machine.config.broker
+    if not broker.long_polling_enable and act["after"] > broker.short_polling_time_ms / 1000 + 0.4:
+        raise Violation("a pull is held for long, though long polling is off", f"{act}")
     body = b"%d.0 woken" % act["n"]
     message = Message(act["n"], topic, body, "plain", {"TAGS": "x"}, world.now)
     world.oracle.sent(message)
@@ -172,6 +175,9 @@ def _in_order(world: World, act: Act) -> str:
     wanted = [queue for queue in act["queues"] if queue < count]
     if not wanted:
         return "no such queue"
+    world.pass_time(act.get("after", 0.0))
+    if world.machine.killed:
+        return ""
     rows = [{"topic": topic, "brokerName": "broker-a", "queueId": queue} for queue in wanted]
     body = json.dumps({"consumerGroup": group, "clientId": who, "mqSet": rows}).encode()
     leases = world.oracle.leases
@@ -354,6 +360,7 @@ KINDS = [
             "who": chance.choice(("c1", "c2")),
             "queues": sorted(chance.sample(range(4), chance.randint(1, 3))),
             "gives back": chance.random() < 0.2,
+            "after": chance.choices((0.0, LEASE_S + 1.5), (9, 1))[0],
         },
         _in_order,
     ),

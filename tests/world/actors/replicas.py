@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 #: When both can reach each other a slave has all of the log within so many seconds, and the tables.
 CATCHES_UP_S = 15.0
 _CHUNK = 1 << 16
+#: Directions that let nothing through.
+CUTS: tuple[list[str], ...] = ([], ["to master"], ["to slave"], ["to master", "to slave"])
 
 
 def _replicate(world: World, act: Act) -> str:
@@ -110,13 +112,13 @@ def _same_log(world: World, at: int, end: int) -> None:
 
 
 KINDS = [
-    Kind("replicas", "replicate", 0.2, lambda chance, before: {"sync": chance.random() < 0.6}, _replicate),
+    Kind("replicas", "replicate", 0.3, lambda chance, before: {"sync": chance.random() < 0.6}, _replicate),
     Kind(
         "replicas",
         "network",
         1,
         lambda chance, before: {
-            "cuts": chance.choice(([], ["to master"], ["to slave"], ["to master", "to slave"])),
+            "cuts": chance.choice(CUTS),
             "delay": chance.choice((0.0005, 0.0005, 0.05, 1.0)),
             "for": chance.choice((0.0, 0.3, 2.0, 8.0)),
             "stays": chance.random() < 0.3,
