@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
-import socket
-import threading
-import time
 import warnings
-import weakref
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-from .core.client_core import ClientCore
-from .core.directory import Directory
-from .core.unique_key import KeyMaker
-from .errors import Closed, ForkedError, InvalidOption
+from .errors import InvalidOption
 from .message import CloseReport
-from .notes import Notes
-from .shells.threads import SystemClock, ThreadShell
+from .session import Session
 from .wire import is_legal_group, parse_host_port
 
 if TYPE_CHECKING:
@@ -29,8 +21,6 @@ if TYPE_CHECKING:
     from .producer import Producer
     from .pull_consumer import PullConsumer
     from .reader import Reader
-
-Result = TypeVar("Result")
 
 _ENVIRONMENT = "NAMESRV_ADDR"
 #: What a client that nobody closed may take at the end of the process.
@@ -60,25 +50,18 @@ class Client:
     ) -> None:
         if not timeout > 0:
             raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
+        given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
         # Constant after construction.
-        self.timeout = timeout
-        self._servers = _addresses(os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers)
-        self._pid = os.getpid()
-        ip = client_ip or _own_ip()
-        self.client_id = f"{ip}@{instance_name or f'{self._pid}#{time.monotonic_ns()}'}"
-        self._clock = SystemClock()
-        self._notes = Notes()
-        directory = Directory(self._servers, self._clock, timeout)
-        self._core = ClientCore(directory, self._clock, self.client_id, timeout, self._notes.note)
-        self._keys = KeyMaker(_four_bytes(ip), self._pid, secrets.randbits(32))
-        self._shell = ThreadShell("rocketbox-client", self._core.opened, self._core.asked)
-        # Guarded by _closing.
-        self._closing = threading.Lock()
-        self._is_closed = False
-        self._keeps_house = False
+        self._session = Session(_addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self))
+        # Guarded by the session's lock.
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, PullConsumer] = {}
         self._report: CloseReport | None = None
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know it by, and consoles show."""
+        return self._session.client_id
 
     # --- what it makes
 
@@ -98,13 +81,13 @@ class Client:
         """
         from .producer import Producer
 
-        self.check_usable()
+        self._session.check_usable()
         _check_group(group)
-        with self._closing:
+        with self._session.lock:
             found = self._producers.get(group)
             if found is None:
                 found = self._producers[group] = Producer(
-                    self,
+                    self._session,
                     group,
                     retries=retries,
                     max_in_flight=max_in_flight,
@@ -129,16 +112,16 @@ class Client:
         """
         from .pull_consumer import PullConsumer
 
-        self.check_usable()
+        self._session.check_usable()
         _check_group(group)
-        with self._closing:
+        with self._session.lock:
             known = self._consumers.get(group)
             if known is not None and not known.is_closed:
                 raise InvalidOption(
                     f"This client has a consumer of group {group} already; a second member needs a Client of its own."
                 )
             consumer = self._consumers[group] = PullConsumer(
-                self, group, auto_commit=auto_commit, start=start, cache=cache_messages
+                self._session, group, auto_commit=auto_commit, start=start, cache=cache_messages
             )
             return consumer
 
@@ -146,56 +129,8 @@ class Client:
         """Reads queues at places of your choice: no group, no commits."""
         from .reader import Reader
 
-        self.check_usable()
-        return Reader(self)
-
-    # --- for what it makes
-
-    @property
-    def core(self) -> ClientCore:
-        return self._core
-
-    @property
-    def shell(self) -> ThreadShell:
-        return self._shell
-
-    @property
-    def clock(self) -> SystemClock:
-        return self._clock
-
-    @property
-    def keys(self) -> KeyMaker:
-        """Guarded by the shell's lock."""
-        return self._keys
-
-    @property
-    def note(self) -> Callable[[str], None]:
-        return self._notes.note
-
-    def check_usable(self) -> None:
-        """Raise Closed or ForkedError."""
-        if self._is_closed:
-            raise Closed("This client is closed: make a new one.")
-        if os.getpid() != self._pid:
-            raise ForkedError(
-                "This process is a fork of the one that made this client, whose connections and threads stayed there: "
-                "make a Client after the fork, in the process that uses it."
-            )
-
-    def wait(self, procedure: Generator[Any, Any, Result]) -> Result:
-        """Run a procedure of the core and return what it returns, or raise."""
-        self.begin()
-        return self._shell.wait(procedure)
-
-    def begin(self) -> None:
-        """Called before the first procedure: from then on heartbeats are sent and routes kept fresh."""
-        self.check_usable()
-        if not self._keeps_house:
-            with self._closing:
-                fresh, self._keeps_house = not self._keeps_house, True
-            if fresh:
-                _open_clients.add(self)
-                self._shell.start(self._core.keep_house())
+        self._session.check_usable()
+        return Reader(self._session)
 
     # --- the end
 
@@ -204,38 +139,32 @@ class Client:
 
         Returns what was left undone within `timeout` seconds. A second call returns the first one's report.
         """
-        with self._closing:
-            first = not self._is_closed
-            self._is_closed = True
+        session = self._session
+        with session.lock:
+            first = not session.is_closed
+            session.is_closed = True
             producers = list(self._producers.values())
             consumers = list(self._consumers.values())
         if not first:
             return self._report or CloseReport()
         _open_clients.discard(self)
-        if os.getpid() != self._pid:
-            return CloseReport()  # all of it is the parent's
-        deadline = self._clock.monotonic() + timeout
+        if session.is_parents:
+            return CloseReport()
+        deadline = session.clock.monotonic() + timeout
         for producer in producers:
-            producer.flush(max(0.0, deadline - self._clock.monotonic()))
+            producer.flush(max(0.0, deadline - session.clock.monotonic()))
         uncommitted = sum(consumer.leave(deadline) for consumer in consumers)
-        if self._shell.is_running:
+        if session.shell.is_running:
             for producer in producers:
-                self.wait_until(self._core.leave(producer.group), deadline)
+                session.wait_until(session.core.leave(producer.group), deadline)
         unconfirmed = sum(producer.in_flight for producer in producers)
-        ended = self._shell.close(max(1.0, deadline - self._clock.monotonic()))
+        ended = session.shell.close(max(1.0, deadline - session.clock.monotonic()))
         report = CloseReport(unconfirmed, uncommitted, () if ended else ("rocketbox-client",))
         if report != CloseReport():
-            self._notes.note(f"client {self.client_id} was closed with work undone: {report}")
-        self._notes.flush()
+            session.note(f"client {self.client_id} was closed with work undone: {report}")
+        session.notes.flush()
         self._report = report
         return report
-
-    def wait_until(self, procedure: Generator[Any, Any, Result], deadline: float) -> Result | None:
-        """The same, also while closing; None if it goes on at the deadline."""
-        try:
-            return self._shell.wait(procedure, max(0.0, deadline - self._clock.monotonic()))
-        except TimeoutError:
-            return None
 
     def __enter__(self) -> Client:
         return self
@@ -249,8 +178,8 @@ class Client:
         self.close()
 
 
-#: Clients that have begun and are not closed.
-_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+#: Clients that have begun and are not closed: a producer lives as long as its client, whoever holds it.
+_open_clients: set[Client] = set()
 
 
 @atexit.register
@@ -277,20 +206,3 @@ def _addresses(given: str | Sequence[str]) -> tuple[str, ...]:
         return tuple(map(parse_host_port, found))
     except ValueError as error:
         raise InvalidOption(f"A name server {error}.") from None
-
-
-def _own_ip() -> str:
-    """An address of this machine, as others may know it: for names only. No packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
-
-
-def _four_bytes(ip: str) -> bytes:
-    try:
-        return socket.inet_aton(ip)
-    except OSError:
-        return secrets.token_bytes(4)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .core.send_plan import Envelope, Sending
 from .errors import InvalidMessage, InvalidOption, TooMuchInFlight
 from .message import Message, MessageQueue, SendResult
+from .session import Session
 from .shells.threads import Pending
 from .wire import (
     DELAY_TIME_LEVEL,
@@ -24,9 +25,6 @@ from .wire import (
     encode_properties,
     topic_name_error,
 )
-
-if TYPE_CHECKING:
-    from .client import Client
 
 #: What brokers take unless told otherwise; they say it themselves, and a client of Java's refuses it.
 MAX_MESSAGE_BYTES = 4 << 20
@@ -48,7 +46,7 @@ class Producer:
 
     def __init__(
         self,
-        client: Client,
+        session: Session,
         group: str,
         *,
         retries: int,
@@ -60,11 +58,11 @@ class Producer:
             raise InvalidOption("retries and compress_over are 0 or more, max_in_flight and its bytes 1 or more.")
         # Constant after construction.
         self.group = group
-        self._client = client
+        self._session = session
         self._most = max_in_flight
         self._most_bytes = max_in_flight_bytes
         self._compress_over = compress_over
-        self._sending = Sending(client.core.directory, client.clock, client.core.faults, id(self) >> 4, retries)
+        self._sending = Sending(session.core.directory, session.clock, session.core.faults, id(self) >> 4, retries)
         # Guarded by _room.
         self._room = threading.Condition()
         self._in_flight = 0
@@ -136,11 +134,11 @@ class Producer:
         """Send without an answer: nobody learns whether it was stored. Raises as `send` if there is no route and no
         connection."""
         made = _message(message, body, tags, keys, properties, shard, delay_level)
-        self._client.check_usable()
+        self._session.check_usable()
         envelope = self._envelope(made, queue)
         self._register()
-        deadline = self._client.clock.monotonic() + (timeout or self._client.timeout)
-        self._client.wait(self._sending.tell(envelope, deadline))
+        deadline = self._session.clock.monotonic() + (timeout or self._session.timeout)
+        self._session.wait(self._sending.tell(envelope, deadline))
 
     def flush(self, timeout: float | None = None) -> int:
         """Wait until nothing is in flight; returns how many messages still are after `timeout` seconds."""
@@ -149,11 +147,11 @@ class Producer:
             return self._in_flight
 
     def _submit(self, message: Message, queue: MessageQueue | None, timeout: float | None) -> Pending[SendResult]:
-        self._client.check_usable()
+        self._session.check_usable()
         envelope = self._envelope(message, queue)
         size = len(envelope.body)
-        seconds = timeout or self._client.timeout
-        deadline = self._client.clock.monotonic() + seconds
+        seconds = timeout or self._session.timeout
+        deadline = self._session.clock.monotonic() + seconds
         with self._room:
             if not self._room.wait_for(lambda: self._has_room(size), seconds):
                 raise TooMuchInFlight(
@@ -176,14 +174,14 @@ class Producer:
         except BaseException as error:
             done(None, error)
             raise
-        self._client.shell.run(self._sending.send(envelope, deadline), done)
+        self._session.shell.run(self._sending.send(envelope, deadline), done)
         return pending
 
     def _register(self) -> None:
         """Have heartbeats name this group from now on."""
-        self._client.begin()
-        with self._client.shell.lock:
-            self._client.core.producers.add(self.group)
+        self._session.begin()
+        with self._session.shell.lock:
+            self._session.core.producers.add(self.group)
 
     def _has_room(self, size: int) -> bool:
         if not self._in_flight:
@@ -208,8 +206,8 @@ class Producer:
             packed = zlib.compress(body, _COMPRESS_LEVEL)
             if len(packed) < len(body):
                 body, sys_flag = packed, _ZLIB
-        with self._client.shell.lock:
-            message_id = self._client.keys.next(self._client.clock.wall_ms())
+        with self._session.shell.lock:
+            message_id = self._session.keys.next(self._session.clock.wall_ms())
         text = encode_properties(_properties(message, message_id))
         try:
             size = len(text.encode())

@@ -10,12 +10,12 @@ from .core.pull_group import Begin, PullGroup
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption
 from .message import MessageQueue, ReceivedMessage
+from .session import Session
 from .wire import topic_name_error
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .client import Client
 
 _POLL_MOST = 32
 _LEAST_COMMIT_S = 0.1
@@ -34,7 +34,7 @@ class PullConsumer:
     message of an iteration is done, too; messages that `poll` returned are done by `commit` or the next `poll`.
     """
 
-    def __init__(self, client: Client, group: str, *, auto_commit: float | None, start: Begin, cache: int) -> None:
+    def __init__(self, session: Session, group: str, *, auto_commit: float | None, start: Begin, cache: int) -> None:
         if auto_commit is not None and auto_commit < _LEAST_COMMIT_S:
             raise InvalidOption(f"auto_commit is None or {_LEAST_COMMIT_S} seconds or more, not {auto_commit!r}.")
         if isinstance(start, str) and start not in ("last", "first"):
@@ -43,21 +43,21 @@ class PullConsumer:
             raise InvalidOption(f"cache_messages is 1 or more, not {cache!r}.")
         # Constant after construction.
         self.group = group
-        self._client = client
+        self._session = session
         self._auto_commit = auto_commit
         #: Notified, with the client's lock, when there are messages, an error, or the end.
-        self._ready = threading.Condition(client.shell.lock)
+        self._ready = threading.Condition(session.shell.lock)
         self._core = PullGroup(
             group,
-            client.client_id,
-            client.core.directory,
-            client.clock,
+            session.client_id,
+            session.core.directory,
+            session.clock,
             begin=start,
-            timeout=client.timeout,
+            timeout=session.timeout,
             cache=cache,
-            beat=client.core.beat,
+            beat=session.core.beat,
             wake=self._ready.notify_all,
-            note=client.note,
+            note=session.note,
         )
         # Owned by the thread that takes messages.
         self._assigned: tuple[MessageQueue, ...] = ()
@@ -87,8 +87,8 @@ class PullConsumer:
             raise InvalidOption(
                 "subscribe() comes before the first message is taken, and not beside assign(): make another consumer."
             )
-        with self._client.shell.lock:
-            self._core.subscriptions[topic] = Subscription(topic, tags, self._client.clock.wall_ms())
+        with self._session.shell.lock:
+            self._core.subscriptions[topic] = Subscription(topic, tags, self._session.clock.wall_ms())
         return self
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
@@ -107,7 +107,7 @@ class PullConsumer:
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member reads now."""
-        with self._client.shell.lock:
+        with self._session.shell.lock:
             return sorted(self._core.held)
 
     # --- messages
@@ -124,7 +124,7 @@ class PullConsumer:
 
     def _poll(self, timeout: float | None, most: int) -> list[ReceivedMessage]:
         self._start()
-        end = None if timeout is None else self._client.clock.monotonic() + timeout
+        end = None if timeout is None else self._session.clock.monotonic() + timeout
         with self._ready:
             while True:
                 self._check_open()
@@ -132,12 +132,12 @@ class PullConsumer:
                 trouble = None if found else self._core.take_trouble()
                 if found or trouble:
                     break
-                left = None if end is None else end - self._client.clock.monotonic()
+                left = None if end is None else end - self._session.clock.monotonic()
                 if left is not None and left <= 0:
                     break
                 self._ready.wait(left)
             resuming = self._core.resume_all()
-        self._client.shell.start(resuming)
+        self._session.shell.start(resuming)
         if trouble is not None:
             raise trouble
         return found
@@ -161,18 +161,18 @@ class PullConsumer:
         core = self._core
         if not core.subscriptions and not self._assigned:
             raise InvalidOption("Say what to read first: subscribe(topic), or assign(queues).")
-        self._client.begin()
-        with self._client.shell.lock:
-            self._client.core.groups[self.group] = core
+        self._session.begin()
+        with self._session.shell.lock:
+            self._session.core.groups[self.group] = core
         try:
-            self._client.wait(core.start_assigned(self._assigned) if self._assigned else core.start())
+            self._session.wait(core.start_assigned(self._assigned) if self._assigned else core.start())
         except BaseException:
-            with self._client.shell.lock:
-                self._client.core.groups.pop(self.group, None)
+            with self._session.shell.lock:
+                self._session.core.groups.pop(self.group, None)
             raise
         self._is_started = True
         if self._auto_commit is not None:
-            self._client.shell.start(core.keep_committed(self._auto_commit))
+            self._session.shell.start(core.keep_committed(self._auto_commit))
 
     # --- offsets
 
@@ -182,9 +182,9 @@ class PullConsumer:
         Raises BrokerAway, RequestTimeout, RequestRefused: what is not committed will be with the next commit.
         """
         self._check_open()
-        with self._client.shell.lock:
+        with self._session.shell.lock:
             self._core.pass_given()
-        errors = self._client.wait(self._core.commit())
+        errors = self._session.wait(self._core.commit())
         if errors:
             raise errors[0]
 
@@ -192,7 +192,7 @@ class PullConsumer:
         """The group's offset of a queue at its broker, that of the next message; None if there is none. Raises as
         `commit`."""
         self._start()
-        return self._client.wait(self._core.committed(queue))
+        return self._session.wait(self._core.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on there; the next commit is of that place. Raises InvalidOption for a queue that it does not read."""
@@ -200,7 +200,7 @@ class PullConsumer:
         if offset < 0:
             raise InvalidOption(f"An offset is 0 or more, not {offset}.")
         try:
-            self._client.wait(self._core.seek(queue, offset))
+            self._session.wait(self._core.seek(queue, offset))
         except KeyError:
             raise InvalidOption(f"This consumer does not read {queue} now: assignment() says what it reads.") from None
 
@@ -209,13 +209,13 @@ class PullConsumer:
     def done_with_current(self) -> None:
         """The message that an iteration gave last is done."""
         if self._iterates:
-            with self._client.shell.lock:
+            with self._session.shell.lock:
                 self._core.pass_given()
 
     def close(self) -> int:
         """Leave the group; commit what is done, unless auto_commit is None. Returns the number of queues whose offset
         could not be committed, so that some of their messages come again."""
-        return self.leave(self._client.clock.monotonic() + 3 * self._client.timeout)
+        return self.leave(self._session.clock.monotonic() + 3 * self._session.timeout)
 
     def leave(self, deadline: float) -> int:
         """The same by a time of the client's clock."""
@@ -226,9 +226,9 @@ class PullConsumer:
                 self._core.is_closed = True
                 self._ready.notify_all()
             return 0
-        left = self._client.wait_until(self._core.leave(self._auto_commit is not None), deadline)
-        with self._client.shell.lock:
-            self._client.core.groups.pop(self.group, None)
+        left = self._session.wait_until(self._core.leave(self._auto_commit is not None), deadline)
+        with self._session.shell.lock:
+            self._session.core.groups.pop(self.group, None)
         return len(self._core.held) if left is None else left
 
     def __enter__(self) -> PullConsumer:
@@ -244,4 +244,4 @@ class PullConsumer:
     def _check_open(self) -> None:
         if self._core.is_closed:
             raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
-        self._client.check_usable()
+        self._session.check_usable()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from .core.pulling import Pulled, ask_offset, pull
 from .errors import InvalidOption
 from .message import MessageQueue
-
-if TYPE_CHECKING:
-    from .client import Client
+from .session import Session
 
 #: A pull has to name a group; this one exists on every broker, for tools.
 _GROUP = "TOOLS_CONSUMER"
@@ -20,22 +17,22 @@ class Reader:
     """Made by `Client.reader`. Threads may share it. All methods raise NoNameServer, NoRoute, BrokerAway,
     RequestTimeout, RequestRefused, BadAnswer and Closed."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The topic's queues that can be read."""
-        client = self._client
-        deadline = client.clock.monotonic() + client.timeout
-        return list(client.wait(client.core.directory.read_queues(topic, deadline)))
+        session = self._session
+        deadline = session.clock.monotonic() + session.timeout
+        return list(session.wait(session.core.directory.read_queues(topic, deadline)))
 
     def pull(self, queue: MessageQueue, offset: int, max: int = 32, wait: float = 0.0) -> Pulled:
         """Messages of a queue from `offset` on. wait: seconds that the broker may wait if there is none yet."""
         if offset < 0 or max < 1 or wait < 0:
             raise InvalidOption(f"offset and wait are 0 or more, max 1 or more; not {offset}, {wait}, {max}.")
-        client = self._client
+        session = self._session
         self.queues(queue.topic)
-        return client.wait(pull(client.core.directory, client.clock, _GROUP, queue, offset, most=max, wait=wait))
+        return session.wait(pull(session.core.directory, session.clock, _GROUP, queue, offset, most=max, wait=wait))
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the first message that is kept."""
@@ -51,6 +48,6 @@ class Reader:
         return self._ask(queue, int(time.timestamp() * 1000))
 
     def _ask(self, queue: MessageQueue, what: str | int) -> int:
-        client = self._client
+        session = self._session
         self.queues(queue.topic)
-        return client.wait(ask_offset(client.core.directory, client.clock, client.timeout, queue, what))
+        return session.wait(ask_offset(session.core.directory, session.clock, session.timeout, queue, what))

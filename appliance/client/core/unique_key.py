@@ -8,7 +8,7 @@ from ..wire import UniqueKeys
 
 
 class KeyMaker:
-    """Makes keys of this process. A key holds the milliseconds since the month began, so it looks when the month turns."""
+    """Makes keys of this process. A key holds milliseconds since the month began, so it sees when the month turns."""
 
     def __init__(self, address: bytes, pid: int, salt: int) -> None:
         """address: 4 bytes. salt: 32 random bits, which tell this client from others of the process."""

@@ -104,7 +104,7 @@ class ThreadShell:
         opened: Callable[[str], Generator[Any, Any, Any]],
         asked: Callable[[RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
     ) -> None:
-        """name: of the thread. opened, asked: the core's, called with the lock when a connection was made, a server asks."""
+        """name: of the thread. opened, asked: the core's, called with the lock when a link is made, a server asks."""
         self.lock = threading.Lock()
         # Constant after construction.
         self._name = name
