@@ -21,7 +21,6 @@ from appliance.client import (
     SendError,
     SendTimeout,
 )
-from appliance.pytest_rocketbox import RocketBox
 from tests.support.peer import Peer
 from tests.support.ports import reserve_port
 from tests.support.waiting import wait_for
@@ -41,6 +40,8 @@ def client(rocketbox):
 @pytest.fixture
 def own_server(tmp_path):
     """One that keeps its ports while it is away."""
+    from appliance.pytest_rocketbox import RocketBox  # pytest loads it as a plugin first
+
     port = reserve_port()
     (tmp_path / "box").mkdir()
     server = RocketBox(tmp_path / "box", "--broker-port", str(port), "--namesrv-port", str(port + 2))

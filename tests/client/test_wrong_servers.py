@@ -88,7 +88,7 @@ def send(namesrv, timeout=30.0):
 
 def test_a_web_server_is_said_to_speak_another_protocol(scripted):
     web = scripted(lambda question: b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-    with pytest.raises(NoNameServer, match="does not speak RocketMQ's protocol: its answer begins with b'HTTP/1.1 400"):
+    with pytest.raises(NoNameServer, match="does not speak RocketMQ's protocol: its answer begins with b'HTTP"):
         send(web.address)
     with pytest.raises(NotConnected, match="does not speak"):
         send(name_server(scripted, web.address).address)
@@ -190,8 +190,9 @@ def test_whatever_a_broker_answers_is_an_error_or_a_result_and_the_client_lives(
                 outcomes.append(producer.send("T", "x", timeout=0.5))
             except ClientError as error:
                 outcomes.append(error)
-                assert isinstance(error, SendError)
-        assert any(isinstance(one, SendError) for one in outcomes)
+        failed = [one for one in outcomes if isinstance(one, ClientError)]
+        assert failed
+        assert all(isinstance(one, SendError) for one in failed)
         works.set()
 
         def sends():

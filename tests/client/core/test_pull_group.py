@@ -1,5 +1,7 @@
 """A pull consumer against a scripted cluster: what is passed, what is committed, and what a broker may answer."""
 
+import json
+
 import pytest
 
 from appliance.client.core.directory import Directory
@@ -16,9 +18,9 @@ QUEUE = MessageQueue("T", "a", 0)
 HOST = ("127.0.0.1", 10911)
 
 
-def record(offset, tag="t", queue_id=0):
+def record(offset):
     fields = Record(
-        0, MAGIC_V1, 0, queue_id, 0, offset, offset * 100, 0, 1, HOST, 1, HOST, 0, 0, b"%d" % offset, "T", f"TAGS\x01{tag}"
+        0, MAGIC_V1, 0, 0, 0, offset, offset * 100, 0, 1, HOST, 1, HOST, 0, 0, b"%d" % offset, "T", "TAGS\x01t"
     )  # fmt: skip
     return encode_record(fields, encode_host(*HOST), encode_host(*HOST))
 
@@ -39,9 +41,7 @@ class Broker:
             case 105:
                 return answer(body=route("a", queues=1)) if ext["topic"] == "T" else answer(17)
             case 38:
-                return answer(
-                    body=b'{"consumerIdList":[%b]}' % b",".join(b'"%b"' % one.encode() for one in self.members)
-                )
+                return answer(body=json.dumps({"consumerIdList": self.members}).encode())
             case 14:
                 return answer(22) if self.offset is None else answer(offset=self.offset)
             case 15:

@@ -70,7 +70,7 @@ def test_a_silent_broker_leaves_time_for_another():
     began = 1000.0
     send(cluster, timeout=4.0)
     sends = [call for call in cluster.driver.calls if call.address != "ns:9876"]
-    assert [call.deadline - began for call in sends] == [2.0, 4.0]
+    assert [call.deadline - began for call in sends] == [2.0, 3.0]
 
 
 def test_the_only_broker_is_tried_again_after_a_pause():
@@ -85,7 +85,7 @@ def test_the_only_broker_is_tried_again_after_a_pause():
         ([AWAY] * 3, NotConnected, False, 3, "Connection refused (3 attempts, topic T). The message is not stored"),
         ([LOST] * 3, NotConnected, True, 3, "sending it again may store it twice"),
         ([SILENT], SendTimeout, True, 1, "broker a at a:10911 did not answer in time"),
-        ([LOST, answer(16, remark="no")] * 2, Refused, True, 3, "may be stored"),
+        ([LOST, answer(16, remark="no"), answer(16)], Refused, True, 3, "may be stored"),
         ([answer(13, remark="too long")], Refused, False, 1, "code 13, MESSAGE_ILLEGAL: too long"),
         ([answer(14, remark="full")] * 3, Refused, False, 3, "its disk may be full"),
         ([CallFailed("closed", "closed")], NotConnected, True, 1, "closed before broker a at a:10911 answered"),
