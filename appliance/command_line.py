@@ -54,6 +54,9 @@ class ServeOptions:
     sign_in: SignInOptions = SignInOptions()
     # What this installation is for ("production", "staging"): pages show it beside everything.
     environment: str | None = None
+    # For somebody's tests (`serve_for_tests`), with this directory to be removed at the end, if it is its own.
+    for_tests: bool = False
+    own_directory: Path | None = None
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name. It
@@ -81,6 +84,11 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
     "--environment": ("NAME", "a badge on every page of the console, as production", "console.environment"),
     "--ready-file": ("FILE", "JSON, written when all roles accept connections", "readyFile"),
+    "--test": (
+        "",
+        "for tests: picks ports, small files, its own directory, ends with its standard input",
+        "test",
+    ),
     "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
 }
 
@@ -315,6 +323,8 @@ def _similar(name: str, known: Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOptions]:
     """told: what the files' reading left to say."""
+    for_tests = _taken(settings, "test", _yes, False)
+    own_directory = _set_up_for_tests(settings) if for_tests else None
     flush = _taken(settings, "flush", _flush, None)
     if flush is not None:
         settings["store.flushDiskType"] = (flush, settings["flush"][1])
@@ -372,7 +382,23 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
         advertise_source=advertise_source,
         sign_in=_sign_in(settings, public_url),
         environment=_taken(settings, "console.environment", _environment),
+        for_tests=for_tests,
+        own_directory=own_directory,
     )
+
+
+def _set_up_for_tests(settings: Settings) -> Path | None:
+    """Fill in what a server for tests has unless told otherwise; its directory if it gets one of its own."""
+    from .serve_for_tests import DEFAULTS, ORIGIN, temporary_directory
+
+    for name, value in DEFAULTS.items():
+        settings.setdefault(name, (value, ORIGIN))
+    if "console" in _taken(settings, "roles", _roles):
+        raise StartError("--test serves without a console: leave console out of --roles.")
+    if "dataDir" in settings:
+        return None
+    settings["dataDir"] = (temporary_directory(), ORIGIN)
+    return Path(settings["dataDir"][0])
 
 
 def _check_member(config: EngineConfig, is_named: bool) -> tuple[str, ...]:

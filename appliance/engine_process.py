@@ -78,19 +78,19 @@ class EngineProcess:
                 file=sys.stderr,
                 flush=True,
             )
+        ready = {
+            "pid": os.getpid(),
+            "version": __version__,
+            "broker": engine.broker_address,
+            "namesrv": engine.namesrv_address,
+            "http": http_address,
+            "setup_url": setup_url,
+            "data_dir": str(self.config.data_dir),
+        }
         if self.options.ready_file is not None:
-            _publish(
-                self.options.ready_file,
-                {
-                    "pid": os.getpid(),
-                    "version": __version__,
-                    "broker": engine.broker_address,
-                    "namesrv": engine.namesrv_address,
-                    "http": http_address,
-                    "setup_url": setup_url,
-                    "data_dir": str(self.config.data_dir),
-                },
-            )
+            _publish(self.options.ready_file, ready)
+        if self.options.for_tests:
+            print(json.dumps(ready), flush=True)
 
     def _console_url(self, http_address: str | None) -> str:
         return self.options.public_url or f"http://{http_address}"

@@ -128,10 +128,22 @@ def serve(arguments: Sequence[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     ignore_signals()
     process = EngineProcess(config, options)
-    process.start()
+    lease = None
+    if options.for_tests:
+        from .serve_for_tests import Lease
+
+        lease = Lease(options.own_directory)
+    try:
+        process.start()
+    except RocketBoxError:
+        if lease is not None:
+            lease.end()
+        raise
     process.announce(http_port=None)
     signal.sigwait(stop_signals)
     process.stop()
+    if lease is not None:
+        lease.end()
     leave_soon(0)
     return 0
 

@@ -15,7 +15,10 @@ HEAVY = ("numpy", "pandas", "pyarrow", "pyspark")
 # Where -> (what must not be imported there, why).
 RULES = {
     "appliance/engine": (
-        ("django", "gunicorn", "asgiref", "appliance.console", "appliance.runtime", "appliance.main", "spark_reports"),
+        (
+            *("django", "gunicorn", "asgiref", "appliance.console", "appliance.client", "appliance.runtime"),
+            *("appliance.main", "spark_reports"),
+        ),
         "the engine runs without Django and never calls upstairs",
     ),
     "appliance": (HEAVY, "these are for the process that makes reports, never for the broker's"),
@@ -50,6 +53,20 @@ RULES = {
     "appliance/engine/broker": (
         (f"{ENGINE}.namesrv", f"{ENGINE}.engine"),
         "the broker speaks to name servers over the wire only",
+    ),
+    "appliance/client": (
+        (
+            *("django", "gunicorn", "appliance.console", "appliance.api", "appliance.runtime", "appliance.main"),
+            *("appliance.command_line", "appliance.commands"),
+        ),
+        "the client is for other people's programs: it installs without the server",
+    ),
+    "appliance/client/core": (
+        (
+            *("socket", "ssl", "threading", "asyncio", "logging", "time", "os", "selectors", "queue"),
+            *("appliance.client.shells", "appliance.client.client", "appliance.client.notes"),
+        ),
+        "the client's core is pure: threads and asyncio are shells around the same objects",
     ),
     "appliance/console": (
         tuple(
@@ -121,6 +138,24 @@ def test_the_doors_open_one_way(directory):
         if any(name == door or name.startswith(door + ".") for door in forbidden)
     )
     assert not wrong, f"{sentence}: {'; '.join(wrong)}"
+
+
+def test_the_client_reaches_the_engine_through_one_door():
+    """And that through pure modules alone: a wheel of the client holds only these, and replaces the door."""
+    door = ROOT / "appliance/client/wire.py"
+    wrong = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "appliance/client").rglob("*.py")
+        if path != door
+        for name in imports_of(path, annotations=True)
+        if name.startswith("appliance.") and not name.startswith("appliance.client")
+    }
+    assert not wrong, "of the engine the client has what wire.py names"
+    pure = ("appliance.engine.errors", "appliance.engine.fastjson", "appliance.engine.host_port")
+    assert all(
+        name.startswith((*pure, f"{ENGINE}.protocol.")) or name == "__future__.annotations" or name == "__future__"
+        for name in imports_of(door)
+    )
 
 
 # --- circles

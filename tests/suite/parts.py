@@ -48,7 +48,7 @@ EVERYTHING = (
     _part("browser", 3, "tests/browser"),
     _part("engine", 15, "tests/engine --ignore=tests/engine/broker"),
     _part("console", 9, "tests/console"),
-    _part("processes", 8, f"{_TOP} tests/examples"),
+    _part("processes", 8, f"{_TOP} tests/examples tests/client"),
     _part("api", 4, "tests/api tests/commands"),
     _part("sets", 6, "tests/rig tests/exchange"),
     _part("crash", 12, "tests/crash"),

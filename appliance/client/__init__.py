@@ -1,0 +1,66 @@
+"""A client of RocketMQ's protocol, 4.9 and 5.x, in Python: for RocketBox and Apache RocketMQ. docs/python.md begins
+with it.
+
+    with Client("127.0.0.1:9876") as client:
+        client.producer().send("orders", "paid")
+"""
+
+from .client import Client
+from .core.pulling import Pulled
+from .errors import (
+    BadAnswer,
+    BrokerAway,
+    ClientError,
+    Closed,
+    ForkedError,
+    InvalidMessage,
+    InvalidOption,
+    NoNameServer,
+    NoRoute,
+    NotConnected,
+    NotPermitted,
+    Refused,
+    RequestRefused,
+    RequestTimeout,
+    SendError,
+    SendTimeout,
+    StoredUnconfirmed,
+    TooMuchInFlight,
+)
+from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
+from .producer import Producer
+from .pull_consumer import PullConsumer
+from .reader import Reader
+from .shells.threads import Pending
+
+__all__ = [
+    "BadAnswer",
+    "BrokerAway",
+    "Client",
+    "ClientError",
+    "CloseReport",
+    "Closed",
+    "ForkedError",
+    "InvalidMessage",
+    "InvalidOption",
+    "Message",
+    "MessageQueue",
+    "NoNameServer",
+    "NoRoute",
+    "NotConnected",
+    "NotPermitted",
+    "Pending",
+    "Producer",
+    "PullConsumer",
+    "Pulled",
+    "Reader",
+    "ReceivedMessage",
+    "Refused",
+    "RequestRefused",
+    "RequestTimeout",
+    "SendError",
+    "SendResult",
+    "SendTimeout",
+    "StoredUnconfirmed",
+    "TooMuchInFlight",
+]

@@ -1,0 +1,208 @@
+"""`Client`: what speaks to one cluster. It makes producers, consumers and readers, and closes them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .errors import InvalidOption
+from .message import CloseReport
+from .session import Session
+from .wire import is_legal_group, parse_host_port
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .core.pull_group import Begin
+    from .producer import Producer
+    from .pull_consumer import PullConsumer
+    from .reader import Reader
+
+_ENVIRONMENT = "NAMESRV_ADDR"
+#: What a client that nobody closed may take at the end of the process.
+_EXIT_S = 5.0
+
+
+class Client:
+    """A connection to a cluster: Java's client instance. Nothing happens before something is sent or consumed.
+
+        with Client("127.0.0.1:9876") as client:
+            client.producer().send("orders", "paid")
+
+    nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
+    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other question. client_ip,
+    instance_name: parts of the client id, which brokers show.
+
+    Threads may share it. A process that was forked makes its own. Raises InvalidOption.
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        *,
+        timeout: float = 3.0,
+        client_ip: str | None = None,
+        instance_name: str | None = None,
+    ) -> None:
+        if not timeout > 0:
+            raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
+        given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
+        # Constant after construction.
+        self._session = Session(_addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self))
+        # Guarded by the session's lock.
+        self._producers: dict[str, Producer] = {}
+        self._consumers: dict[str, PullConsumer] = {}
+        self._report: CloseReport | None = None
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know it by, and consoles show."""
+        return self._session.client_id
+
+    # --- what it makes
+
+    def producer(
+        self,
+        group: str = "PYTHON_PRODUCER",
+        *,
+        retries: int = 2,
+        max_in_flight: int = 10_000,
+        max_in_flight_bytes: int = 64 << 20,
+        compress_over: int = 4096,
+    ) -> Producer:
+        """The producer of a group; asked twice, the same one, with the options of the first time.
+
+        retries: attempts after the first. max_in_flight, max_in_flight_bytes: unconfirmed messages and their bodies;
+        more wait. compress_over: bodies of so many bytes or more are compressed, if that makes them smaller.
+        """
+        from .producer import Producer
+
+        self._session.check_usable()
+        _check_group(group)
+        with self._session.lock:
+            found = self._producers.get(group)
+            if found is None:
+                found = self._producers[group] = Producer(
+                    self._session,
+                    group,
+                    retries=retries,
+                    max_in_flight=max_in_flight,
+                    max_in_flight_bytes=max_in_flight_bytes,
+                    compress_over=compress_over,
+                )
+            return found
+
+    def pull_consumer(
+        self,
+        group: str,
+        *,
+        auto_commit: float | None = 5.0,
+        start: Begin = "last",
+        cache_messages: int = 1000,
+    ) -> PullConsumer:
+        """A member of a consumer group, from which messages are taken by iteration or `poll`.
+
+        auto_commit: seconds between commits of what the user is done with; None: only `commit` commits. start: where a
+        queue begins of which the group has no offset yet: "last" - with what is sent from now on, "first", or a time.
+        cache_messages: fetched ahead, for each queue.
+        """
+        from .pull_consumer import PullConsumer
+
+        self._session.check_usable()
+        _check_group(group)
+        with self._session.lock:
+            known = self._consumers.get(group)
+            if known is not None and not known.is_closed:
+                raise InvalidOption(
+                    f"This client has a consumer of group {group} already; a second member needs a Client of its own."
+                )
+            consumer = self._consumers[group] = PullConsumer(
+                self._session, group, auto_commit=auto_commit, start=start, cache=cache_messages
+            )
+            return consumer
+
+    def reader(self) -> Reader:
+        """Reads queues at places of your choice: no group, no commits."""
+        from .reader import Reader
+
+        self._session.check_usable()
+        return Reader(self._session)
+
+    # --- the end
+
+    def close(self, timeout: float = 30.0) -> CloseReport:
+        """Take no new work, wait for sends in flight, commit what consumers are done with, unregister, disconnect.
+
+        Returns what was left undone within `timeout` seconds. A second call returns the first one's report.
+        """
+        session = self._session
+        with session.lock:
+            first = not session.is_closed
+            session.is_closed = True
+            producers = list(self._producers.values())
+            consumers = list(self._consumers.values())
+        if not first:
+            return self._report or CloseReport()
+        _open_clients.discard(self)
+        if session.is_parents:
+            return CloseReport()
+        deadline = session.clock.monotonic() + timeout
+        for producer in producers:
+            producer.flush(max(0.0, deadline - session.clock.monotonic()))
+        uncommitted = sum(consumer.leave(deadline) for consumer in consumers)
+        if session.shell.is_running:
+            for producer in producers:
+                session.wait_until(session.core.leave(producer.group), deadline)
+        unconfirmed = sum(producer.in_flight for producer in producers)
+        ended = session.shell.close(max(1.0, deadline - session.clock.monotonic()))
+        report = CloseReport(unconfirmed, uncommitted, () if ended else ("rocketbox-client",))
+        if report != CloseReport():
+            session.note(f"client {self.client_id} was closed with work undone: {report}")
+        session.notes.flush()
+        self._report = report
+        return report
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            for consumer in list(self._consumers.values()):
+                consumer.done_with_current()
+        self.close()
+
+
+#: Clients that have begun and are not closed: a producer lives as long as its client, whoever holds it.
+_open_clients: set[Client] = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open_clients):
+        warnings.warn(
+            f"client {client.client_id} was not closed: use `with Client(...)`, or call close()", ResourceWarning, 1
+        )
+        client.close(_EXIT_S)
+
+
+def _check_group(group: str) -> None:
+    if not is_legal_group(group):
+        raise InvalidOption(
+            f"A group's name has 1 to 255 letters, digits and the signs % | - _, so it cannot be {group[:300]!r}."
+        )
+
+
+def _addresses(given: str | Sequence[str]) -> tuple[str, ...]:
+    texts = given.split(";") if isinstance(given, str) else list(given)
+    # Apache's tools also take http://host:port.
+    found = [text.strip().rpartition("/")[2] for text in texts if text.strip()]
+    try:
+        return tuple(map(parse_host_port, found))
+    except ValueError as error:
+        raise InvalidOption(f"A name server {error}.") from None

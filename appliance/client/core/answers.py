@@ -1,0 +1,59 @@
+"""What an answer says, in words that help: names of codes, and what to do about them. PURE."""
+
+from __future__ import annotations
+
+from ..errors import BadAnswer, BrokerAway, ClientError, NotPermitted, RequestRefused, RequestTimeout
+from ..wire import RemotingCommand, ResponseCode
+from .steps import CallFailed
+
+_NAMES = {code: name for name, code in vars(ResponseCode).items() if isinstance(code, int)}
+
+_ADVICE = {
+    1: "The broker's log says more.",
+    2: "The broker is busy; try again later.",
+    3: "The server does not know this request: is it a broker, and new enough?",
+    13: "The broker does not take such a message: look at its size, its properties, and the names.",
+    14: "The broker cannot write: its disk may be full, or its role may forbid it. Look at its health and its log.",
+    16: "Look at the permission (perm) of the topic and the broker, and at its access control.",
+    17: "The topic does not exist there: create it, as by `rocketbox topic create`, or let brokers make topics "
+    "(autoCreateTopicEnable).",
+    26: "The group does not exist there: create it, or let brokers make groups (autoCreateSubscriptionGroup).",
+    29: "Look at the names and the queue.",
+}
+
+
+def code_text(code: int) -> str:
+    """ "code 16, NO_PERMISSION" """
+    name = _NAMES.get(code)
+    return f"code {code}, {name}" if name else f"code {code}"
+
+
+def advice(code: int) -> str:
+    """A sentence with a blank before it, or nothing."""
+    found = _ADVICE.get(code)
+    return f" {found}" if found else ""
+
+
+def refusal(answer: RemotingCommand, who: str, what: str) -> RequestRefused:
+    """The error of an answer whose code is none of those that `what` expects."""
+    remark = answer.remark or ""
+    kind = NotPermitted if answer.code == ResponseCode.NO_PERMISSION else RequestRefused
+    text = f"{who} refused {what} with {code_text(answer.code)}: {remark[:500]}.{advice(answer.code)}"
+    return kind(text, answer.code, remark)
+
+
+def failure(failed: CallFailed, who: str, what: str) -> ClientError:
+    """The error of a request, not a send, that has no answer."""
+    if failed.kind == "timeout":
+        return RequestTimeout(f"{who} did not answer {what} in time.")
+    if failed.kind == "broken":
+        return BadAnswer(f"{who} {failed.why}. Is that a broker's address?")
+    return BrokerAway(f"{who} cannot be reached for {what}: {failed.why}. Is the broker running, at that address?")
+
+
+def number(answer: RemotingCommand, field: str, who: str) -> int:
+    """A number of an answer's header, of 64 bits and not negative. Raises BadAnswer."""
+    text = answer.ext_fields.get(field, "")
+    if text.isascii() and text.isdigit() and len(text) < 20 and (found := int(text)) < 1 << 63:
+        return found
+    raise BadAnswer(f"{who} answered without a proper {field}: {text[:64]!r}.")

@@ -1,0 +1,89 @@
+"""What one client is to its brokers: an id, heartbeats, producers and groups, routes kept fresh. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..wire import RemotingCommand, RequestCode, ResponseCode
+from . import requests
+from .directory import Directory
+from .pull_group import PullGroup
+from .selection import Faults
+from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
+
+_HEARTBEAT_S = 30.0
+_ROUTES_S = 30.0
+
+
+class ClientCore:
+    """Owned by whoever holds the client's lock."""
+
+    def __init__(
+        self, directory: Directory, clock: Clock, client_id: str, timeout: float, note: Callable[[str], None]
+    ) -> None:
+        self.directory = directory
+        self.client_id = client_id
+        self.faults = Faults()
+        #: Groups of producers that have sent something.
+        self.producers: set[str] = set()
+        self.groups: dict[str, PullGroup] = {}
+        self._clock = clock
+        self._timeout = timeout
+        self._note = note
+
+    # --- what goes on by itself
+
+    def keep_house(self) -> Steps[None]:
+        """Begin what is done again and again until the shell stops."""
+        yield Start(self._keep_heartbeats())
+        yield Start(self._keep_routes())
+
+    def _keep_heartbeats(self) -> Steps[None]:
+        while True:
+            yield Sleep(self._clock.monotonic() + _HEARTBEAT_S)
+            addresses = self.directory.addresses(masters_only=not self.groups)
+            yield Together([self.beat(address) for address in addresses])
+
+    def _keep_routes(self) -> Steps[None]:
+        while True:
+            yield Sleep(self._clock.monotonic() + _ROUTES_S)
+            if (yield from self.directory.refresh()):
+                for group in list(self.groups.values()):
+                    yield Start(group.rebalance())
+
+    # --- heartbeats
+
+    def beat(self, address: str) -> Steps[None]:
+        """Tell one broker who is here. One that cannot be reached hears it when a connection to it opens."""
+        if not self.producers and not self.groups:
+            return
+        consumers = [(group.group, list(group.subscriptions.values())) for group in self.groups.values()]
+        request = requests.heartbeat(self.client_id, sorted(self.producers), consumers)
+        answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
+        if isinstance(answer, CallFailed):
+            return
+        if answer.code == ResponseCode.SUCCESS:
+            self.directory.versions[address] = answer.version
+        else:
+            self._note(f"broker at {address} refused a heartbeat with code {answer.code}: {answer.remark}")
+
+    def opened(self, address: str) -> Steps[None]:
+        """A connection was made: a broker knows clients by their connections."""
+        if address in self.directory.addresses():
+            yield from self.beat(address)
+
+    def asked(self, question: RemotingCommand) -> tuple[Steps[None] | None, RemotingCommand]:
+        """(what to begin, the answer) for a request of a broker's."""
+        if question.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            group = self.groups.get(question.ext_fields.get("consumerGroup", ""))
+            return group and group.rebalance(), requests.request(ResponseCode.SUCCESS, None)
+        return None, requests.not_supported(question)
+
+    def leave(self, producer: str) -> Steps[None]:
+        """Unregister a group of producers at all brokers."""
+        self.producers.discard(producer)
+        yield Together([self._unregister_at(address, producer) for address in self.directory.addresses(True)])
+
+    def _unregister_at(self, address: str, producer: str) -> Steps[None]:
+        request = requests.unregister(self.client_id, producer=producer)
+        yield Call(address, request, self._clock.monotonic() + self._timeout)

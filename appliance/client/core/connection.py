@@ -1,0 +1,130 @@
+"""One connection without its socket: frames out of bytes, calls by their opaque, deadlines. PURE.
+
+Deadlines are kept in a heap with calls that have long been answered; it is made anew when it holds more of those than
+of others. So each costs little, and the next deadline may be said too early, never too late.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+from ..errors import BadAnswer
+from ..wire import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    MAX_FRAME_BYTES,
+    FrameError,
+    RemotingCommand,
+    decode_frame,
+    encode_command,
+)
+
+#: Who waits for an answer: the connection only keeps and returns it.
+Waiting = TypeVar("Waiting")
+
+#: A header alone: less is no frame.
+_LEAST_BYTES = 4
+#: Deadlines of answered calls that are kept before the heap is looked at.
+_STALE = 64
+
+
+class Connection(Generic[Waiting]):
+    """Owned by whoever holds its shell's lock."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._output: list[bytes] = []
+        self._waiting: dict[int, tuple[float, Waiting]] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._opaque = 0
+        #: Whether a whole frame has ever come.
+        self.has_spoken = False
+
+    def call(self, request: RemotingCommand, deadline: float, waiting: Waiting) -> int:
+        """Put a request into the output; its opaque is set here and returned. Raises FrameError for one that is too
+        large."""
+        self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
+        request.opaque = opaque
+        self._output.append(encode_command(request))
+        self._waiting[opaque] = (deadline, waiting)
+        heapq.heappush(self._deadlines, (deadline, opaque))
+        if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
+            self._deadlines = [(until, number) for number, (until, _) in self._waiting.items()]
+            heapq.heapify(self._deadlines)
+        return opaque
+
+    def tell(self, request: RemotingCommand) -> None:
+        """Put a request into the output that nobody answers. Raises as `call`."""
+        self._opaque = request.opaque = (self._opaque + 1) & 0x7FFFFFFF
+        request.flag |= FLAG_ONEWAY
+        self._output.append(encode_command(request))
+
+    def answer(self, question: RemotingCommand, answer: RemotingCommand) -> None:
+        """Answer a request of the server's; one that is one-way gets none."""
+        if not question.is_oneway:
+            answer.opaque = question.opaque
+            answer.flag |= FLAG_RESPONSE
+            self._output.append(encode_command(answer))
+
+    def take_output(self) -> bytes:
+        """Bytes to send, each once."""
+        output, self._output = b"".join(self._output), []
+        return output
+
+    def feed(self, data: bytes) -> tuple[list[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
+        """(answers with who waits for them, requests of the server's) of the bytes that came.
+
+        Answers that nobody waits for any more are dropped. Raises BadAnswer for bytes that are no frames: the
+        connection has to be closed.
+        """
+        received = self._received
+        received += data
+        answers, requests = [], []
+        at, end = 0, len(received)
+        while end - at >= 4:
+            length = int.from_bytes(received[at : at + 4], "big", signed=True)
+            if not _LEAST_BYTES <= length <= MAX_FRAME_BYTES:
+                raise BadAnswer(self._no_frame(bytes(received[at : at + 24])))
+            if end - at < 4 + length:
+                break
+            try:
+                command = decode_frame(received[at : at + 4 + length])
+            except FrameError as error:
+                raise BadAnswer(f"sent a broken frame: {error}") from None
+            at += 4 + length
+            self.has_spoken = True
+            if not command.is_response:
+                requests.append(command)
+            elif (found := self._waiting.pop(command.opaque, None)) is not None:
+                answers.append((found[1], command))
+        del received[:at]
+        return answers, requests
+
+    def _no_frame(self, begin: bytes) -> str:
+        if self.has_spoken:
+            return f"sent a broken frame that begins with {begin!r}"
+        return f"does not speak RocketMQ's protocol: its answer begins with {begin!r}"
+
+    def next_deadline(self) -> float | None:
+        """When `expire` is to be called at the latest; None while nobody waits."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expire(self, now: float) -> list[Waiting]:
+        """Those whose deadline has come; they get no answer any more."""
+        expired = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, opaque = heapq.heappop(self._deadlines)
+            found = self._waiting.get(opaque)
+            if found is not None and found[0] <= now:
+                del self._waiting[opaque]
+                expired.append(found[1])
+        return expired
+
+    def lost(self) -> list[Waiting]:
+        """All who wait: the connection is gone. Unsent bytes are dropped."""
+        waiting = [one for _, one in self._waiting.values()]
+        self._waiting.clear()
+        self._deadlines.clear()
+        self._output.clear()
+        return waiting

@@ -1,0 +1,174 @@
+"""Name servers, the routes they told, and brokers' versions. PURE.
+
+A route is asked for when a topic is first used, kept, and asked for again every 30 s or when a broker says that it does
+not know the topic. While name servers are away, what is known stays in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..errors import BadAnswer, ClientError, NoNameServer, NoRoute
+from ..message import MessageQueue
+from ..wire import TEMPLATE_TOPIC, ResponseCode
+from . import requests
+from .answers import code_text
+from .routes import MASTER, Route, read_route
+from .steps import Call, CallFailed, Clock, Steps, Together
+
+_HOW_TO_SAY_WHERE = (
+    'Say where one is: Client("host:9876"), or the environment variable NAMESRV_ADDR. '
+    "`rocketbox serve` starts one on 127.0.0.1:9876."
+)
+
+
+class Directory:
+    """Owned by whoever holds the client's lock."""
+
+    def __init__(self, name_servers: Sequence[str], clock: Clock, timeout: float) -> None:
+        """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one question."""
+        self._servers = tuple(name_servers)
+        self._chosen = 0
+        self._clock = clock
+        self._timeout = timeout
+        self._routes: dict[str, Route] = {}
+        #: Topics that did not exist when they were looked up: their route is the template's.
+        self._borrowed: set[str] = set()
+        #: Broker address -> MQVersion ordinal, as its answer to a heartbeat said.
+        self.versions: dict[str, int] = {}
+
+    # --- looking up
+
+    def known(self, topic: str) -> Route | None:
+        """The route of a topic that exists, as far as it was looked up."""
+        return None if topic in self._borrowed else self._routes.get(topic)
+
+    def look_up(self, topic: str, deadline: float) -> Steps[Route | None]:
+        """The name server's route of a topic, which is kept; None when it knows none, and what was kept stays.
+
+        Raises NoNameServer.
+        """
+        route = yield from self._ask(topic, deadline)
+        if route is not None:
+            self._routes[topic] = route
+            self._borrowed.discard(topic)
+        return route
+
+    def publish_queues(self, topic: str, deadline: float) -> Steps[tuple[MessageQueue, ...]]:
+        """The queues to send to, at least one; of a topic that a send will make, those that it will have.
+
+        Raises NoNameServer, NoRoute.
+        """
+        route = self._routes.get(topic)
+        queues = route.publish_queues(topic) if route else ()
+        if queues:
+            return queues
+        route = yield from self.look_up(topic, deadline)
+        queues = route.publish_queues(topic) if route else ()
+        if queues:
+            return queues
+        if route is None:
+            template = yield from self._ask(TEMPLATE_TOPIC, deadline)
+            if template is not None and (queues := template.borrowed().publish_queues(topic)):
+                self._routes[topic] = template.borrowed()
+                self._borrowed.add(topic)
+                return queues
+        raise NoRoute(self._no_route(topic, route))
+
+    def read_queues(self, topic: str, deadline: float) -> Steps[tuple[MessageQueue, ...]]:
+        """The queues that can be read. Raises NoNameServer, NoRoute."""
+        route = self.known(topic) or (yield from self.look_up(topic, deadline))
+        queues = route.read_queues(topic) if route else ()
+        if not queues:
+            raise NoRoute(self._no_route(topic, route))
+        return queues
+
+    def _no_route(self, topic: str, route: Route | None) -> str:
+        server = self._servers[self._chosen]
+        if route is not None:
+            return (
+                f"The topic {topic} has no queue to use: the brokers that name server {server} knows have none, lack "
+                "their master, or the topic's permission (perm) forbids it."
+            )
+        return (
+            f"Name server {server} knows no broker with the topic {topic}, and none that makes topics by itself. If a "
+            "broker is running, does it register at this name server? If so, create the topic: `rocketbox topic create "
+            f"{topic}`, or mqadmin updateTopic."
+        )
+
+    def forget(self, topic: str) -> None:
+        """Have the next send look the topic up again; a broker said that it does not know it."""
+        self._routes.pop(topic, None)
+        self._borrowed.discard(topic)
+
+    def refresh(self) -> Steps[bool]:
+        """Look all topics up again, side by side; True if anything changed. Errors leave what is known."""
+        before = dict(self._routes)
+        deadline = self._clock.monotonic() + self._timeout
+        yield Together([self.look_up(topic, deadline) for topic in before])
+        addresses = set(self.addresses())
+        self.versions = {address: found for address, found in self.versions.items() if address in addresses}
+        return before != self._routes
+
+    # --- addresses
+
+    def master(self, queue: MessageQueue) -> str | None:
+        """The address of the master of the queue's broker."""
+        return self._brokers(queue).get(MASTER)
+
+    def readable(self, queue: MessageQueue) -> str | None:
+        """The address to pull from and commit to: the master, or while there is none another member."""
+        brokers = self._brokers(queue)
+        return brokers.get(MASTER) or next(iter(brokers.values()), None)
+
+    def _brokers(self, queue: MessageQueue) -> dict[int, str]:
+        route = self._routes.get(queue.topic)
+        return route.brokers.get(queue.broker_name, {}) if route else {}
+
+    def addresses(self, masters_only: bool = False) -> Iterable[str]:
+        """All brokers of all known routes, each once."""
+        return dict.fromkeys(
+            address
+            for route in self._routes.values()
+            for brokers in route.brokers.values()
+            for number, address in sorted(brokers.items())
+            if number == MASTER or not masters_only
+        )
+
+    # --- name servers
+
+    def _ask(self, topic: str, deadline: float) -> Steps[Route | None]:
+        """Ask name servers in turn until one answers; it is asked first from then on."""
+        if not self._servers:
+            raise NoNameServer(f"No name server is configured. {_HOW_TO_SAY_WHERE}")
+        failures = []
+        for tried in range(len(self._servers)):
+            at = (self._chosen + (1 if tried else 0)) % len(self._servers)
+            self._chosen = at
+            server = self._servers[at]
+            now = self._clock.monotonic()
+            share = (deadline - now) / (len(self._servers) - tried)
+            answer = yield Call(server, requests.route_of(topic), now + min(share, self._timeout))
+            if isinstance(answer, CallFailed):
+                failures.append(f"{server} {_why(answer)}")
+            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            elif answer.code != ResponseCode.SUCCESS:
+                failures.append(f"{server} answered {code_text(answer.code)}: is it a name server, and not a broker?")
+            else:
+                try:
+                    return read_route(answer.body)
+                except BadAnswer as error:
+                    failures.append(f"{server}: {error}")
+        raise NoNameServer(f"No name server answers: {'; '.join(failures)}. {_HOW_TO_SAY_WHERE}")
+
+
+def _why(failed: CallFailed) -> str:
+    if failed.kind == "timeout":
+        return "did not answer in time"
+    return failed.why if failed.kind == "broken" else f"cannot be reached ({failed.why})"
+
+
+def first_error(outcomes: Iterable[object]) -> ClientError | None:
+    """The first error among what `Together` returned."""
+    return next((one for one in outcomes if isinstance(one, ClientError)), None)

@@ -1,0 +1,102 @@
+"""One pull: the request, and what its answer says. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import BrokerAway
+from ..message import MessageQueue, ReceivedMessage
+from ..wire import ResponseCode
+from . import requests
+from .answers import failure, number, refusal
+from .directory import Directory
+from .records import read_messages
+from .steps import Call, CallFailed, Clock, Steps
+
+#: Beyond what the broker may wait: it has answered by then, or hangs.
+_PATIENCE_S = 10.0
+_ANSWERED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """messages: may be none. next_offset: where to go on. min_offset, max_offset: of the queue; max is that of the next
+    message. moved: the offset asked for is not in the queue, and next_offset is."""
+
+    messages: list[ReceivedMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    moved: bool = False
+
+
+def pull(
+    directory: Directory,
+    clock: Clock,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    most: int,
+    wait: float,
+    tags: str = "*",
+    tag_set: frozenset[str] = frozenset(),
+) -> Steps[Pulled]:
+    """Messages from `offset` on, `most` of them at the most; `wait`: seconds, if there is none yet.
+
+    Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
+    """
+    who = f"broker {queue.broker_name}"
+    address = directory.readable(queue)
+    if address is None:
+        raise BrokerAway(f"{who} is in no route of {queue.topic} any more.")
+    who = f"{who} at {address}"
+    request = requests.pull(
+        group,
+        queue,
+        offset,
+        most,
+        int(wait * 1000),
+        tags,
+        broker_version=directory.versions.get(address, 0),
+    )
+    answer = yield Call(address, request, clock.monotonic() + wait + _PATIENCE_S)
+    if isinstance(answer, CallFailed):
+        raise failure(answer, who, f"a pull of {queue.topic}")
+    if answer.code not in _ANSWERED:
+        raise refusal(answer, who, f"a pull of {queue.topic}")
+    found = read_messages(answer.body, queue, tag_set) if answer.code == ResponseCode.SUCCESS else []
+    return Pulled(
+        [message for message in found if message.queue_offset >= offset],
+        number(answer, "nextBeginOffset", who),
+        number(answer, "minOffset", who),
+        number(answer, "maxOffset", who),
+        answer.code == ResponseCode.PULL_OFFSET_MOVED,
+    )
+
+
+def ask_offset(directory: Directory, clock: Clock, timeout: float, queue: MessageQueue, what: str | int) -> Steps[int]:
+    """The queue's "min" or "max" offset, or that of the first message stored at or after a wall time in ms.
+
+    Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
+    """
+    if isinstance(what, int):
+        request = requests.offset_at(queue, what)
+    else:
+        request = {"min": requests.min_offset, "max": requests.max_offset}[what](queue)
+    who = f"broker {queue.broker_name}"
+    address = directory.master(queue)
+    if address is None:
+        raise BrokerAway(f"{who} has no master in the route of {queue.topic}.")
+    who = f"{who} at {address}"
+    answer = yield Call(address, request, clock.monotonic() + timeout)
+    if isinstance(answer, CallFailed):
+        raise failure(answer, who, f"the question for an offset of {queue}")
+    if answer.code != ResponseCode.SUCCESS:
+        raise refusal(answer, who, f"the question for an offset of {queue}")
+    return number(answer, "offset", who)

@@ -1,0 +1,36 @@
+"""Which member of a group reads which queue: every member computes the same, so they need not talk. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..errors import BadAnswer
+from ..message import MessageQueue
+from ..wire import read_json
+
+#: Ours: members of one group, and queues of one topic, are fewer.
+_MOST_MEMBERS = 20_000
+
+
+def average(queues: Iterable[MessageQueue], members: Iterable[str], own: str) -> Sequence[MessageQueue]:
+    """Java's AllocateMessageQueueAveragely: contiguous shares, the first members have one more; none for who is no
+    member."""
+    in_order = sorted(queues)
+    ids = sorted(set(members), key=lambda member: member.encode("utf-16-be", "surrogatepass"))
+    if own not in ids:
+        return []
+    at = ids.index(own)
+    size, more = divmod(len(in_order), len(ids))
+    begin = at * size + min(at, more)
+    return in_order[begin : begin + size + (at < more)]
+
+
+def read_members(body: bytes) -> list[str]:
+    """The client ids of an answer to 38. Raises BadAnswer."""
+    try:
+        found = read_json(body, max_values=_MOST_MEMBERS)["consumerIdList"]
+        if not all(isinstance(one, str) for one in found):
+            raise TypeError("an id is no text")
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadAnswer(f"the members of a group cannot be read: {error!r}") from None
+    return list(found)

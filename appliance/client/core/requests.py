@@ -1,0 +1,168 @@
+"""The requests of a client, their fields in the order in which Java 5.3.3 writes them. PURE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..message import MessageQueue
+from ..wire import TEMPLATE_TOPIC, VERSION, RemotingCommand, RequestCode, ResponseCode, java_hash
+from .routes import DEFAULT_QUEUES
+
+#: Bits of a pull's sysFlag.
+PULL_SUSPEND = 2
+PULL_SUBSCRIPTION = 4
+PULL_LITE = 16
+#: From this version on a broker knows 361: V5_0_0.
+LITE_PULL_SINCE = 413
+
+_MOST_PULL_BYTES = 2147483647
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """tags: "*", or tags with "||" between them. version: wall ms of the last change."""
+
+    topic: str
+    tags: str = "*"
+    version: int = 0
+
+    def tag_set(self) -> list[str]:
+        """Empty: all tags, and messages without one."""
+        return [] if self.tags == "*" else sorted({tag.strip() for tag in self.tags.split("||")})
+
+
+def request(code: int, fields: dict[str, Any] | None, body: bytes = b"") -> RemotingCommand:
+    """fields: None for a request that Java writes without any."""
+    texts = None if fields is None else {name: _text(value) for name, value in fields.items()}
+    return RemotingCommand(code, version=VERSION, language="PYTHON", ext_fields=texts, body=body, bare=fields is None)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def route_of(topic: str) -> RemotingCommand:
+    return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+
+
+def send(group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int) -> RemotingCommand:
+    """310. properties: the text of a message's properties."""
+    fields = {
+        "a": group, "b": queue.topic, "c": TEMPLATE_TOPIC, "d": DEFAULT_QUEUES, "e": queue.queue_id, "f": sys_flag,
+        "g": born_ms, "h": 0, "i": properties, "j": 0, "k": False, "m": False, "n": queue.broker_name,
+    }  # fmt: skip
+    return request(RequestCode.SEND_MESSAGE_V2, fields, body)
+
+
+def heartbeat(
+    client_id: str, producers: Iterable[str], consumers: Iterable[tuple[str, Iterable[Subscription]]]
+) -> RemotingCommand:
+    """34. consumers: pull consumers as (group, what it subscribes to)."""
+    body = {
+        "clientID": client_id,
+        "consumerDataSet": [
+            {
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "consumeType": "CONSUME_ACTIVELY",
+                "groupName": group,
+                "messageModel": "CLUSTERING",
+                "subscriptionDataSet": [_subscription_data(one) for one in subscriptions],
+                "unitMode": False,
+            }
+            for group, subscriptions in consumers
+        ],
+        "heartbeatFingerprint": 0,
+        "producerDataSet": [{"groupName": group} for group in producers],
+        "withoutSub": False,
+    }
+    return request(RequestCode.HEART_BEAT, {}, json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _subscription_data(subscription: Subscription) -> dict[str, Any]:
+    tags = subscription.tag_set()
+    return {
+        "classFilterMode": False,
+        "codeSet": [java_hash(tag) for tag in tags],
+        "expressionType": "TAG",
+        "subString": subscription.tags,
+        "subVersion": subscription.version,
+        "tagsSet": tags,
+        "topic": subscription.topic,
+    }
+
+
+def unregister(client_id: str, *, producer: str | None = None, consumer: str | None = None) -> RemotingCommand:
+    fields = {"producerGroup": producer, "clientID": client_id, "consumerGroup": consumer}
+    return request(RequestCode.UNREGISTER_CLIENT, {name: value for name, value in fields.items() if value is not None})
+
+
+def members(group: str) -> RemotingCommand:
+    return request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+
+
+def committed_offset(group: str, queue: MessageQueue) -> RemotingCommand:
+    fields = {"queueId": queue.queue_id, "bname": queue.broker_name, "topic": queue.topic, "consumerGroup": group}
+    return request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+
+
+def commit(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
+    """offset: of the next message."""
+    fields = {
+        "queueId": queue.queue_id, "commitOffset": offset, "bname": queue.broker_name, "topic": queue.topic,
+        "consumerGroup": group,
+    }  # fmt: skip
+    return request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def max_offset(queue: MessageQueue) -> RemotingCommand:
+    fields = {"queueId": queue.queue_id, "committed": True, "bname": queue.broker_name, "topic": queue.topic}
+    return request(RequestCode.GET_MAX_OFFSET, fields)
+
+
+def min_offset(queue: MessageQueue) -> RemotingCommand:
+    fields = {"queueId": queue.queue_id, "bname": queue.broker_name, "topic": queue.topic}
+    return request(RequestCode.GET_MIN_OFFSET, fields)
+
+
+def offset_at(queue: MessageQueue, wall_ms: int) -> RemotingCommand:
+    fields = {
+        "queueId": queue.queue_id, "boundaryType": "LOWER", "timestamp": wall_ms, "bname": queue.broker_name,
+        "topic": queue.topic,
+    }  # fmt: skip
+    return request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+
+def pull(
+    group: str, queue: MessageQueue, offset: int, most: int, wait_ms: int, tags: str, *, broker_version: int
+) -> RemotingCommand:
+    """361, or 11 for a broker that does not know it or whose version is not known. wait_ms: how long the broker may
+    wait for a message; 0: not at all."""
+    is_lite = broker_version >= LITE_PULL_SINCE
+    fields = {
+        "queueId": queue.queue_id,
+        "commitOffset": 0,
+        "subscription": tags,
+        "suspendTimeoutMillis": wait_ms,
+        "bname": queue.broker_name,
+        "sysFlag": PULL_SUBSCRIPTION | PULL_LITE | (PULL_SUSPEND if wait_ms else 0),
+        "expressionType": "TAG",
+        "topic": queue.topic,
+        "consumerGroup": group,
+        "maxMsgNums": most,
+        "queueOffset": offset,
+        "subVersion": 0,
+        "maxMsgBytes": _MOST_PULL_BYTES,
+    }
+    return request(RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE, fields)
+
+
+def not_supported(question: RemotingCommand) -> RemotingCommand:
+    """The answer to a request of the server's that this client cannot do."""
+    answer = request(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None)
+    answer.remark = f"the Python client does not support request code {question.code}"
+    return answer

@@ -1,0 +1,70 @@
+"""Which queue a message goes to. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import InvalidMessage
+from ..message import MessageQueue
+from ..wire import java_hash
+
+#: (latency in seconds, how long a broker that slow is avoided): 5.3.3's table.
+_AVOIDED = ((15.0, 30.0), (5.0, 10.0), (3.0, 6.0), (1.8, 5.0), (0.55, 2.0))
+#: The same, for one that failed.
+_AVOIDED_AFTER_FAILURE = 10.0
+
+
+class Faults:
+    """Which brokers were slow or failed lately. A time of being avoided is extended, never shortened."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def answered(self, broker: str, latency: float, now: float) -> None:
+        for least, avoided in _AVOIDED:
+            if latency >= least:
+                self._avoid(broker, now + avoided)
+                return
+
+    def failed(self, broker: str, now: float) -> None:
+        self._avoid(broker, now + _AVOIDED_AFTER_FAILURE)
+
+    def _avoid(self, broker: str, until: float) -> None:
+        self._until[broker] = max(until, self._until.get(broker, 0.0))
+
+    def is_available(self, broker: str, now: float) -> bool:
+        return self._until.get(broker, 0.0) <= now
+
+
+class RoundRobin:
+    """Takes queues in turn, those of brokers that are well first."""
+
+    def __init__(self, begin: int) -> None:
+        """begin: where to start, so that many producers do not all begin at one queue."""
+        self._next = begin
+
+    def choose(self, queues: Sequence[MessageQueue], faults: Faults, now: float, failed: str | None) -> MessageQueue:
+        """The next queue of an available broker other than `failed`, the broker of the last attempt; else of another
+        broker; else the next."""
+        first = self._next
+        self._next = first + 1 & 0x7FFFFFFF
+        in_turn = [queues[(first + step) % len(queues)] for step in range(len(queues))]
+        others = [queue for queue in in_turn if queue.broker_name != failed]
+        available = (queue for queue in others if faults.is_available(queue.broker_name, now))
+        return next(available, others[0] if others else in_turn[0])
+
+
+def queue_of_shard(shard: str | int, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The queue that Java's selector by hash takes: of a text by `String.hashCode`, of a number by that of Long.
+
+    Raises InvalidMessage for a number that does not fit 64 bits.
+    """
+    if isinstance(shard, str):
+        value = java_hash(shard)
+    elif -(1 << 63) <= shard < 1 << 63:
+        bits = shard & 0xFFFFFFFFFFFFFFFF
+        value = (bits ^ bits >> 32) & 0xFFFFFFFF
+        value -= (value >> 31) << 32
+    else:
+        raise InvalidMessage(f"The shard {shard} does not fit 64 bits; use its text.")
+    return queues[abs(value) % len(queues)]

@@ -1,0 +1,267 @@
+"""One send: which queue, which attempt, what its answer means. PURE.
+
+Follows RocketMQ 5.3.3 `DefaultMQProducerImpl.sendDefaultImpl`. Differs: a broker that is silent has half of what is
+left of the time-out while another broker has the topic; a broker that cannot be reached is tried again after a pause
+when it is the only one; codes 10 to 12 are errors, since the message is not as safe as the broker is set up to make it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import (
+    BadAnswer,
+    ClientError,
+    Closed,
+    InvalidMessage,
+    NotConnected,
+    Refused,
+    SendError,
+    SendTimeout,
+    StoredUnconfirmed,
+)
+from ..message import MessageQueue, SendResult
+from ..wire import RemotingCommand, ResponseCode
+from . import requests
+from .answers import advice, code_text, number
+from .directory import Directory
+from .selection import Faults, RoundRobin, queue_of_shard
+from .steps import Call, CallFailed, Clock, Sleep, Steps, Tell
+
+#: Codes after which another broker may do it.
+RETRIED = frozenset(
+    (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.GO_AWAY,
+    )
+)
+#: Stored, but not as safe as the broker is configured to make it.
+UNCONFIRMED = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "it was not synced to disk in time",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "no slave has it",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "no slave had it in time",
+}
+
+#: An attempt gets no less than this while another broker is left to try.
+_LEAST_ATTEMPT_S = 1.0
+#: Before the only broker is tried again that could not be reached: it may be starting.
+_PAUSES_S = (0.1, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A message ready to be sent. properties: their text. shard, queue: where it has to go; such a send has one
+    attempt."""
+
+    group: str
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int
+    message_id: str
+    shard: str | int | None = None
+    queue: MessageQueue | None = None
+
+
+class Sending:
+    """What all sends of a producer share; owned by whoever holds the client's lock."""
+
+    def __init__(self, directory: Directory, clock: Clock, faults: Faults, begin: int, retries: int) -> None:
+        """begin: where the round robin of queues begins. retries: attempts after the first."""
+        self._directory = directory
+        self._clock = clock
+        self._faults = faults
+        self._begin = begin
+        self._retries = retries
+        self._in_turn: dict[str, RoundRobin] = {}
+
+    def send(self, envelope: Envelope, deadline: float) -> Steps[SendResult]:
+        """Raises NoNameServer, NoRoute, InvalidMessage: nothing was sent; and SendError."""
+        attempt = _Attempts(envelope)
+        most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self._retries
+        failed: str | None = None
+        while True:
+            try:
+                queues = yield from self._directory.publish_queues(envelope.topic, deadline)
+            except ClientError:
+                if attempt.number:  # what was sent before may be stored, and the error has to say so
+                    raise attempt.error() from None
+                raise
+            now = self._clock.monotonic()
+            queue = self._choose(envelope, queues, now, failed)
+            broker = queue.broker_name
+            address = self._directory.master(queue)
+            if address is None:
+                raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
+            if failed == broker and attempt.unreached:
+                try:
+                    yield Sleep(min(deadline, now + _PAUSES_S[min(attempt.unreached, len(_PAUSES_S)) - 1]))
+                except Closed:
+                    raise attempt.error() from None
+                now = self._clock.monotonic()
+            others = any(one.broker_name != broker for one in queues) and attempt.number + 1 < most
+            attempt.begins(broker, address)
+            request = self._request(envelope, queue)
+            outcome = yield Call(address, request, self._attempt_deadline(now, deadline, others))
+            ended = self._clock.monotonic()
+            if isinstance(outcome, CallFailed):
+                self._faults.failed(broker, ended)
+                attempt.failed(outcome)
+                if outcome.kind == "closed" or attempt.number >= most or ended >= deadline:
+                    raise attempt.error()
+            elif outcome.code == ResponseCode.SUCCESS or outcome.code in UNCONFIRMED:
+                self._faults.answered(broker, ended - now, ended)
+                return _result(envelope, queue, outcome, attempt)
+            else:
+                attempt.refused(outcome)
+                if outcome.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self._directory.forget(envelope.topic)
+                if outcome.code not in RETRIED or attempt.number >= most or ended >= deadline:
+                    raise attempt.error()
+            failed = broker
+
+    def tell(self, envelope: Envelope, deadline: float) -> Steps[None]:
+        """Send without an answer. Raises NoNameServer, NoRoute, and NotConnected when there is no connection."""
+        queues = yield from self._directory.publish_queues(envelope.topic, deadline)
+        queue = self._choose(envelope, queues, self._clock.monotonic(), None)
+        attempt = _Attempts(envelope)
+        address = self._directory.master(queue)
+        if address is None:
+            raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
+        attempt.begins(queue.broker_name, address)
+        outcome = yield Tell(address, self._request(envelope, queue), deadline)
+        if isinstance(outcome, CallFailed):
+            self._faults.failed(queue.broker_name, self._clock.monotonic())
+            attempt.failed(outcome)
+            raise attempt.error()
+
+    def _request(self, envelope: Envelope, queue: MessageQueue) -> RemotingCommand:
+        return requests.send(
+            envelope.group, queue, envelope.body, envelope.properties, envelope.sys_flag, self._clock.wall_ms()
+        )
+
+    def _choose(
+        self, envelope: Envelope, queues: tuple[MessageQueue, ...], now: float, failed: str | None
+    ) -> MessageQueue:
+        if envelope.queue is not None:
+            return envelope.queue
+        if envelope.shard is not None:
+            return queue_of_shard(envelope.shard, queues)
+        in_turn = self._in_turn.get(envelope.topic)
+        if in_turn is None:
+            in_turn = self._in_turn[envelope.topic] = RoundRobin(self._begin)
+        return in_turn.choose(queues, self._faults, now, failed)
+
+    def _attempt_deadline(self, now: float, deadline: float, others: bool) -> float:
+        if not others:
+            return deadline
+        return min(deadline, now + max(_LEAST_ATTEMPT_S, (deadline - now) / 2))
+
+
+class _Attempts:
+    """What became of the attempts of one send so far."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope = envelope
+        self.number = 0
+        #: How often in a row no connection could be made.
+        self.unreached = 0
+        self._maybe_stored = False
+        self._who = ""
+        self._last: CallFailed | RemotingCommand | None = None
+
+    @property
+    def who(self) -> str:
+        return self._who
+
+    def begins(self, broker: str, address: str) -> None:
+        self.number += 1
+        self._who = f"broker {broker} at {address}"
+
+    def failed(self, outcome: CallFailed) -> None:
+        self._last = outcome
+        self._maybe_stored |= outcome.sent
+        self.unreached = 0 if outcome.sent else self.unreached + 1
+
+    def refused(self, answer: RemotingCommand) -> None:
+        self._last = answer
+        self.unreached = 0
+
+    def error(self) -> SendError:
+        """The error of the last attempt."""
+        last = self._last
+        topic, message_id = self._envelope.topic, self._envelope.message_id
+        tried = "1 attempt" if self.number == 1 else f"{self.number} attempts"
+        if self._maybe_stored:
+            fate = " The message may be stored: sending it again may store it twice."
+        else:
+            fate = " The message is not stored."
+        facts = {"maybe_stored": self._maybe_stored, "attempts": self.number, "message_id": message_id}
+        if isinstance(last, RemotingCommand):
+            remark = last.remark or ""
+            return Refused(
+                f"{self._who} refused a message for {topic} with {code_text(last.code)}: {remark[:500]} ({tried})."
+                f"{advice(last.code)}{fate}",
+                code=last.code,
+                remark=remark,
+                **facts,  # type: ignore[arg-type]
+            )
+        assert last is not None, "an error comes after an attempt"
+        if last.kind == "timeout":
+            reached = "did not answer" if last.sent else "could not be connected to"
+            return SendTimeout(
+                f"{self._who} {reached} in time, for a message for {topic} ({tried}).{fate}",
+                **facts,  # type: ignore[arg-type]
+            )
+        if last.kind == "closed":
+            return NotConnected(
+                f"The client was closed before {self._who} answered.{fate}",
+                **facts,  # type: ignore[arg-type]
+            )
+        what = f"{last.why}" if last.kind == "broken" else f"cannot be reached: {last.why}"
+        return NotConnected(
+            f"{self._who} {what} ({tried}, topic {topic}).{fate} Is the broker running, and does that address lead to "
+            "it from here? A broker tells clients its address by `rocketbox serve --advertise`, Apache's by brokerIP1.",
+            **facts,  # type: ignore[arg-type]
+        )
+
+
+def _result(envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, attempt: _Attempts) -> SendResult:
+    fields = answer.ext_fields
+    try:
+        result = SendResult(
+            envelope.message_id,
+            fields.get("msgId", ""),
+            MessageQueue(envelope.topic, queue.broker_name, number(answer, "queueId", attempt.who)),
+            number(answer, "queueOffset", attempt.who),
+            fields.get("transactionId"),
+            fields.get("recallHandle"),
+            fields.get("MSG_REGION", "DefaultRegion"),
+        )
+    except BadAnswer as error:
+        raise SendError(
+            f"{error} The message may be stored.",
+            maybe_stored=True,
+            attempts=attempt.number,
+            message_id=envelope.message_id,
+        ) from None
+    why = UNCONFIRMED.get(answer.code)
+    if why is not None:
+        unconfirmed = StoredUnconfirmed(
+            f"{attempt.who} stored the message, but {why} ({code_text(answer.code)}). Do not send it again, unless "
+            "twice is better than perhaps lost.",
+            maybe_stored=True,
+            attempts=attempt.number,
+            message_id=envelope.message_id,
+            code=answer.code,
+            remark=answer.remark or "",
+        )
+        unconfirmed.result = result
+        raise unconfirmed
+    return result

@@ -1,0 +1,85 @@
+"""What a procedure asks its shell to do. PURE.
+
+    def ask(...) -> Steps[int]:
+        answer = yield Call("10.0.0.5:10911", request, deadline)     # a RemotingCommand, or a CallFailed
+        yield Sleep(clock.monotonic() + 1)                           # None
+        outcomes = yield Together([ask(...), ask(...)])              # a list: what each returned, or its ClientError
+        return 7
+
+A shell resumes procedures one at a time, under the client's lock, so all state of the core has one owner. What is asked
+is done without the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from ..wire import RemotingCommand
+
+Result = TypeVar("Result")
+
+
+class Clock(Protocol):
+    """Time, handed in. monotonic: seconds, for deadlines. wall_ms: since 1970, for what others read."""
+
+    def monotonic(self) -> float: ...
+    def wall_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Send a request and wait for its answer until `deadline` (monotonic)."""
+
+    address: str
+    request: RemotingCommand
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a request that is not answered. The outcome is None, or a CallFailed."""
+
+    address: str
+    request: RemotingCommand
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait until a time (monotonic)."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Do several procedures side by side and wait for all."""
+
+    procedures: Sequence[Generator[Any, Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """A call has no answer.
+
+    kind: "connect" - nothing was sent; "lost" - the connection broke after the request was sent; "timeout" - no answer
+    by the deadline, sent or not as `sent` says; "broken" - the server does not speak the protocol; "closed" - this
+    client was closed. why: words, without the address.
+    """
+
+    kind: Literal["connect", "lost", "timeout", "broken", "closed"]
+    why: str
+    sent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Have a procedure go on by itself; nobody waits for it."""
+
+    procedure: Generator[Any, Any, Any]
+
+
+Effect: TypeAlias = Call | Tell | Sleep | Together | Start
+Steps: TypeAlias = Generator[Effect, Any, Result]

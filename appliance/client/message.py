@@ -1,0 +1,170 @@
+"""Messages and what is said about them: values, no behaviour but reading themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from .errors import BadAnswer
+from .wire import (
+    KEYS,
+    TAGS,
+    UNIQUE_KEY,
+    Record,
+    Undecodable,
+    compression_of,
+    decode_properties,
+    decompress,
+    encode_host,
+    encode_offset_id,
+)
+
+#: The most that a compressed body may become: some hundred times what a broker takes.
+MAX_BODY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic, on one broker. They sort as Java's clients sort them."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_name}/{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to send.
+
+    body: text is sent as UTF-8. tags: one tag, by which consumers filter. keys: business keys, by which the message is
+    found; none holds a blank. shard: messages of one shard go to one queue and stay in order (a number: as Java's
+    Long). delay_level: from 1 on, which of the broker's `messageDelayLevel` to wait (3: 10 s, unless configured).
+    """
+
+    topic: str
+    body: bytes | str
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    shard: str | int | None = None
+    delay_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where a message is stored. message_id: its unique key. offset_id: names broker and place in its log."""
+
+    message_id: str
+    offset_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReport:
+    """What `close` left undone. unconfirmed: sends that had no answer. uncommitted: queues whose offset could not be
+    committed, so that messages come again. still_running: names of threads that did not end."""
+
+    unconfirmed: int = 0
+    uncommitted: int = 0
+    still_running: tuple[str, ...] = ()
+
+
+class ReceivedMessage:
+    """A message as a broker stored it. Properties and body are read when first asked for.
+
+    queue, queue_offset: where it stands. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
+    """
+
+    __slots__ = ("_body", "_properties", "_record", "queue")
+
+    def __init__(self, record: Record, queue: MessageQueue) -> None:
+        self._record = record
+        self.queue = queue
+        self._properties: dict[str, str] | None = None
+        self._body: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<message {self.message_id} of {self.queue} offset={self.queue_offset} {len(self._record.body)} bytes>"
+
+    @property
+    def topic(self) -> str:
+        return self._record.topic
+
+    @property
+    def queue_offset(self) -> int:
+        return self._record.queue_offset
+
+    @property
+    def attempt(self) -> int:
+        return self._record.reconsume_times + 1
+
+    @property
+    def born_at(self) -> datetime:
+        return datetime.fromtimestamp(self._record.born_time_ms / 1000, UTC)
+
+    @property
+    def stored_at(self) -> datetime:
+        return datetime.fromtimestamp(self._record.store_time_ms / 1000, UTC)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        if self._properties is None:
+            self._properties = decode_properties(self._record.properties)
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(KEYS, "").split()
+
+    @property
+    def message_id(self) -> str:
+        """The unique key that the producer made, the same at every delivery; without one the offset id."""
+        return self.properties.get(UNIQUE_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        return encode_offset_id(encode_host(*self._record.store_host), self._record.physical_offset)
+
+    @property
+    def body(self) -> bytes:
+        """Raises BadAnswer if it is compressed and cannot be decompressed, or would have more than 64 MiB."""
+        if self._body is None:
+            self._body = self._inflated()
+        return self._body
+
+    def _inflated(self) -> bytes:
+        kind = compression_of(self._record.sys_flag)
+        if kind is None:
+            return self._record.body
+        try:
+            body, more = decompress(kind, self._record.body, MAX_BODY_BYTES)
+        except Undecodable as error:
+            raise BadAnswer(f"The body of {self!r} says that it is {kind}, but {error}.") from None
+        except ImportError as error:
+            raise BadAnswer(f"The body of {self!r} is {kind}: install the package {error.name} to read it.") from None
+        if more:
+            raise BadAnswer(f"The body of {self!r} has more than {MAX_BODY_BYTES >> 20} MiB when decompressed.")
+        return body
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8 text. Raises UnicodeDecodeError."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The value of a JSON body. Raises ValueError."""
+        return json.loads(self.body)

@@ -1,0 +1,111 @@
+"""What producers, consumers and readers share of their client: the core, the shell, and whether both may be used."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+from .core.client_core import ClientCore
+from .core.directory import Directory
+from .core.unique_key import KeyMaker
+from .errors import Closed, ForkedError
+from .notes import Notes
+from .shells.threads import SystemClock, ThreadShell
+
+Result = TypeVar("Result")
+
+
+class Session:
+    """Made by `Client`. Nothing starts before the first procedure."""
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        timeout: float,
+        client_ip: str | None,
+        instance_name: str | None,
+        begun: Callable[[], None],
+    ) -> None:
+        """begun: called once, before the first procedure."""
+        # Constant after construction.
+        self.timeout = timeout
+        self.clock = SystemClock()
+        self.notes = Notes()
+        self._begun = begun
+        self.pid = os.getpid()
+        ip = client_ip or _own_ip()
+        self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
+        directory = Directory(servers, self.clock, timeout)
+        #: Guarded by the shell's lock.
+        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.note)
+        #: Guarded by the shell's lock.
+        self.keys = KeyMaker(_four_bytes(ip), self.pid, secrets.randbits(32))
+        self.shell = ThreadShell("rocketbox-client", self.core.opened, self.core.asked)
+        # Guarded by lock.
+        self.lock = threading.Lock()
+        self.is_closed = False
+        self._keeps_house = False
+
+    @property
+    def note(self) -> Callable[[str], None]:
+        return self.notes.note
+
+    @property
+    def is_parents(self) -> bool:
+        """True in a fork of the process that made it."""
+        return os.getpid() != self.pid
+
+    def check_usable(self) -> None:
+        """Raise Closed or ForkedError."""
+        if self.is_closed:
+            raise Closed("This client is closed: make a new one.")
+        if self.is_parents:
+            raise ForkedError(
+                "This process is a fork of the one that made this client, whose connections and threads stayed there: "
+                "make a Client after the fork, in the process that uses it."
+            )
+
+    def begin(self) -> None:
+        """Called before each procedure. From the first on heartbeats are sent and routes kept fresh. Raises as
+        `check_usable`."""
+        self.check_usable()
+        if not self._keeps_house:
+            with self.lock:
+                fresh, self._keeps_house = not self._keeps_house, True
+            if fresh:
+                self._begun()
+                self.shell.start(self.core.keep_house())
+
+    def wait(self, procedure: Generator[Any, Any, Result]) -> Result:
+        """Run a procedure of the core and return what it returns, or raise."""
+        self.begin()
+        return self.shell.wait(procedure)
+
+    def wait_until(self, procedure: Generator[Any, Any, Result], deadline: float) -> Result | None:
+        """The same, also while closing; None if it goes on at the deadline."""
+        try:
+            return self.shell.wait(procedure, max(0.0, deadline - self.clock.monotonic()))
+        except TimeoutError:
+            return None
+
+
+def _own_ip() -> str:
+    """An address of this machine, as others may know it: for names only. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _four_bytes(ip: str) -> bytes:
+    try:
+        return socket.inet_aton(ip)
+    except OSError:
+        return secrets.token_bytes(4)

@@ -1,0 +1,1 @@
+"""What does for the core what it asks for: sockets, time, threads."""

@@ -1,0 +1,77 @@
+"""What `rocketbox serve --test` does differently: a broker and name server for somebody's tests.
+
+It prints what the ready file holds as one line on standard output, and ends when its standard input does: whoever
+started it holds that pipe, so it goes with its tests, also when they are killed. Without --data-dir its directory is a
+temporary one, which goes with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import select
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+ORIGIN = "--test"
+
+#: Settings that have these values unless somebody says otherwise. Ports are picked, files are small, and whatever the
+#: disk of the machine looks like, nothing is refused or deleted because of it.
+DEFAULTS = {
+    "roles": "broker,namesrv",
+    "brokerPort": 0,
+    "namesrvPort": 0,
+    "store.flushDiskType": "ASYNC_FLUSH",
+    "store.mappedFileSizeCommitLog": 16 << 20,
+    "store.maxHashSlotNum": 10_000,
+    "store.maxIndexNum": 40_000,
+    "store.mappedFileSizeTimerLog": 1 << 20,
+    "store.diskMaxUsedSpaceRatio": 95,
+    "store.diskSpaceCleanForciblyRatio": 100,
+    "store.diskSpaceWarningLevelRatio": 100,
+}
+
+
+def temporary_directory() -> str:
+    """A name for a directory that is not there yet."""
+    return str(Path(tempfile.gettempdir()) / f"rocketbox-test-{secrets.token_hex(8)}")
+
+
+class Lease:
+    """Sends SIGTERM to this process when standard input ends. What comes there is not looked at."""
+
+    def __init__(self, directory: Path | None) -> None:
+        """directory: to be made, and removed at the end."""
+        self._directory = directory
+        if directory is not None:
+            directory.mkdir(0o700)
+        self._wake_in, self._wake_out = os.pipe()
+        self._thread = threading.Thread(target=self._watch, name="watch-stdin", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                ready, _, _ = select.select([0, self._wake_in], [], [])
+                if self._wake_in in ready:
+                    return
+                if os.read(0, 4096):
+                    continue
+            except OSError:  # it is closed
+                pass
+            logger.info("rocketbox: standard input ended, and with it this server for tests")
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+
+    def end(self) -> None:
+        """The engine has stopped: nothing is left behind."""
+        os.close(self._wake_out)
+        self._thread.join()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""A connection without its socket: recorded frames in any pieces, deadlines, and what is no frame."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.client.core.connection import Connection
+from appliance.client.core.requests import request
+from appliance.client.errors import BadAnswer
+from appliance.engine.protocol.command import decode_frame, encode_command
+from tests.support.client_steps import answer
+from tests.support.effort import effort
+from tests.support.golden import GOLDEN, VERSIONS, frames
+
+
+def recorded(version):
+    """Frames that servers sent to clients, in both encodings."""
+    wire = GOLDEN / "wire" / version
+    for name in ("pull-lite.jsonl.gz", "all-binary-producer.jsonl.gz"):
+        for line, frame in frames(wire / name):
+            if line["dir"] == "response" or line["code"] == 40:
+                yield frame
+
+
+def connection_with(opaques):
+    """A connection on which somebody waits for each of these opaques."""
+    connection = Connection()
+    for opaque in opaques:
+        connection._opaque = opaque - 1
+        assert connection.call(request(105, {"topic": "T"}), 10.0, opaque) == opaque
+    return connection
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_recorded_answers_reach_who_waits_in_any_pieces(version, piece):
+    sent = {}
+    for frame in recorded(version):
+        command = decode_frame(frame)
+        if command.is_response and command.opaque:
+            sent[command.opaque] = frame
+    assert len(sent) > 30
+    connection = connection_with(sent)
+    stream = b"".join(sent.values())
+    found = []
+    for at in range(0, len(stream), piece):
+        answers, questions = connection.feed(stream[at : at + piece])
+        assert not questions
+        found += [(waiting, command.opaque, command.body) for waiting, command in answers]
+    assert found == [(opaque, opaque, decode_frame(frame).body) for opaque, frame in sent.items()]
+    assert connection.lost() == []
+
+
+def test_requests_of_the_server_are_told_apart_and_answered_unless_one_way():
+    connection = Connection()
+    asked = request(307, {"consumerGroup": "g"})
+    asked.opaque = 5
+    answers, questions = connection.feed(encode_command(asked))
+    assert not answers
+    assert [question.code for question in questions] == [307]
+    connection.answer(questions[0], answer(3))
+    sent = decode_frame(connection.take_output())
+    assert (sent.opaque, sent.is_response, sent.code) == (5, True, 3)
+    questions[0].flag = 2
+    connection.answer(questions[0], answer(3))
+    assert connection.take_output() == b""
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped():
+    connection = connection_with([1])
+    assert connection.expire(10.0) == [1]
+    late = answer()
+    late.opaque = 1
+    assert connection.feed(encode_command(late)) == ([], [])
+
+
+def test_deadlines_are_kept_over_many_answered_calls():
+    connection = Connection()
+    for number in range(1000):
+        connection.call(request(105, {"topic": "T"}), 5.0 + number, number)
+        if number != 700:
+            done = answer()
+            done.opaque = number + 1
+            connection.feed(encode_command(done))
+    assert len(connection._deadlines) < 200
+    assert connection.next_deadline() <= 705.0
+    assert connection.expire(704.9) == []
+    assert connection.expire(705.0) == [700]
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b"SSH-2.0-OpenSSH\r\n", b"-ERR x\r\n"],
+)
+def test_another_protocol_is_said_to_be_one(begin):
+    with pytest.raises(BadAnswer, match="does not speak RocketMQ's protocol: its answer begins with b"):
+        Connection().feed(begin)
+
+
+@settings(max_examples=effort(60, 2000, 20_000), deadline=None)
+@given(st.data())
+def test_whatever_comes_is_an_answer_or_a_broken_connection(data):
+    frame = bytearray(data.draw(st.sampled_from(FRAMES)))
+    for _ in range(data.draw(st.integers(1, 6))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    connection = connection_with(range(1, 200))
+    try:
+        answers, questions = connection.feed(bytes(frame))
+    except BadAnswer:
+        return
+    assert len(answers) + len(questions) <= 1
+
+
+FRAMES = list(recorded("5.3.3"))[:40]

@@ -1,0 +1,130 @@
+"""Requests are those of Java's clients, but for the language: recorded ones, made again by ours."""
+
+import json
+
+import pytest
+
+from appliance.client.core import requests
+from appliance.client.core.requests import Subscription
+from appliance.client.message import Message, MessageQueue
+from appliance.client.producer import _properties
+from appliance.engine.protocol.command import decode_frame
+from appliance.engine.protocol.properties import encode_properties
+from tests.support.golden import GOLDEN, frames
+
+#: Java marks requests of lite consumers with this field.
+_NOT_OURS = "ReqT"
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Code -> the requests of that code that clients of 5.3.3 sent."""
+    found = {}
+    for name in ("pull-lite", "producer"):
+        for line, frame in frames(GOLDEN / "wire" / "5.3.3" / f"{name}.jsonl.gz"):
+            if line["dir"] == "request" and line["from"] == "client" and line["codec"] in (0, "JSON"):
+                found.setdefault(line["code"], []).append(decode_frame(frame))
+    return found
+
+
+def again(theirs):
+    """The request that our client makes for what a recorded one asked."""
+    ext = theirs.ext_fields
+    queue = MessageQueue(ext.get("topic", ""), ext.get("bname", ""), int(ext.get("queueId", 0)))
+    match theirs.code:
+        case 105:
+            return requests.route_of(ext["topic"])
+        case 310:
+            properties = dict(pair.split("\x01") for pair in ext["i"].split("\x02") if pair)
+            message = Message(ext["b"], b"", properties.get("TAGS"), properties.get("KEYS", "").split())
+            text = encode_properties(_properties(message, properties["UNIQ_KEY"]))
+            place = MessageQueue(ext["b"], ext["n"], int(ext["e"]))
+            return requests.send(ext["a"], place, theirs.body, text, int(ext["f"]), int(ext["g"]))
+        case 14:
+            return requests.committed_offset(ext["consumerGroup"], queue)
+        case 15:
+            return requests.commit(ext["consumerGroup"], queue, int(ext["commitOffset"]))
+        case 29:
+            return requests.offset_at(queue, int(ext["timestamp"]))
+        case 30:
+            return requests.max_offset(queue)
+        case 31:
+            return requests.min_offset(queue)
+        case 35:
+            return requests.unregister(
+                ext["clientID"], producer=ext.get("producerGroup"), consumer=ext.get("consumerGroup")
+            )
+        case 38:
+            return requests.members(ext["consumerGroup"])
+        case 361:
+            place, wait_ms = int(ext["queueOffset"]), int(ext["suspendTimeoutMillis"])
+            return requests.pull(
+                ext["consumerGroup"], queue, place, int(ext["maxMsgNums"]), wait_ms, ext["subscription"],
+                broker_version=479,
+            )  # fmt: skip
+
+
+def in_any_order(fields):
+    """Java writes properties in the order of a hash map."""
+    return {name: sorted(value.split("\x02")) if name == "i" else value for name, value in fields.items()}
+
+
+def is_javas(theirs):
+    """True unless the recorder made it by hand, or gave it properties of its own."""
+    ext = theirs.ext_fields
+    if theirs.code == 310:
+        pairs = dict(pair.split("\x01") for pair in ext["i"].split("\x02") if pair)
+        return pairs.get("WAIT") == "true" and {"UNIQ_KEY"} <= pairs.keys() <= {"UNIQ_KEY", "WAIT", "KEYS", "TAGS"}
+    return "queueId" not in ext or "bname" in ext
+
+
+@pytest.mark.parametrize("code", [14, 15, 29, 30, 31, 35, 38, 105, 310, 361])
+def test_a_recorded_request_is_made_again(recorded, code):
+    compared = 0
+    for theirs in recorded[code]:
+        theirs.ext_fields.pop(_NOT_OURS, None)
+        if not is_javas(theirs):
+            continue
+        ours = again(theirs)
+        assert in_any_order(ours.ext_fields) == in_any_order(theirs.ext_fields)
+        assert (ours.code, ours.version, ours.language) == (theirs.code, 479, "PYTHON")
+        assert ours.bare == theirs.bare
+        compared += 1
+    assert compared
+
+
+def test_the_fields_of_a_send_and_a_pull_stand_in_javas_order(recorded):
+    """The broker reads these headers by where they begin."""
+    for code in (310, 361):
+        theirs = recorded[code][0]
+        theirs.ext_fields.pop(_NOT_OURS, None)
+        assert list(again(theirs).ext_fields) == list(theirs.ext_fields)
+
+
+def test_a_heartbeat_says_what_javas_says(recorded):
+    theirs = next(
+        one for one in recorded[34] if b'"consumeType":"CONSUME_ACTIVELY"' in one.body and b"LiteTopic" in one.body
+    )
+    said = json.loads(theirs.body)
+    (consumer,) = said["consumerDataSet"]
+    (subscription,) = consumer["subscriptionDataSet"]
+    ours = requests.heartbeat(
+        said["clientID"],
+        [one["groupName"] for one in said["producerDataSet"]],
+        [(consumer["groupName"], [Subscription(subscription["topic"], "*", subscription["subVersion"])])],
+    )
+    assert json.loads(ours.body) == said
+    theirs.ext_fields.pop(_NOT_OURS, None)
+    assert (ours.ext_fields, ours.bare) == (theirs.ext_fields, theirs.bare)
+
+
+def test_an_old_broker_is_asked_by_the_code_that_it_knows():
+    queue = MessageQueue("T", "b", 0)
+    codes = [requests.pull("g", queue, 0, 1, 0, "*", broker_version=version).code for version in (0, 409, 413, 479)]
+    assert codes == [11, 11, 361, 361]
+
+
+def test_tags_have_javas_hash_codes():
+    request = requests.heartbeat("c", [], [("g", [Subscription("T", "TagA || TagB", 7)])])
+    data = json.loads(request.body)["consumerDataSet"][0]["subscriptionDataSet"][0]
+    assert (data["tagsSet"], data["codeSet"]) == (["TagA", "TagB"], [2598919, 2598920])

@@ -1,0 +1,202 @@
+"""Servers that are none, that hang, that close, or that answer anything at all: each is an error in words, no thread of
+the client ends, and the next server is served."""
+
+import contextlib
+import random
+import socket
+import threading
+
+import pytest
+
+from appliance.client import Client, ClientError, NoNameServer, NotConnected, SendError, SendTimeout
+from appliance.engine.protocol.command import decode_frame, encode_command
+from tests.support.client_steps import answer, route
+from tests.support.effort import effort
+from tests.support.waiting import wait_for
+
+STORED = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "1", "queueOffset": "7"}
+
+
+class Scripted:
+    """Listens, and hands each frame that comes to `reply`: bytes to send, or None to close the connection."""
+
+    def __init__(self, reply):
+        self._reply = reply
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open = []
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self.connections += 1
+                self._open.append(sock)
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        unread = b""
+        with contextlib.suppress(OSError), sock:
+            while data := sock.recv(65536):
+                unread += data
+                while len(unread) >= 4 and len(unread) >= (size := 4 + int.from_bytes(unread[:4], "big")):
+                    frame, unread = unread[:size], unread[size:]
+                    said = self._reply(decode_frame(frame))
+                    if said is None:
+                        return
+                    sock.sendall(said)
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._open:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def scripted():
+    servers = []
+
+    def make(reply):
+        servers.append(Scripted(reply))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.close()
+
+
+def frame(question, command):
+    command.opaque = question.opaque
+    return encode_command(command)
+
+
+def name_server(scripted, broker):
+    """One whose only broker is `broker`, for every topic."""
+    body = route("b").replace(b"b:10911", broker.encode())
+    return scripted(lambda question: frame(question, answer(body=body)))
+
+
+def send(namesrv, timeout=30.0):
+    with Client(namesrv) as client:
+        return client.producer().send("T", "x", timeout=timeout)
+
+
+def test_a_web_server_is_said_to_speak_another_protocol(scripted):
+    web = scripted(lambda question: b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+    with pytest.raises(NoNameServer, match="does not speak RocketMQ's protocol: its answer begins with b'HTTP"):
+        send(web.address)
+    with pytest.raises(NotConnected, match="does not speak"):
+        send(name_server(scripted, web.address).address)
+
+
+def test_a_broker_is_no_name_server(scripted):
+    broker = scripted(lambda question: frame(question, answer(3, remark="not supported")))
+    with pytest.raises(NoNameServer, match="is it a name server, and not a broker"):
+        send(broker.address)
+
+
+def test_a_silent_server_costs_the_time_out(scripted):
+    silent = scripted(lambda question: b"")
+    with pytest.raises(NoNameServer, match="did not answer in time"):
+        send(silent.address, timeout=0.2)
+    with pytest.raises(SendTimeout) as raised:
+        send(name_server(scripted, silent.address).address, timeout=0.5)
+    assert raised.value.maybe_stored
+
+
+def test_a_server_that_closes_in_the_middle_of_an_answer_may_have_stored_it(scripted):
+    def half(question):
+        if question.code != 310:
+            return frame(question, answer())
+        return frame(question, answer(**STORED))[:30]
+
+    broker = scripted(half)
+    closing = threading.Event()
+
+    def close_after_half(question):
+        said = half(question)
+        if question.code == 310:
+            closing.set()
+        return said
+
+    broker._reply = close_after_half
+    namesrv = name_server(scripted, broker.address)
+    with Client(namesrv.address) as client:
+        pending = client.producer(retries=0).submit("T", "x", timeout=30.0)
+        assert closing.wait(60)
+        wait_for(lambda: broker._open, "its connection")
+        for sock in broker._open:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(NotConnected, match="may be stored") as raised:
+            pending.result(60)
+    assert raised.value.maybe_stored
+    assert isinstance(raised.value, ConnectionError)
+
+
+def test_an_answer_to_another_question_is_nobodys(scripted):
+    """A late one, or one that was made up: the send still gets its own."""
+
+    def twice(question):
+        stray = answer(**(STORED | {"queueOffset": "999"}))
+        stray.opaque = question.opaque + 7
+        return encode_command(stray) + frame(question, answer(**STORED))
+
+    broker = scripted(twice)
+    assert send(name_server(scripted, broker.address).address).queue_offset == 7
+
+
+def test_a_server_that_asks_is_answered_and_sends_go_on(scripted):
+    answers = []
+
+    def asks(question):
+        if question.is_response:
+            answers.append(question.code)
+            return b""
+        asked = answer(307)
+        asked.flag, asked.opaque = 0, 5
+        return encode_command(asked) + frame(question, answer(**STORED))
+
+    broker = scripted(asks)
+    with Client(name_server(scripted, broker.address).address) as client:
+        client.producer().send("T", "x", timeout=30.0)
+        wait_for(lambda: answers, "the answer to its question")
+    assert set(answers) == {3}
+
+
+def test_whatever_a_broker_answers_is_an_error_or_a_result_and_the_client_lives(scripted):
+    """Frames with damaged bytes; then a broker that works."""
+    chance = random.Random(7)
+    works = threading.Event()
+
+    def damaged(question):
+        said = bytearray(frame(question, answer(**STORED)))
+        if not works.is_set():
+            for _ in range(chance.randrange(1, 6)):
+                said[chance.randrange(4, len(said))] = chance.randrange(256)
+        return bytes(said)
+
+    broker = scripted(damaged)
+    with Client(name_server(scripted, broker.address).address) as client:
+        producer = client.producer(retries=0)
+        outcomes = []
+        for _ in range(effort(40, 400, 4000)):
+            try:
+                outcomes.append(producer.send("T", "x", timeout=0.5))
+            except ClientError as error:
+                outcomes.append(error)
+        failed = [one for one in outcomes if isinstance(one, ClientError)]
+        assert failed
+        assert all(isinstance(one, SendError) for one in failed)
+        works.set()
+
+        def sends():
+            with contextlib.suppress(ClientError):
+                return producer.send("T", "x", timeout=30.0)
+
+        assert wait_for(sends, "a send that is stored").queue_offset == 7
