@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -452,11 +453,26 @@ def test_help_names_every_verb_and_option():
 
 def test_a_command_line_is_read():
     command = parse("message", ["send", "t", "--key=a", "--key", "b", "--at", "2026-11-21T13:34:32Z", "--queue", "3"])
-    assert command.body == {"keys": ["a", "b"], "deliver_at_ms": "2026-11-21T13:34:32Z", "queue_id": 3}
+    assert command.body == {"keys": ["a", "b"], "deliver_at_ms": 1795268072000, "queue_id": 3}
     assert parse("topic", ["show", "--", "--odd"]).path == "/topics/--odd"
     assert parse("topic", ["show", "a/b %"]).path == "/topics/a%2Fb%20%25"
     with pytest.raises(StartError):
         parse("topic", ["show", "a", "b"])
+
+
+def test_a_time_is_said_in_the_zone_of_the_machine(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        at = parse("group", ["reset", "g", "--to", "time", "--at", "2026-11-21 21:34:32"]).body["at_ms"]
+        ago = parse("message", ["list", "t", "--from", "1 h ago"]).query["from"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert at == 1795268072000
+    assert ago <= time.time_ns() // 1_000_000 - 3_600_000
+    with pytest.raises(StartError, match='--from needs a time like "2026-11-21 13:34", 10:00, .* not \'soon\''):
+        parse("message", ["list", "t", "--from", "soon"])
 
 
 def test_what_others_chose_cannot_move_the_terminal():

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from ...engine.errors import StartError
 from ...engine.plain_text import plain
 from . import show
+from ..moment import moment
 from .client import Problem, Server, Unreachable, server
 from .shapes import OPTIONS as SHAPE_OPTIONS
 from .shapes import SHAPES
@@ -42,7 +43,8 @@ Everywhere:
 Where something changes:
   --dry-run          only print what would change
   --force            do it despite what is in the way        --yes  do not ask
-Lists: --all for every page. Times: RFC 3339 with a zone, or milliseconds since 1970.
+Lists: --all for every page. Times, in this machine's zone: "2026-11-21 13:34", 10:00, "yesterday 18:00", "2 h ago",
+  "2 days ago 10:00", "in 10 min"; with a zone as 2026-11-21T13:34:32Z; or milliseconds since 1970.
 Exit status: 0 done, 1 the job failed, 2 wrong command line or not confirmed, 3 not found, 4 not allowed,
   5 conflict, 6 refused value, 7 no answer."""
 
@@ -229,7 +231,7 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
                 raise StartError(f"{option} needs KEY={'NUMBER' if kind == 'int_pairs' else 'VALUE'}, not {text}.")
             target.setdefault(name, {})[key] = int(inner) if kind == "int_pairs" else inner
         case "time":
-            target[name] = int(text) if text.isascii() and text.isdigit() else text
+            target[name] = moment(option, text)
         case _:
             target[name] = text
 
