@@ -19,9 +19,9 @@ EXAMPLES = ("2026-11-21 13:34", "10:00", "yesterday 18:00", "2 h ago")
 LONGEST = 64
 
 _DAYS = {
-    **{"today": 0, "yesterday": -1, "tomorrow": 1},
-    **{"今天": 0, "昨天": -1, "前天": -2, "明天": 1, "后天": 2},
-}
+    "today": 0, "yesterday": -1, "tomorrow": 1,
+    "今天": 0, "昨天": -1, "前天": -2, "明天": 1, "后天": 2,
+}  # fmt: skip
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "秒", "秒钟"), 1),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "分", "分钟"), 60),

@@ -71,8 +71,8 @@ def test_the_examples_of_hints_are_times(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "soon", "h ago", "1 ago", "1 h", "in 1 h ago", "ago", "1 parsec ago", "1 h ago 10:00", "now 10:00", "24:00",
-     "10:60", "2026-13-01", "2026-02-30 10:00", "2026-11-21T13:34:32+25:00", "20261121T133432Z", "2026-W01-1",
+    ["", " ", "soon", "h ago", "1 ago", "1 h", "in 1 h ago", "ago", "1 parsec ago", "1 h ago 10:00", "now 10:00",
+     "24:00", "10:60", "2026-13-01", "2026-02-30 10:00", "2026-11-21T13:34:32+25:00", "20261121T133432Z", "2026-W01-1",
      "1969-12-31T23:59:59Z", "999999999 weeks ago", "60 weeks 999999 days ago", "yesterday today", "²026-11-21",
      "1 h ago" * 20, "-5", "<b>", "10:00:00.", "a" * 65],
 )  # fmt: skip

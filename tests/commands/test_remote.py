@@ -471,7 +471,7 @@ def test_a_time_is_said_in_the_zone_of_the_machine(monkeypatch):
         time.tzset()
     assert at == 1795268072000
     assert ago <= time.time_ns() // 1_000_000 - 3_600_000
-    with pytest.raises(StartError, match='--from needs a time like "2026-11-21 13:34", 10:00, .* not \'soon\''):
+    with pytest.raises(StartError, match=r"--from needs a time like .*, 10:00, .* not 'soon'"):
         parse("message", ["list", "t", "--from", "soon"])
 
 

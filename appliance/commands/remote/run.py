@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 from ...engine.errors import StartError
 from ...engine.plain_text import plain
-from . import show
 from ..moment import moment
+from . import show
 from .client import Problem, Server, Unreachable, server
 from .shapes import OPTIONS as SHAPE_OPTIONS
 from .shapes import SHAPES
