@@ -32,8 +32,9 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox health [options]    is the server with these options ready?
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
-       rocketbox topic|group|message|dlq|delayed|transaction|user|token|config|job|ha VERB [--json]
-                                     what the console does, from a shell; VERB --help
+       rocketbox topic|group|client|message|dlq|retry|delayed|transaction VERB [--json]
+       rocketbox need|alert|audit|report|ha|user|token|system|config|job VERB [--json]
+                                     what the console does, from a shell; NOUN --help
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
        rocketbox bundle FILE.zip [options]   what somebody needs who helps from afar, without secrets
@@ -41,19 +42,11 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
 
 # Commands that speak to a running server; `commands/remote/table.py` has them.
 REMOTE = (
-    "topic",
-    "group",
-    "message",
-    "dlq",
-    "delayed",
-    "transaction",
-    "user",
-    "token",
-    "config",
-    "job",
-    "report",
-    "ha",
-)
+    "topic", "group", "client", "message", "dlq", "retry", "delayed", "transaction", "need", "alert", "audit", "report",
+    "ha", "user", "token", "system", "config", "job",
+)  # fmt: skip
+# Of the same nouns, what needs no server.
+_BESIDE = {"user": ("reset-password",), "audit": ("check", "accept")}
 
 # Large libraries beside the broker's: others import them by themselves where they are installed, sqlite-utils does.
 FOR_REPORTS_ALONE = ("numpy", "pandas", "pyarrow", "pyspark")
@@ -81,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return make_reports(arguments[1:])
     if command == "openapi":
         return _openapi()
-    if command in REMOTE and arguments[:2] != ["user", "reset-password"]:
+    if command in REMOTE and not set(_BESIDE.get(command, ())) & set(arguments[1:2]):
         return _run_small("remote.run", arguments[1:], command)
     if command in ("user", "audit", "health", "doctor", "store", "backup", "restore", "bundle"):
         return _run_small(command, arguments[1:])

@@ -48,8 +48,9 @@ ROOT = "api/v1/"
 DESCRIPTION = """\
 Everything the console does, for programs. Send a token as `Authorization: Bearer rbx_...`; a browser's session works \
 too, with its CSRF token in `X-CSRFToken`. Errors are problem details (RFC 9457) with a stable `type` and `code`. \
-Times end in `_at_ms` (milliseconds since 1970, UTC) and may be given as RFC 3339 text instead; what is not known is \
-null, and its `_why` says why. A parameter that an operation does not have is refused."""
+Times end in `_at_ms` (milliseconds since 1970, UTC) and may be given as text instead (RFC 3339, `10:00`, \
+`yesterday 18:00`, `2 h ago`); what is not known is null, and its `_why` says why. A parameter that an operation does \
+not have is refused."""
 
 
 class StrictParser(Parser):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from ..engine.store_tools.offline_store import OfflineStore, find_store
 from ..engine.store_tools.problems import Problem, Problems
 from ..engine.store_tools.small_files_check import recovery_position
 from ..engine.store_tools.verification import Progress, verify
+from .moment import moment
 
 USAGE = """\
 usage: rocketbox store inspect DIR [--json]
@@ -27,7 +27,8 @@ usage: rocketbox store inspect DIR [--json]
                               [--body auto|text|base64] [--decompress] [--raw] [--output FILE]
 
 DIR is a data directory or Apache's storePathRootDir; --own-dir names the directory rocketbox if it is not beside the
-store. TIME is in ms since 1970, or like 2026-01-31T12:00:00Z. Nothing in DIR is changed.
+store. TIME is in ms since 1970, or like 2026-01-31T12:00:00Z, "2026-01-31 12:00", 10:00,
+"yesterday 18:00" or "2 h ago" in this machine's zone. Nothing in DIR is changed.
 Exit status: 0 no damage, 1 something is damaged, 2 there is no store or the command is wrong."""
 
 _FLAGS = {"inspect": {"--json"}, "verify": {"--json", "--quiet"}, "export": {"--decompress", "--raw", "--quiet"}}
@@ -136,8 +137,8 @@ def _export(store: OfflineStore, wanted: Arguments) -> int:
     chosen = Wanted(
         frozenset(wanted.values.get("--topic", ())),
         _number("--queue", wanted.one("--queue")),
-        _time("--from", wanted.one("--from")),
-        _time("--to", wanted.one("--to")),
+        _moment("--from", wanted.one("--from")),
+        _moment("--to", wanted.one("--to")),
     )
     output = wanted.one("--output")
     if output is None:
@@ -179,16 +180,8 @@ def _number(name: str, value: str | None) -> int | None:
     return int(value)
 
 
-def _time(name: str, value: str | None) -> int | None:
-    if value is None or (value.isascii() and value.isdigit()):
-        return _number(name, value)
-    try:
-        moment = datetime.datetime.fromisoformat(value)
-    except ValueError:
-        raise StartError(f"{name} must be in ms since 1970, or like 2026-01-31T12:00:00Z, not {value!r}.") from None
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return int(moment.timestamp() * 1000)
+def _moment(name: str, value: str | None) -> int | None:
+    return None if value is None else moment(name, value)
 
 
 def _progress(quiet: bool) -> Progress:

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from .models import Role, User
 from .password_rules import password_problem
+from .time_zones import is_zone
 
 
 def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
@@ -106,6 +107,21 @@ class AdministratorForm(NewPasswordForm):
     )
     password = _password(gettext_lazy("Password"), new=True, help_text=_LENGTH)
     again = _password(gettext_lazy("The same password again"), new=True)
+    time_zone = forms.CharField(
+        label=gettext_lazy("Time zone"),
+        required=False,
+        max_length=64,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "data-offer-zone": True}),
+        help_text=gettext_lazy("Times are shown and typed in it; UTC if it is empty. Your account changes it."),
+    )
+
+    def clean_time_zone(self) -> str:
+        zone = str(self.cleaned_data["time_zone"])
+        if zone in ("", "UTC"):
+            return ""
+        if not is_zone(zone):
+            raise ValidationError(_("There is no time zone %(name)s.") % {"name": zone})
+        return zone
 
     def clean(self) -> dict[str, Any]:
         self.user = User(username=self.cleaned_data.get("username", ""))

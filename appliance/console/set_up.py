@@ -67,10 +67,10 @@ def go_to(step: str) -> None:
     Setting.objects.update_or_create(key=_KEY, defaults={"value": step})
 
 
-def create_administrator(username: str, password: str, language: str, secret: str) -> User | None:
+def create_administrator(username: str, password: str, language: str, secret: str, time_zone: str = "") -> User | None:
     """Create the first administrator through the link; None when somebody else just did. The link ends with it."""
     global _secret, _closed
-    user = User(username=username, language=language, **_ALL_RIGHTS)
+    user = User(username=username, language=language, time_zone=time_zone, **_ALL_RIGHTS)
     user.set_password(password)
     with transaction.atomic():  # IMMEDIATE: two browsers with the same link come one after the other
         if not is_valid(secret) or User.objects.active_admins().exists():

@@ -6,10 +6,13 @@ import json
 import re
 
 import pytest
+from django.utils import timezone
+from pydantic import TypeAdapter
 
 from appliance.api.api import api, openapi, operations
 from appliance.api.questions import parameters_of, sentence
-from appliance.api.times import milliseconds_of
+from appliance.api.times import Moment
+from appliance.console.models import now_ms
 
 from .conftest import Caller, answer_of, problem_of
 from .test_access import address_of
@@ -86,31 +89,43 @@ def test_the_nearest_name_is_said(name, known, said):
     ],
 )
 def test_rfc_3339(text, ms):
-    assert milliseconds_of(text) == ms
+    assert TypeAdapter(Moment).validate_python(text) == ms
+
+
+def test_what_people_say_is_read_in_the_callers_zone():
+    before = now_ms()
+    with timezone.override("Asia/Shanghai"):
+        assert TypeAdapter(Moment).validate_python("2026-11-21 21:34:32") == 1795268072000
+        found = TypeAdapter(Moment).validate_python("1 h ago")
+    assert before - 3_601_000 < found <= now_ms() - 3_600_000
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "yesterday", "2026-11-21", "2026-11-21T13:34:32", "2026-W01-1T00:00:00Z", "20261121T133432Z",
+    ["", "soon", "2026-11-", "2026-11-21T13", "2026-W01-1T00:00:00Z", "20261121T133432Z",
      "2026-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-11-21T13:34:32+25:00", "²026-11-21T13:34:32Z"],
 )  # fmt: skip
 def test_other_texts_are_no_time(viewer, text):
     with pytest.raises(ValueError):
-        milliseconds_of(text)
+        TypeAdapter(Moment).validate_python(text)
     if text:
         problem = problem_of(viewer.get(f"/dead-letters?from={text}".replace("+", "%2B")), 422, "unknown_parameter")
         problem = problem_of(viewer.get(f"/topics/x/messages?from={text}".replace("+", "%2B")), 422, "invalid_input")
         assert problem["errors"] == [
             {
                 "field": "from",
-                "message": "must be milliseconds since 1970, or a time with its zone like 2026-11-21T13:34:32Z",
+                "message": "must be milliseconds since 1970, or a time like 2026-11-21T13:34:32Z, 10:00, yesterday 18:00, "
+                "2 h ago",
             }
         ]
 
 
 def test_a_list_takes_either_form(viewer, running, topic):
     running.put(topic, b"x")
-    for begin, count in (("0", 1), ("1970-01-01T00:00:00Z", 1), ("2999-01-01T00:00:00Z", 0), ("32472144000000", 0)):
+    for begin, count in (
+        ("0", 1), ("1970-01-01T00:00:00Z", 1), ("2999-01-01T00:00:00Z", 0), ("32472144000000", 0),
+        ("1 h ago", 1), ("tomorrow", 0), ("2 days ago 10:00", 1),
+    ):  # fmt: skip
         assert len(answer_of(viewer.get(f"/topics/{topic}/messages?from={begin}"))["items"]) == count, begin
 
 

@@ -43,6 +43,15 @@ def test_the_link_leads_through_language_and_administrator_to_the_address(client
     assert AuditEntry.objects.get().action == "user.create"
 
 
+def test_the_browsers_zone_is_offered_and_becomes_the_administrators(client, engine, link):
+    assert "data-offer-zone" in client.get(f"{link}administrator/").content.decode()
+    refused = client.post(f"{link}administrator/", NEW | {"time_zone": "Mars/Olympus"})
+    assert refused.status_code == 422
+    assert "There is no time zone Mars/Olympus." in refused.content.decode()
+    client.post(f"{link}administrator/", NEW | {"time_zone": "Asia/Shanghai"})
+    assert User.objects.get().time_zone == "Asia/Shanghai"
+
+
 def test_the_link_ends_when_it_was_used(client, engine, link):
     client.post(f"{link}administrator/", NEW)
     for browser in (client, Client()):

@@ -111,6 +111,16 @@ def test_where_to(client_as, broker, group, asked, offsets):
     assert {move.queue_id: move.now for move in broker.offset_resets(group)[0].moves} == offsets
 
 
+def test_a_preview_asks_again_for_the_moment_that_it_showed(client_as, broker, group):
+    """An hour ago is another moment by the time somebody has read the preview."""
+    page = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"to": "time", "at_ms": "1 h ago"})
+    assert page.status_code == 200
+    [hidden] = re.findall('name="at_ms" value="(.*?)"', page.content.decode())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", hidden)
+    page = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"to": "time", "at_ms": "1795268072123"})
+    assert re.findall('name="at_ms" value="(.*?)"', page.content.decode()) == ["1795268072123"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -106,6 +106,8 @@ def _json(data: bytes) -> dict[str, Any]:
         found = json.loads(data or b"{}")
     except ValueError:
         found = None
+    if isinstance(found, list):
+        return {"items": found}
     if not isinstance(found, dict):
         raise Unreachable("another program answers there")
     return found

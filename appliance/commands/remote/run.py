@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from ...engine.errors import StartError
 from ...engine.plain_text import plain
+from ..moment import moment
 from . import show
 from .client import Problem, Server, Unreachable, server
 from .shapes import OPTIONS as SHAPE_OPTIONS
@@ -42,7 +43,8 @@ Everywhere:
 Where something changes:
   --dry-run          only print what would change
   --force            do it despite what is in the way        --yes  do not ask
-Lists: --all for every page. Times: RFC 3339 with a zone, or milliseconds since 1970.
+Lists: --all for every page. Times, in this machine's zone: "2026-11-21 13:34", 10:00, "yesterday 18:00", "2 h ago",
+  "2 days ago 10:00", "in 10 min"; with a zone as 2026-11-21T13:34:32Z; or milliseconds since 1970.
 Exit status: 0 done, 1 the job failed, 2 wrong command line or not confirmed, 3 not found, 4 not allowed,
   5 conflict, 6 refused value, 7 no answer."""
 
@@ -206,6 +208,9 @@ def _names(verb: Verb, wanted: str) -> list[str]:
 
 
 def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str | None, negative: bool) -> None:
+    head, dot, rest = name.partition(".")
+    if dot:
+        return _take(target.setdefault(head, {}), rest, kind, option, value, negative)
     if kind == "bool":
         words = {None: True, "true": True, "yes": True, "false": False, "no": False}
         if value not in words or (negative and value is not None):
@@ -228,8 +233,13 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
             if not equals or (kind == "int_pairs" and not (inner.isascii() and inner.isdigit())):
                 raise StartError(f"{option} needs KEY={'NUMBER' if kind == 'int_pairs' else 'VALUE'}, not {text}.")
             target.setdefault(name, {})[key] = int(inner) if kind == "int_pairs" else inner
+        case "number":
+            try:
+                target[name] = float(text)
+            except ValueError:
+                raise StartError(f"{option} needs a number, not {text}.") from None
         case "time":
-            target[name] = int(text) if text.isascii() and text.isdigit() else text
+            target[name] = moment(option, text)
         case _:
             target[name] = text
 
@@ -262,7 +272,7 @@ def _done(command: Command, found: Server) -> int:
     body: dict[str, Any] | bytes | None = None
     if verb.shape:
         body = SHAPES[verb.shape](command.arguments, command.body, command.given)
-    elif command.method in ("POST", "PATCH") and (command.body or verb.body or verb.fixed):
+    elif command.method in ("POST", "PATCH", "PUT") and (command.body or verb.body or verb.fixed):
         body = command.body
     query = {name: _for_address(value) for name, value in command.query.items()}
     if "--force" in command.flags:
@@ -347,6 +357,12 @@ def _print_people(command: Command, answer: dict[str, Any]) -> None:
         lines = show.change(answer)
     elif show.is_diagnosis(answer):
         lines = show.diagnosis(answer)
+    elif show.is_series(answer):
+        lines = show.series(answer)
+    elif answer.keys() == {"text"}:
+        lines = [plain(line) for line in str(answer["text"]).splitlines()]
+    elif not answer:
+        lines = ["done"]
     elif isinstance(rows := answer.get("items", answer.get("options")), list):
         lines = show.table(rows, command.verb.columns.split())
         if answer.get("next_cursor"):

@@ -22,6 +22,7 @@ OPTIONS = {
     "option": (),
     "definitions": (),
     "lines": ("--file",),
+    "json": ("--file",),
 }
 
 
@@ -36,6 +37,17 @@ def message(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fiel
 def lines(arguments: Arguments, fields: Fields, given: dict[str, str]) -> bytes:
     """NDJSON as it is."""
     return _bytes_given(given)
+
+
+def json_given(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """A JSON object: it has secrets, and the whole machine sees a command line."""
+    try:
+        found = json.loads(_bytes_given(given))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StartError(f"{given.get('--file', 'Standard input')} is no JSON object.")
+    return found
 
 
 def _bytes_given(given: dict[str, str]) -> bytes:
@@ -92,5 +104,5 @@ def _unique_id(given: dict[str, str]) -> Fields:
 
 SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields | bytes]] = {
     "message": message, "waiting": waiting, "half": half, "option": option, "definitions": definitions,
-    "lines": lines,
+    "lines": lines, "json": json_given,
 }  # fmt: skip

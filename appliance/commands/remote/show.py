@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from ...engine.plain_text import plain
 
 LONGEST_CELL = 60
+#: Three years: what is longer is a moment.
+_NO_SPAN_MS = 100_000_000_000
+#: What a heading says better than the API's name.
+_HEADS = {"consumers": "groups"}
+_ASKED = re.compile(r"(time) (\d{1,19})")
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
@@ -20,7 +26,7 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))[:8]
     found = [[_value(row, name) for name in names] for row in rows]
     cells = [[cell(name, value)[:LONGEST_CELL] for name, value in zip(names, row, strict=True)] for row in found]
-    heads = ["at" if name == "at_ms" else name.rpartition(".")[2].removesuffix("_at_ms") for name in names]
+    heads = [_HEADS.get(head := _label(name.rpartition(".")[2], names), head) for name in names]
     widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(names))]
     right = [all(isinstance(row[at], int | float | None) for row in found) and not _is_time(name)
              for at, name in enumerate(names)]  # fmt: skip
@@ -41,14 +47,19 @@ def _value(row: dict[str, Any], name: str) -> Any:
 def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ()) -> list[str]:
     """name: value, one a line; what is nested is indented. columns: of a nested list that has all of them."""
     lines = []
-    for name, value in answer.items():
+    for wire, value in answer.items():
+        if (
+            wire == "states" and isinstance(value, dict) and value.keys() == {""}
+        ):  # of a preview, where nothing has one yet
+            continue
+        name = _label(wire, answer)
         if isinstance(value, dict) and value and not _is_sentence(value):
             lines += [f"{indent}{name}:", *facts(value, indent + "  ", columns)]
         elif isinstance(value, list) and value and isinstance(value[0], dict) and not _is_sentence(value[0]):
             wanted = columns if set(columns) <= value[0].keys() else ()
             lines += [f"{indent}{name}:", *(f"{indent}  {line}" for line in table(value, wanted))]
         else:
-            lines.append(f"{indent}{name}: {cell(name, value)}")
+            lines.append(f"{indent}{name}: {cell(wire, value)}")
     return lines
 
 
@@ -109,8 +120,8 @@ def cell(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _is_time(name) and isinstance(value, int):
-        return _time(value)
+    if isinstance(value, int | float) and (shown := _in_units(name, value)):
+        return shown
     if isinstance(value, dict):
         if _is_sentence(value):
             return plain(value["text"])
@@ -118,10 +129,66 @@ def cell(name: str, value: Any) -> str:
             return plain(f"{value['topic']}/{value.get('queue_id')}/{value.get('queue_offset', '')}".rstrip("/"))
         return plain(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):
-        return ", ".join(cell("", one) for one in value) or "-"
+        return ", ".join(cell(name, one) for one in value) or "-"
     if isinstance(value, float):
         return f"{value:.1f}"
+    if name == "asked" and (asked := _ASKED.fullmatch(str(value))):
+        return f"{asked[1]} {_time(int(asked[2]))}"
     return plain(str(value))
+
+
+def _in_units(name: str, value: float) -> str | None:
+    """A moment, a span, a size, a rate or a share as people read them; None for a plain number."""
+    if _is_time(name) or (name.endswith("_ms") and value >= _NO_SPAN_MS):
+        return _time(int(value))
+    if name.endswith("_ms"):
+        return _span(value)
+    if name == "bytes" or name.endswith("_bytes"):
+        return _size(value)
+    if name.endswith("_rate"):
+        return f"{_size(value)}/s" if name.endswith("_bytes_rate") else f"{value:.1f}/s"
+    return f"{value:.1f} %" if name.endswith("_percent") else None
+
+
+def _span(ms: float) -> str:
+    """Its two largest units."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    left, parts = int(ms // 1000), []
+    for unit, seconds in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, seconds)
+        if number or parts:
+            parts.append(f"{number} {unit}")
+    return " ".join(one for one in parts[:2] if not one.startswith("0 "))
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _label(name: str, others: Iterable[str]) -> str:
+    """A name without its unit, which the value shows."""
+    if name == "at_ms":
+        return "at"
+    short = name.removesuffix("_at_ms").removesuffix("_ms")
+    return f"{short}_time" if short != name and short in others else short
+
+
+def series(answer: dict[str, Any]) -> list[str]:
+    """A figure over time, one step a line."""
+    unit = plain(str(answer.get("unit") or ""))
+    rows = [
+        f"{_time(at)}  {cell('', value)}" for at, value in zip(answer["times_at_ms"], answer["values"], strict=True)
+    ]
+    return [f"{plain(answer['name'])} ({unit})" if unit else plain(answer["name"]), *rows]
+
+
+def is_series(answer: dict[str, Any]) -> bool:
+    return {"name", "times_at_ms", "values"} <= answer.keys()
 
 
 def _is_time(name: str) -> bool:
@@ -133,7 +200,9 @@ def _is_sentence(value: dict[str, Any]) -> bool:
 
 
 def _time(at_ms: int) -> str:
+    """In this machine's zone, as `--from` and `--at` take it."""
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        found = datetime.fromtimestamp(at_ms // 1000).astimezone()
+        return found.isoformat(" ", "seconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
         return str(at_ms)

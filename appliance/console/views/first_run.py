@@ -41,8 +41,9 @@ def administrator(request: HttpRequest, secret: str) -> HttpResponse:
     _require_setup_link(secret)
     form = AdministratorForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
+        given = form.cleaned_data
         user = set_up.create_administrator(
-            form.cleaned_data["username"], form.cleaned_data["password"], translation.get_language() or "en", secret
+            given["username"], given["password"], translation.get_language() or "en", secret, given["time_zone"]
         )
         if user is None:
             raise Http404

@@ -21,7 +21,16 @@ from ..patterns import Names
 from ..reset_notes import note_reset
 from . import errors
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
-from .window import asks_the_engine, csv_answer, moment_of, not_found_sentence, refusal_text, topic_names, wants_csv
+from .window import (
+    MomentField,
+    asks_the_engine,
+    carry_moment,
+    csv_answer,
+    not_found_sentence,
+    refusal_text,
+    topic_names,
+    wants_csv,
+)
 
 #: Queues that a page shows; the totals count all of them, and the CSV has them.
 MOST_SHOWN = 200
@@ -61,23 +70,12 @@ class ResetForm(Form):
             ("shift", gettext_lazy("so many messages on, or back with a minus")),
         ),
     )
-    at_ms = forms.CharField(
-        label=gettext_lazy("Time"),
-        required=False,
-        max_length=32,
-        widget=forms.TextInput(attrs={"placeholder": "2026-11-21 13:34:32", "autocomplete": "off"}),
-    )
+    at_ms = MomentField(label=gettext_lazy("Time"))
     offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=0, max_value=_MOST)
     by = forms.IntegerField(label=gettext_lazy("Messages"), required=False, min_value=-_MOST, max_value=_MOST)
 
     def clean_queues(self) -> list[int] | None:
         return queues_of(self.cleaned_data["queues"])
-
-    def clean_at_ms(self) -> int | None:
-        try:
-            return moment_of("at_ms", self.cleaned_data["at_ms"])
-        except InvalidInput as error:
-            raise forms.ValidationError(refusal_text(error)) from None
 
 
 def queues_of(text: str) -> list[int] | None:
@@ -121,6 +119,7 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
         else:
             if done.applied:
                 return redirect("group_reset_done", name, done.id)
+            carry_moment(form, "at_ms")
             context |= {"preview": done, "moves": done.moves[:MOST_SHOWN], "hidden": len(done.moves) - MOST_SHOWN}
             context["heading"] = _("Move the offsets of %(name)s?") % {"name": name}
             return render(request, "groups/reset_preview.html", context)

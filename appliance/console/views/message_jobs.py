@@ -15,14 +15,13 @@ from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput, NotFound
+from ...typed_times import LONGEST
 from .. import jobs
 from ..forms import Form
 from ..jobs import message_export as exports
 from ..jobs import message_import as imports
 from .messages import filter_asked, queue_asked
-from .window import asks_the_engine, moment_of, refusal_text, topic_names
-
-_A_TIME = {"placeholder": "2026-11-21 13:34:32", "autocomplete": "off"}
+from .window import TimeInput, asks_the_engine, moment_of, refusal_text, topic_names
 
 
 class ExportForm(Form):
@@ -33,12 +32,10 @@ class ExportForm(Form):
         widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
     since = forms.CharField(
-        label=gettext_lazy("Stored from"), required=False, max_length=32, widget=forms.TextInput(attrs=_A_TIME),
+        label=gettext_lazy("Stored from"), required=False, max_length=LONGEST, widget=TimeInput(),
         help_text=gettext_lazy("In your time zone."),
     )  # fmt: skip
-    until = forms.CharField(
-        label=gettext_lazy("until"), required=False, max_length=32, widget=forms.TextInput(attrs=_A_TIME)
-    )
+    until = forms.CharField(label=gettext_lazy("until"), required=False, max_length=LONGEST, widget=TimeInput())
     queue = forms.CharField(
         label=gettext_lazy("Queue"), required=False, max_length=10, widget=forms.TextInput({"inputmode": "numeric"})
     )

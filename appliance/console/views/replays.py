@@ -27,7 +27,7 @@ from ..identity import names_for
 from . import errors
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .dead_letters import letters_asked
-from .window import PAGE_SIZE, asks_the_engine, cell, not_found_sentence, refusal_text, topic_names
+from .window import PAGE_SIZE, MomentField, asks_the_engine, cell, not_found_sentence, refusal_text, topic_names
 
 #: Kinds of results, as the window names them.
 RESULTS = ("chosen", "replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_chosen", "not_reached")
@@ -42,8 +42,8 @@ class LettersForm(Form):
 
     picked = forms.CharField(required=False, max_length=MOST_PICKED * 24, widget=forms.HiddenInput)
     # As in the address: a moment in UTC, or milliseconds.
-    from_ms = forms.CharField(required=False, max_length=32, widget=forms.HiddenInput)
-    to_ms = forms.CharField(required=False, max_length=32, widget=forms.HiddenInput)
+    from_ms = MomentField(widget=forms.HiddenInput)
+    to_ms = MomentField(widget=forms.HiddenInput)
     # The filter, as in the address of the list.
     origin = forms.CharField(required=False, max_length=255, widget=forms.HiddenInput, strip=False)
     no_origin = forms.CharField(required=False, max_length=8, widget=forms.HiddenInput)
@@ -60,12 +60,6 @@ class LettersForm(Form):
                 raise forms.ValidationError(_("“%(word)s” is not a queue and an offset.") % {"word": word[:40]})
             found.append((int(queue_id), int(offset)))
         return found
-
-    def clean_from_ms(self) -> int | None:
-        return _milliseconds(self.cleaned_data["from_ms"])
-
-    def clean_to_ms(self) -> int | None:
-        return _milliseconds(self.cleaned_data["to_ms"])
 
 
 class ReplayForm(LettersForm):
@@ -92,12 +86,6 @@ class ReplayForm(LettersForm):
         max_value=1000,
         help_text=gettext_lazy("So that a message that fails each time does not go round for ever."),
     )
-
-
-def _milliseconds(text: str) -> int | None:
-    if text and not (text.isascii() and text.isdigit()):
-        raise forms.ValidationError(_("“%(text)s” is not a date and time.") % {"text": text[:40]})
-    return int(text) if text else None
 
 
 #: What a form takes over from the address of the list.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -23,7 +22,7 @@ from ..access import allows
 from ..audit import audit
 from ..forms import Form
 from ..templatetags.pages import ms_as_duration
-from .window import asks_the_engine, refusal_text, topic_names
+from .window import MomentField, asks_the_engine, refusal_text, topic_names
 
 if TYPE_CHECKING:
     from ...engine.window.message_snapshots import MessageDraft, SentMessage
@@ -93,11 +92,7 @@ class SendForm(Form):
         help_text=gettext_lazy("Messages with the same one go to the same queue."),
     )
     delay_level = forms.TypedChoiceField(label=gettext_lazy("Delay level"), required=False, coerce=int, empty_value=0)
-    deliver_at = forms.DateTimeField(
-        label=gettext_lazy("Deliver at"),
-        required=False,
-        widget=forms.DateTimeInput(attrs={"placeholder": "2026-11-21 13:34:32", "autocomplete": "off"}),
-    )
+    deliver_at = MomentField(label=gettext_lazy("Deliver at"))
     half_of = forms.CharField(label=gettext_lazy("Producer group"), required=False, max_length=255)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -148,7 +143,7 @@ class SendForm(Form):
             case "level":
                 found["delay_level"] = values["delay_level"]
             case "time":
-                found["deliver_at_ms"] = int(values["deliver_at"].astimezone(UTC).timestamp() * 1000)
+                found["deliver_at_ms"] = values["deliver_at"]
             case "half":
                 found["half_of"] = values["half_of"]
         return found

@@ -10,15 +10,19 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpRequest, HttpResponse
+from django import forms
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import runtime
 from ...engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from ...typed_times import LONGEST, milliseconds_of
+from ..models import now_ms
 from ..spreadsheet import cell
 from ..templatetags.pages import translated
 from .errors import base_of
@@ -151,25 +155,57 @@ def iso(moment: datetime | int | None) -> str | None:
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class TimeInput(forms.TextInput):
+    """As `_time.html`: `times.js` gives it a calendar."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "autocomplete": "off",
+                "data-calendar": gettext_lazy("Choose from a calendar"),
+                "placeholder": gettext_lazy("10:00, yesterday 18:00, 2 h ago"),
+            }
+        )
+
+
+class MomentField(forms.CharField):
+    """A moment as people type it, in the user's zone; cleaned it is milliseconds since 1970, or None."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"required": False, "max_length": LONGEST, "widget": TimeInput()} | options)
+
+    def clean(self, value: Any) -> int | None:
+        try:
+            return moment_of("", super().clean(value))
+        except InvalidInput as error:
+            raise forms.ValidationError(refusal_text(error)) from None
+
+
+def carry_moment(form: forms.Form, name: str) -> None:
+    """Have a preview ask again for the moment that it is about, which "1 h ago" will not be any more."""
+    at_ms = form.cleaned_data[name]
+    if at_ms is None:
+        return
+    shown = time_shown(at_ms)
+    # Not so for parts of a second, and in the hour that comes twice.
+    form.data = {**form.data.dict()} if isinstance(form.data, QueryDict) else {**form.data}
+    form.data[name] = shown if shown and moment_of(name, shown) == at_ms else str(at_ms)
+
+
 def time_asked(request: HttpRequest, name: str) -> int | None:
-    """A moment as `2026-11-21 13:34:32` in the user's zone, or in milliseconds; None when missing."""
+    """A moment as people type it, in the user's zone; None when missing."""
     return moment_of(name, request.GET.get(name, ""))
 
 
 def moment_of(name: str, text: str) -> int | None:
     """The same of a form's field."""
-    text = text.strip()
-    if not text:
+    if not text.strip():
         return None
-    if text.isascii() and text.isdigit() and len(text) < 16:
-        return int(text)
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=timezone.get_current_timezone())
-        return max(0, int(moment.timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise InvalidInput(name, _("“%(text)s” is not a date and time.") % {"text": text[:40]}) from None
+        return milliseconds_of(text, now_ms(), timezone.get_current_timezone())
+    except ValueError:
+        sentence = _("“%(text)s” is not a date and time like 2026-11-21 13:34, 10:00, yesterday 18:00 or 2 h ago.")
+        raise InvalidInput(name, sentence % {"text": text.strip()[:40]}) from None
 
 
 def time_shown(at_ms: int | None) -> str:
