@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from appliance.console.history import charts
+from appliance.console.history import charts, series
+from appliance.console.models import now_ms
 
 pytestmark = pytest.mark.django_db
 
@@ -52,6 +53,14 @@ def test_a_span_by_hand_and_what_is_no_span(client_as, broker, topic):
     assert viewer.get("/topics/no-such/history/").status_code == 404
     assert viewer.get("/groups/no-such/history/").status_code == 404
     assert client_as("").get("/history/").status_code == 302
+
+
+@pytest.mark.parametrize(("age_min", "span"), [(None, "1h"), (20, "1h"), (61, "6h"), (1441, "24h"), (90_000, "24h")])
+def test_the_usual_span_is_as_long_as_there_are_figures(client_as, broker, monkeypatch, age_min, span):
+    begin = None if age_min is None else now_ms() - age_min * 60_000
+    monkeypatch.setattr(series, "begin_ms", lambda: begin)
+    page = client_as("viewer").get("/history/").content.decode()
+    assert re.findall(r'href="\?span=(\w+)" aria-current="true"', page) == [span]
 
 
 @pytest.mark.parametrize(
