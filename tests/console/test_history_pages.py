@@ -35,7 +35,7 @@ def test_a_topics_history_is_drawn_with_its_values_and_the_same_as_a_table_and_a
         assert [len(plot.findall("polyline")) for plot in drawn] == [2, 1, 1]
         said = [title.text or "" for title in drawn[1].iter("title")]
         assert len(said) <= charts.POINTS + 1
-        assert said[-1].endswith(" · kept 2"), said[-1]
+        assert any(one.endswith(" · kept 2") for one in said[-2:]), said[-2:]  # the next step may have begun
         assert said[0].endswith(" · kept not measured")
     rows = list(csv.reader(io.StringIO(viewer.get(f"/topics/{topic}/history/?span=1h&format=csv").content.decode())))
     assert rows[0] == ["from_ms", "topic_in_rate", "topic_out_rate", "topic_messages", "topic_bytes"]

@@ -103,7 +103,7 @@ def _pieces(one: History, x_of: object, y_of: object) -> tuple[str, ...]:
 
     def close() -> None:
         if len(points) == 1:
-            points.append((points[0][0] + 2, points[0][1]))
+            points.append((points[0][0] + 4, points[0][1]))
         if points:
             pieces.append(" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
         points.clear()
