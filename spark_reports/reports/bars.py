@@ -25,7 +25,8 @@ class Bar:
 
 def row_bars(bars: Sequence[Bar], limit: int | None = None, total: int | None = None) -> bytes:
     """limit: a value to draw a line at. total: of which the bars are parts, for a line of what they add up to, at the
-    right."""
+    right; a single bar is all of it, and gets none."""
+    total = total if len(bars) > 1 else None
     left = _left([bar.name for bar in bars])
     sums_left, sums_right = WIDTH - 190, WIDTH - 50
     right = (sums_left - 10 if total else WIDTH - 8) - max(width_of(bar.said) for bar in bars)

@@ -112,22 +112,22 @@ class Furniture:
         )
 
     def _groups(self) -> None:
-        self._member("billing-1@10.0.0.5", "billing", "orders", "created")
-        self._member("billing-2@10.0.0.6", "billing", "orders", "paid || sent")
-        self._member("wall@10.0.0.7", "wall", "orders", "*", model="BROADCASTING")
-        self._member(MARKUP, LONG_GROUP, "payments", MARKUP)
-        self._member("choosy-1@10.0.0.8", "choosy", "payments", MARKUP, kind="SQL92")
-        self._member(
+        self.member("billing-1@10.0.0.5", "billing", "orders", "created")
+        self.member("billing-2@10.0.0.6", "billing", "orders", "paid || sent")
+        self.member("wall@10.0.0.7", "wall", "orders", "*", model="BROADCASTING")
+        self.member(MARKUP, LONG_GROUP, "payments", MARKUP)
+        self.member("choosy-1@10.0.0.8", "choosy", "payments", MARKUP, kind="SQL92")
+        self.member(
             "choosy-2@10.0.0.9", "choosy", "orders", f"KEYS = '{MARKUP.replace(chr(39), chr(39) * 2)}'", kind="SQL92"
         )
-        self._member("a-client-with-a-very-long-id-" + "z" * 180, "shipping", "payments", "*").close()
+        self.member("a-client-with-a-very-long-id-" + "z" * 180, "shipping", "payments", "*").close()
         self._clients.pop()
         for group, offset in (("billing", 3), ("shipping", 1), (LONG_GROUP, 2)):
             for queue in range(4):
                 fields = {"consumerGroup": group, "topic": "orders", "queueId": queue, "commitOffset": offset}
                 assert self._peer.ask(OFFSET, fields).code == 0
 
-    def _member(
+    def member(
         self, client: str, group: str, topic: str, expression: str, model: str = "CLUSTERING", kind: str = "TAG"
     ) -> Peer:
         peer = Peer(self._broker)

@@ -345,3 +345,15 @@ def test_a_file_that_comes_late_takes_what_was_measured_before(kept, monkeypatch
     assert told.count(5) >= 19
     assert told.count(6) >= 39
     assert kept.of("group_lag", "g", back_ms=35 * 60_000).averages.count(7) >= 39
+
+
+def test_the_begin_is_that_of_the_first_figure_also_when_only_days_are_left(kept):
+    assert series.begin_ms() is None
+    kept.pass_time(20 * 60_000)
+    assert series.begin_ms() == MONDAY
+    kept.restart()
+    kept.pass_time(FINE_MS)
+    assert series.begin_ms() == MONDAY
+    kept.clock.advance(3 * DAY_MS)
+    kept.pass_time(2 * FINE_MS)
+    assert series.begin_ms() == MONDAY

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from .series import History, series
 
-WIDTH, HEIGHT = 760, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 752, 12, 190
+#: Of the drawing, which is stretched to the room there is. What stands beside its axes is text of the page.
+WIDTH, HEIGHT = 720, 180
 #: Steps of a plot: each is a place to hover over, and a row of the table.
 POINTS = 72
 #: A small plot without axes.
@@ -52,7 +52,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """ys: (y, value) of each grid line. xs: (x, at_ms, anchor, how a time is shown there)."""
+    """ys: (y, value) of each grid line, evenly spaced, the lowest first. xs: (percent of the width, how the time is shown
+    there, anchor)."""
 
     lines: tuple[Line, ...]
     steps: tuple[Step, ...]
@@ -77,16 +78,16 @@ def plot(names: Sequence[tuple[str, str]], label: str, from_ms: int, to_ms: int)
     top = ticks[-1]
 
     def x_of(at_ms: float) -> float:
-        return LEFT + (at_ms - begin) / (end - begin) * (RIGHT - LEFT)
+        return (at_ms - begin) / (end - begin) * WIDTH
 
     def y_of(value: float) -> float:
-        return BOTTOM - value / top * (BOTTOM - TOP)
+        return HEIGHT - value / top * HEIGHT
 
     lines = tuple(
         Line(title, css, _pieces(one, lambda at: x_of(at + step / 2), y_of), one)
         for (title, one), css in zip(found, "ab", strict=False)
     )
-    width = (RIGHT - LEFT) / len(times)
+    width = WIDTH / len(times)
     steps = tuple(
         Step(round(x_of(at), 1), round(width, 2), at, tuple(one.averages[n] for _, one in found))
         for n, at in enumerate(times)
@@ -102,7 +103,7 @@ def _pieces(one: History, x_of: object, y_of: object) -> tuple[str, ...]:
 
     def close() -> None:
         if len(points) == 1:
-            points.append((points[0][0] + 2, points[0][1]))
+            points.append((points[0][0] + 4, points[0][1]))
         if points:
             pieces.append(" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
         points.clear()
@@ -145,8 +146,8 @@ def _times(begin: int, end: int, x_of: object) -> tuple[tuple[float, str, str], 
     at = -(-(begin // 1000 + ahead_s) // step) * step - ahead_s
     found = []
     while at * 1000 <= end:
-        x = x_of(at * 1000)  # type: ignore[operator]
-        anchor = "start" if x < LEFT + 20 else "end" if x > RIGHT - 40 else "middle"
+        x = x_of(at * 1000) / WIDTH * 100  # type: ignore[operator]
+        anchor = "start" if x < 4 else "end" if x > 92 else "middle"
         found.append((round(x, 1), datetime.fromtimestamp(at, zone).strftime(shape), anchor))
         at += step
     return tuple(found)

@@ -183,6 +183,27 @@ def labels(name: str) -> list[str]:
     return sorted(known)
 
 
+def begin_ms() -> int | None:
+    """When the first figure that is kept was taken, in wall ms; None when there is none yet. Any thread."""
+    found = []
+    try:
+        with _Reader() as file:
+            for table, span_ms, slot_ms in (("coarse", DAY_MS, COARSE_MS), ("fine", HOUR_MS, FINE_MS)):
+                for number in file.span_numbers(table)[:1]:
+                    span = file.span(table, number)
+                    slot = -1 if span is None else span.taken.find(1)
+                    found.append(number * span_ms + max(0, slot) * slot_ms)
+    except (sqlite3.Error, FileNotFoundError):
+        pass  # it cannot be read now; what is in memory stands
+    if _recorder is not None:
+        with _recorder.lock:
+            hour = _recorder.hour
+            slot = -1 if hour is None else hour.taken.find(1)
+            if hour is not None and slot >= 0:
+                found.append(hour.number * HOUR_MS + slot * FINE_MS)
+    return min(found, default=None)
+
+
 class _Reader:
     """The file, for one question; one connection that is kept, since a page asks a dozen."""
 

@@ -147,6 +147,14 @@ def ending(text: str) -> str:
 
 
 @register.filter
+def id_code(text: str) -> SafeString:
+    """An id in a table: its ending, and all of it where a row is a card."""
+    if text == ending(text):
+        return format_html("<code>{}</code>", text)
+    return format_html('<code class="cut" title="{}"><span>{}</span>{}</code>', text, text[:-12], text[-12:])
+
+
+@register.filter
 def unknown(why: Any) -> SafeString:
     """ "not known", and why on the next line."""
     if not why:

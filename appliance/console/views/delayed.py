@@ -46,7 +46,7 @@ SPANS = {
     "7d": (10_800_000, 56),
     "40d": (57_600_000, 60),
 }
-WIDTH, HEIGHT, LEFT, BOTTOM = 720, 180, 48, 22
+WIDTH, HEIGHT = 720, 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def delayed(request: HttpRequest) -> HttpResponse:
         chosen = {name: value for name, value in wanted.asked.items() if name not in ("from_ms", "to_ms")}
         found = admin.pending_by_due(bucket_ms, buckets, **chosen)
         context |= {"histogram": found, "bars": _bars(found, wanted, span), "ticks": _ticks(found)}
-        context |= {"most": max(found.counts), "width": WIDTH, "height": HEIGHT, "left": LEFT}
+        context |= {"most": max(found.counts), "width": WIDTH, "height": HEIGHT}
         context["levels"] = admin.delay_levels()
     except InvalidInput as error:
         context["error"] = refusal_text(error)
@@ -143,26 +143,25 @@ def delayed(request: HttpRequest) -> HttpResponse:
 def _bars(found: Any, wanted: Filter, span: str) -> list[Bar]:
     """Those that hold something."""
     most = max(1, *found.counts)
-    step = (WIDTH - LEFT) / len(found.counts)
-    room = HEIGHT - BOTTOM - 10
+    step = WIDTH / len(found.counts)
     bars = []
     for number, count in enumerate(found.counts):
         if count <= 0:
             continue
         begin = found.begin_ms + number * found.bucket_ms
         end = begin + found.bucket_ms - 1
-        height = max(2.0, room * count / most)
+        height = max(2.0, HEIGHT * count / most)
         query = wanted.query(**{"from": begin, "to": end, "span": span})
-        x, y = LEFT + number * step, HEIGHT - BOTTOM - height
+        x, y = number * step, HEIGHT - height
         bars.append(Bar(begin, end, count, round(x + 0.5, 1), round(y, 1), round(step - 1, 1), round(height, 1), query))
     return bars
 
 
 def _ticks(found: Any) -> list[tuple[float, int, str]]:
-    """(x, time, anchor) of the axis."""
+    """(percent of the width, time, anchor) of the axis."""
     whole = found.bucket_ms * len(found.counts)
     return [
-        (round(LEFT + (WIDTH - LEFT) * part / 3, 1), found.begin_ms + whole * part // 3, anchor)
+        (round(100 * part / 3, 1), found.begin_ms + whole * part // 3, anchor)
         for part, anchor in ((0, "start"), (1, "middle"), (2, "middle"), (3, "end"))
     ]
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
-from ..history import charts
+from ..history import charts, series
 from ..models import now_ms
 from ..words import WORDS
 from .window import asks_the_engine, csv_answer, time_asked, time_shown, wants_csv
@@ -82,9 +82,16 @@ def group_history(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, GROUP, name, {"heading": _("History of %(name)s") % {"name": name}, "group": name})
 
 
+def _usual_span() -> str:
+    """The shortest span that shows all there is, and a day at most."""
+    begin = series.begin_ms()
+    age = 0 if begin is None else now_ms() - begin
+    return next((name for name in ("1h", "6h") if age <= charts.SPANS[name]), "24h")
+
+
 def _page(request: HttpRequest, wanted: _Plots, label: str, context: dict[str, Any]) -> HttpResponse:
     since, until = time_asked(request, "from"), time_asked(request, "to")
-    span = request.GET.get("span", "24h")
+    span = request.GET.get("span") or _usual_span()
     if since is not None or until is not None:
         span = ""
         until = now_ms() if until is None else min(until, now_ms())

@@ -124,3 +124,11 @@ def test_a_day_without_failures():
     document = failures({})
     assert document.plots == ()
     assert {"no_dead_letters", "no_retries"} <= set(notes(document))
+
+
+@pytest.mark.parametrize(("groups", "lines"), [(("g",), 0), (("g", "h"), 1)])
+def test_what_bars_add_up_to_is_drawn_of_several_only(groups, lines):
+    document = failures({"dead_letters": [(group, "t", BEGIN, 5, 500) for group in groups]})
+    svg = reports.svg_files(document)["failures-where.svg"].decode()
+    assert svg.count("<polyline") == lines
+    assert svg.count("100%") == lines

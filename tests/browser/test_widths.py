@@ -1,0 +1,69 @@
+"""Nothing is cut on a phone or on a desk: labels of axes, ids, columns of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import first_run
+from tests.browser.furniture import Furniture, odd_names
+from tests.browser.widths import unfit
+from tests.support import report_days
+from tests.support.directories import shared_directory
+from tests.support.server import Server
+from tests.support.waiting import wait_for
+
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1400, "height": 900}
+PAGES = (
+    "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/shipping/retries/", "/topics/",
+    "/topics/orders/", "/messages/?topic=orders", "/search/?q=order-7", "/delayed/", "/transactions/",
+    "/dead-letters/", "/dead-letters/shipping/", f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    data_dir = shared_directory(request, "server") / "data"
+    odd_names(data_dir)
+    with Server(data_dir, "--http-port", "0", roles="broker,namesrv,console") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def house(server: Server) -> Iterator[Furniture]:
+    furniture = Furniture(server.broker)
+    for number in range(3):
+        unique = f"AC11000100002A9F0000000001{number:06X}"
+        own = {"KEYS": f"later-{number}", "TAGS": "created", "UNIQ_KEY": unique}
+        furniture.send(f"half {number}", "payments", b"x", 3, 4, TRAN_MSG="true", PGROUP="tills", **own)
+        furniture.send(f"delayed {number}", "payments", b"x", 3, DELAY="18", **own)
+        furniture.send(f"dead {number}", "%DLQ%shipping", b"x", 0, RETRY_TOPIC="orders", **own)
+        furniture.member(f"192.0.2.{number}@accounts-service-{number}#18234", f"accounts-{number}", "orders", "*")
+    yield furniture
+    furniture.close()
+
+
+def test_pages_fit_a_phone_and_a_desk(visit: Callable[..., Page], server: Server, house: Furniture) -> None:
+    page = visit(locale="en-GB", viewport=PHONE)
+    first_run(page, server.ready["setup_url"]).click("text=Open the console")
+    wrong = {}
+
+    def look(address: str) -> None:
+        for size in (PHONE, DESK):
+            page.set_viewport_size(size)
+            if found := unfit(page):
+                wrong[f"{address} at {size['width']}"] = found
+
+    for address in PAGES:
+        page.goto(address)
+        look(address)
+
+    def is_drawn() -> bool:
+        page.goto("/history/")
+        return page.locator(".axes").count() > 6
+
+    wait_for(is_drawn, "figures of the history", 120)
+    look("/history/")
+    assert not wrong
