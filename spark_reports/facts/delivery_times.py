@@ -12,7 +12,7 @@ import pyarrow as pa
 from appliance.engine.store.dispatch import tag_code
 
 from .answers_file import Longs, OfGroup, Saved
-from .tables import LATENCY_BOUNDS_MS
+from .tables import FIRST_BUCKET, LATENCY_BOUNDS_MS
 
 _BOUNDS = np.array(LATENCY_BOUNDS_MS)
 _BUCKETS = len(LATENCY_BOUNDS_MS) + 1
@@ -71,7 +71,7 @@ class Histograms:
         rows: list[tuple[Any, ...]] = [
             (*key, bucket, number)
             for key, counts in sorted(self._counts.items())
-            for bucket, number in enumerate(counts.tolist())
+            for bucket, number in enumerate(counts.tolist(), FIRST_BUCKET)
             if number
         ]
         types = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.int64())

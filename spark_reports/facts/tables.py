@@ -8,11 +8,27 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Upper bounds of the buckets of delivery times, in ms; the last bucket has none. Three a factor of ten, from 1 ms on.
-LATENCY_BOUNDS_MS = (
+#: Of days that older versions counted: upper bounds of buckets of delivery times, in ms, bucket 0 the first of them;
+#: the last bucket has none. Curves are drawn through these.
+WIDE_BOUNDS_MS = (
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000, 120_000, 300_000, 600_000,
     1_800_000, 3_600_000, 21_600_000, 86_400_000,
 )  # fmt: skip
+#: The number of the first bucket now, so that a number tells which bounds are meant.
+FIRST_BUCKET = 100
+
+
+def _bounds() -> tuple[int, ...]:
+    """From 1 ms to a day, each a fifth above the one before, and the wide ones among them: no bucket spans more."""
+    found, bound = set(WIDE_BOUNDS_MS), 1
+    while bound < WIDE_BOUNDS_MS[-1]:
+        found.add(bound)
+        bound = max(bound + 1, bound * 6 // 5)
+    return tuple(sorted(found))
+
+
+#: Upper bounds of the buckets of delivery times, in ms; the last bucket has none.
+LATENCY_BOUNDS_MS = _bounds()
 
 
 class Table(NamedTuple):
@@ -38,7 +54,8 @@ RETRIES = _table("retries", "'group 'topic depth hour_ms", "messages replayed")
 #: Records of %DLQ% topics.
 DEAD_LETTERS = _table("dead_letters", "'group 'topic hour_ms", "messages bytes")
 #: How long from store to delivery, of messages stored within the day. which: "first" or "last" delivery by T0. bucket:
-#: index in LATENCY_BOUNDS_MS of the lowest bound that is not below the time; its length for longer ones.
+#: FIRST_BUCKET and the index in LATENCY_BOUNDS_MS of the lowest bound that is not below the time, or its length for
+#: longer ones; below FIRST_BUCKET the same of WIDE_BOUNDS_MS.
 LATENCY = _table("latency", "'group 'topic 'which bucket", "messages")
 #: How far behind, by the samples that the console took (each 30 s); -1 without one. over_ms: how long above the
 #: group's limit.

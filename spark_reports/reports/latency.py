@@ -1,15 +1,18 @@
 """R4, latency: how long from store to delivery, by group, and how it was a week ago.
 
-Times lie in buckets (`LATENCY_BOUNDS_MS`). A percentile is taken from a straight line through its bucket; it is None
-where it lies above the last bound, and then "longer" says how many messages took so long.
+Times lie in buckets (`LATENCY_BOUNDS_MS`). A percentile is the geometric middle of its bucket, which is within a tenth
+of what it stands for; it is None where it lies above the last bound, and then "longer" says how many messages took so
+long. Days that older versions counted have wider buckets: their messages are spread evenly over those of now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate
+from math import isqrt
 
-from ..facts.tables import LATENCY, LATENCY_BOUNDS_MS, DayFacts
+from ..facts.tables import FIRST_BUCKET, LATENCY, LATENCY_BOUNDS_MS, WIDE_BOUNDS_MS, DayFacts
 from . import bars, curves
 from .days import MOST_ROWS, View, kind_by_name, late_recording, own_group, select
 from .document import Document, Note, Plot, Table, Tile
@@ -34,18 +37,34 @@ def buckets_of(facts: DayFacts | None, by_topic: bool = False) -> ByGroup:
     for group, topic, which, bucket, messages in select(facts, LATENCY, "group topic which bucket messages"):
         if messages and not own_group(group) and kind_by_name(topic) == "user":
             one = found.setdefault((group, topic if by_topic else "", which), [0] * (len(LATENCY_BOUNDS_MS) + 1))
-            one[min(max(bucket, 0), len(LATENCY_BOUNDS_MS))] += messages
+            _add(one, bucket, messages)
     return found
 
 
+def _add(found: Buckets, bucket: int, messages: int) -> None:
+    if bucket >= FIRST_BUCKET:
+        found[min(bucket - FIRST_BUCKET, len(LATENCY_BOUNDS_MS))] += messages
+        return
+    if bucket >= len(WIDE_BOUNDS_MS):
+        found[-1] += messages
+        return
+    lower, upper = WIDE_BOUNDS_MS[bucket - 1] if bucket > 0 else 0, WIDE_BOUNDS_MS[max(bucket, 0)]
+    done = 0
+    for index, bound in enumerate(LATENCY_BOUNDS_MS):
+        if lower < bound <= upper:
+            upto = messages * (bound - lower) // (upper - lower)
+            found[index] += upto - done
+            done = upto
+
+
 def percentile(buckets: Sequence[int], permille: int) -> int | None:
-    """In ms, rounded up; None without messages, or above the last bound."""
+    """In ms; None without messages, or above the last bound."""
     rank = -(-sum(buckets) * permille // 1000)
     below = 0
     for index, bound in enumerate(LATENCY_BOUNDS_MS):
         if buckets[index] and below + buckets[index] >= rank:
-            lower = LATENCY_BOUNDS_MS[index - 1] if index else 0
-            return lower - (-(bound - lower) * (rank - below) // buckets[index])
+            least = LATENCY_BOUNDS_MS[index - 1] + 1 if index else 1
+            return (isqrt(4 * least * bound) + 1) // 2  # rounded
         below += buckets[index]
     return None
 
@@ -134,17 +153,16 @@ def _topics(found: ByGroup) -> Table:
 
 
 def _curves(groups: Sequence[str], now: ByGroup) -> Table:
-    """Messages delivered within each bound, and of how many."""
+    """Messages delivered within each wide bound, and of how many."""
     rows: list[tuple[str | int | None, ...]] = []
     for group in groups:
         for which in ("first", "last"):
             buckets = now.get((group, "", which))
             if not buckets:
                 continue
-            below = 0
-            for bound, messages in zip(LATENCY_BOUNDS_MS, buckets, strict=False):
-                below += messages
-                rows.append((group, which, bound, below, sum(buckets)))
+            below = list(accumulate(buckets))
+            for bound in WIDE_BOUNDS_MS:
+                rows.append((group, which, bound, below[LATENCY_BOUNDS_MS.index(bound)], sum(buckets)))
     return Table(
         "shares",
         (("group", "group"), ("which", "word"), ("within", "ms"), ("messages", "messages"), ("of", "messages")),
@@ -177,7 +195,7 @@ def draw(document: Document) -> dict[str, bytes]:
     for plot in document.plots:
         if plot.key == "shares":
             classes = {name: css for css, _, name in plot.legend}
-            found[plot.svg] = curves.shares(LATENCY_BOUNDS_MS, _drawn(rows["shares"], classes))
+            found[plot.svg] = curves.shares(WIDE_BOUNDS_MS, _drawn(rows["shares"], classes))
         else:
             found[plot.svg] = bars.changes([_change_drawn(row) for row in rows["changes"]])
     return found

@@ -46,8 +46,6 @@ from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.progress import DelayProgress, SaveDelays
 from .delays.settled import NAME as SETTLED_DELAYS
 from .delays.settled import SettledDelays, is_in_log
-from .deleted_unread import NAME as DELETED_UNREAD
-from .deleted_unread import DeletedUnreadTable
 from .deliveries.recorder import DeliveryRecorder
 from .deliveries.ring import DeliveryRing
 from .deliveries.service import PERIOD_S as HAND_OVER_S
@@ -130,6 +128,7 @@ if TYPE_CHECKING:
     from .clean_up import CleanUpService
     from .delays.early import EarlyActs
     from .delays.moving import MoveDelayed
+    from .deleted_unread import DeletedUnreadTable
     from .deliveries.history import DeliveryReader
     from .replay.service import ReplayService
     from .slave_side import SlaveSide
@@ -425,10 +424,7 @@ class Broker:
             directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
         )
         self.offsets.end_of, self.offsets.cuts = self.store.end_of, not role.appends
-        self.deleted_unread = DeletedUnreadTable(
-            self._config.data_dir / "rocketbox" / DELETED_UNREAD, self.offsets.all, clock.wall_ms
-        )
-        self.store.cleaner.on_raised.append(self.deleted_unread.deleted)
+        self.store.cleaner.on_raised.append(lambda raised: self.deleted_unread.deleted(raised))
         self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
         self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon, self.filters)
         path = self._config.data_dir / "rocketbox" / "offset-resets.journal"
@@ -743,6 +739,13 @@ class Broker:
         from .replay.service import ReplayService
 
         return ReplayService(directory, self.store, self.own_appends, self.topics, self.groups, self._clock)
+
+    @cached_property
+    def deleted_unread(self) -> DeletedUnreadTable:
+        """What retention deleted before groups had consumed it. Any thread."""
+        from .deleted_unread import NAME, DeletedUnreadTable
+
+        return DeletedUnreadTable(self._config.data_dir / "rocketbox" / NAME, self.offsets.all, self._clock.wall_ms)
 
     @cached_property
     def early_acts(self) -> EarlyActs:

@@ -13,7 +13,7 @@ from appliance.engine.broker.deliveries.ring import DeliveryRing
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import properties_tag_code, tag_code
 from spark_reports.facts.in_python import count
-from spark_reports.facts.tables import LATENCY_BOUNDS_MS
+from spark_reports.facts.tables import FIRST_BUCKET, LATENCY_BOUNDS_MS
 
 from .made import DAY_MS, MadeDeliveries, MadeStore, another_file, snapshot_of, who
 
@@ -40,7 +40,7 @@ def test_as_the_brokers_reader_tells(seed: int, tmp_path: Path) -> None:
                 times.setdefault(found.group, []).append(found.at_ms - one.store_time_ms)
         for group, took in times.items():
             for which, ms in (("first", min(took)), ("last", max(took))):
-                key = group, one.topic, which, bisect_left(LATENCY_BOUNDS_MS, ms)
+                key = group, one.topic, which, FIRST_BUCKET + bisect_left(LATENCY_BOUNDS_MS, ms)
                 expected[key] = expected.get(key, 0) + 1
     facts = count(snapshot, tmp_path)
     assert facts["latency"] == [(*key, number) for key, number in sorted(expected.items())]

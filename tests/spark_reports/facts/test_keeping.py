@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from spark_reports.facts import keeping
-from spark_reports.facts.tables import TABLES, DayFacts
+from spark_reports.facts.tables import ADDED, TABLES, DayFacts
 
 DAY = "2026-01-31"
 pa = pytest.importorskip("pyarrow")
@@ -133,6 +133,17 @@ def test_what_is_damaged_is_not_there(tmp_path, caplog):
     (tmp_path / "traffic" / "day=2026-02-01" / "facts.parquet").write_bytes(b"PAR1")
     assert list(keeping.read(tmp_path, [DAY, "2026-02-01", "2026-02-02"])) == ["2026-02-02"]
     assert len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize("make", [facts_of, frames_of])
+def test_a_day_of_an_older_version_lacks_the_tables_that_came_later(make, tmp_path):
+    older = {name: rows for name, rows in make(1).items() if name not in ADDED}
+    keeping.write(tmp_path, DAY, {**older, **{name: [] for name in ADDED}})
+    for name in ADDED:
+        for path in tmp_path.glob(f"{name}/day=*/*"):
+            path.unlink()
+    wanted = {**facts_of(1), **{name: [] for name in ADDED}}
+    assert keeping.read(tmp_path, [DAY]) == {DAY: wanted}
 
 
 def test_the_newest_days_are_kept(tmp_path):

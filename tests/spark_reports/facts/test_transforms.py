@@ -119,12 +119,12 @@ def test_latency_whatever_the_partitions(spark: Any, tmp_path: Path) -> None:
     answers_file.save({("T", 0): answers}, tmp_path)
     rows = [{"queue_offset": n, "tags": "A" if n % 2 else None} for n in range(8)] + [{"topic": "other"}]
     expected = [
-        ("billing", "T", "first", 2, 6),
-        ("billing", "T", "first", 12, 2),
-        ("billing", "T", "last", 2, 4),
-        ("billing", "T", "last", 12, 4),
-        ("mail", "T", "first", 0, 4),
-        ("mail", "T", "last", 0, 4),
+        ("billing", "T", "first", 102, 6),
+        ("billing", "T", "first", 156, 2),
+        ("billing", "T", "last", 102, 4),
+        ("billing", "T", "last", 156, 4),
+        ("mail", "T", "first", 100, 4),
+        ("mail", "T", "last", 100, 4),
     ]
     frame = messages(spark, *rows)
     assert whole(transforms.latency(frame.coalesce(1), str(tmp_path)), LATENCY) == expected

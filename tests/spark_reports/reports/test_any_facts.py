@@ -42,7 +42,7 @@ def _rows(table, day: str, zone: str):
     columns = {
         "hour_ms": st.integers(0, (end - begin) // HOUR_MS - 1).map(lambda hour: begin + hour * HOUR_MS),
         "which": st.sampled_from(("first", "last")),
-        "bucket": st.integers(0, 22),
+        "bucket": st.integers(0, 22) | st.integers(100, 230),
         "depth": st.integers(0, 40),
         "queue_id": st.integers(0, 3),
         "clients": st.integers(0, 3),

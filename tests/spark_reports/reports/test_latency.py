@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
 from spark_reports import reports
-from spark_reports.facts.tables import LATENCY_BOUNDS_MS
-from spark_reports.reports.latency import percentile
+from spark_reports.facts.buckets import bucket_of
+from spark_reports.facts.tables import FIRST_BUCKET, LATENCY_BOUNDS_MS, WIDE_BOUNDS_MS
+from spark_reports.reports.latency import buckets_of, percentile
 
 from .checks import check
 from .made import DAY, empty_facts, snapshot_of
@@ -38,43 +40,67 @@ def buckets(**counts: int) -> list[int]:
     ("counts", "permille", "ms"),
     [
         ({}, 500, None),
-        ({"b100": 10}, 500, 75),  # half way from 50 to 100
-        ({"b100": 10}, 990, 100),
         ({"b1": 1}, 500, 1),
         ({"b1": 50, "b1000": 50}, 500, 1),
-        ({"b1": 50, "b1000": 50}, 510, 510),  # the first of fifty between 500 and 1000
         ({"b1": 95, "more": 5}, 950, 1),
         ({"b1": 94, "more": 6}, 950, None),
-        ({"b86400000": 3}, 999, 86_400_000),
     ],
 )
-def test_percentiles_on_a_straight_line_through_their_bucket(counts, permille, ms):
+def test_percentiles(counts, permille, ms):
     assert percentile(buckets(**counts), permille) == ms
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_percentile_is_within_a_tenth_of_the_true_one(seed):
+    chance = random.Random(seed)
+    top = chance.choice((20, 3000, 70_000, 86_400_000))
+    times = [int(chance.choice((1, top, top // 3)) * chance.random() ** chance.choice((1, 9))) for _ in range(400)]
+    found = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+    for ms in times:
+        found[bucket_of(ms) - FIRST_BUCKET] += 1
+    for permille in (10, 500, 950, 990, 999):
+        true = max(1, sorted(times)[-(-len(times) * permille // 1000) - 1])
+        assert abs(percentile(found, permille) - true) <= true / 10, (permille, true)
+
+
+def test_a_day_of_an_older_version_is_spread_over_the_buckets_of_now():
+    ten = WIDE_BOUNDS_MS.index(10)
+    [found] = buckets_of(empty_facts(latency=[("g", "t", "first", ten, 1000), ("g", "t", "first", 22, 3)])).values()
+    assert sum(found) == 1003
+    assert found[-1] == 3
+    assert [bound for bound, count in zip(LATENCY_BOUNDS_MS, found, strict=False) if count] == [
+        one for one in LATENCY_BOUNDS_MS if 5 < one <= 10
+    ]
+    assert percentile(found, 500) in (7, 8)
+
+
 def test_the_whole_document():
-    bucket = LATENCY_BOUNDS_MS.index
+    def bucket(bound):
+        return FIRST_BUCKET + LATENCY_BOUNDS_MS.index(bound)
+
+    longest = FIRST_BUCKET + len(LATENCY_BOUNDS_MS)
     rows = [
         ("fast", "t", "first", bucket(10), 90), ("fast", "u", "first", bucket(20), 10),
         ("fast", "t", "last", bucket(10), 90), ("fast", "u", "last", bucket(20), 10),
-        ("slow", "t", "first", bucket(1000), 60), ("slow", "t", "first", 22, 40), ("slow", "t", "last", 22, 100),
-        ("fast", "%RETRY%fast", "first", 0, 999), ("CID_RMQ_SYS_TRANS", "t", "first", 0, 5),
+        ("slow", "t", "first", bucket(1000), 60), ("slow", "t", "first", longest, 40),
+        ("slow", "t", "last", longest, 100),
+        ("fast", "%RETRY%fast", "first", 100, 999), ("CID_RMQ_SYS_TRANS", "t", "first", 0, 5),
     ]  # fmt: skip
     document = latency(rows, [("fast", "t", "first", bucket(5), 40)])
     check(document)
     found = json.loads(document.to_json())
     assert {name["key"]: name["rows"] for name in found["tables"] if name["key"] != "shares"} == {
         "groups": [
-            ["slow", 100, 917, None, None, None, 40, None, None],
-            ["fast", 100, 8, 15, 19, 15, 0, 5, 2000],
+            ["slow", 100, 963, None, None, None, 40, None, None],
+            ["fast", 100, 10, 20, 20, 20, 0, 5, 3000],
         ],
         "topics": [
-            ["slow", "t", 100, 917, None, None], ["fast", "u", 10, 15, 20, 20], ["fast", "t", 90, 8, 10, 10],
+            ["slow", "t", 100, 963, None, None], ["fast", "u", 10, 20, 20, 20], ["fast", "t", 90, 10, 10, 10],
         ],
-        "changes": [["fast", 5, 15, 2000]],
+        "changes": [["fast", 5, 20, 3000]],
     }  # fmt: skip
     shares = table(document, "shares").rows
-    assert len(shares) == 4 * len(LATENCY_BOUNDS_MS)
+    assert len(shares) == 4 * len(WIDE_BOUNDS_MS)
     assert ("slow", "first", 1000, 60, 100) in shares
     assert ("slow", "first", 86_400_000, 60, 100) in shares
     assert ("slow", "last", 86_400_000, 0, 100) in shares
@@ -88,7 +114,7 @@ def test_the_whole_document():
     # "fast" was delivered once each: its last deliveries are its first ones.
     assert shares_svg.count("<polyline") == 3
     assert shares_svg.count("dash") == 1
-    assert "5 ms → 15 ms" in reports.svg_files(document)["latency-changes.svg"].decode()
+    assert "5 ms → 20 ms" in reports.svg_files(document)["latency-changes.svg"].decode()
 
 
 @pytest.mark.parametrize(("now", "then"), [(19, 100), (100, 19)])
