@@ -109,7 +109,7 @@ def _backup(world: World, act: Act) -> str:
         return ""
     before = {key: copy.deepcopy(commits) for key, commits in world.oracle.commits.items()}
     for commits in before.values():
-        commits.killed(world.now)
+        commits.killed(min(world.now, world.oracle.trouble_since))
     store = world.machine.broker.store
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as scratch:
         place = Path(scratch)

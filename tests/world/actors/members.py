@@ -70,7 +70,7 @@ def _broadcast(world: World, act: Act) -> str:
         after = int(answer.ext_fields["nextBeginOffset"])
         if store.offset_range(topic, queue) != spans or store.log.min_offset != begin:
             return "the queue has changed"
-        _judge(world, act, at, after, {one.queue_offset for one in found}, spans, answer.code)
+        _judge(world, act, at, after, {one.queue_offset for one in found}, (*spans, begin), answer.code)
         at = world.oracle.own_places[place] = after
         if answer.code in (NOTHING, AGAIN):
             break
@@ -81,8 +81,10 @@ def _broadcast(world: World, act: Act) -> str:
     return f"from {begun} to {at} of {spans[0]}-{spans[1]}"
 
 
-def _judge(world: World, act: Act, at: int, after: int, found: set[int], spans: tuple[int, int], code: int) -> None:
-    low, high = spans
+def _judge(
+    world: World, act: Act, at: int, after: int, found: set[int], spans: tuple[int, int, int], code: int
+) -> None:
+    low, high, begin = spans
     clamped = min(max(at, low), high)
     if code == MOVED and after != clamped:
         raise Violation("a broadcast consumer is sent elsewhere", f"{act}: from {at} of {low}-{high} to {after}")
@@ -90,7 +92,7 @@ def _judge(world: World, act: Act, at: int, after: int, found: set[int], spans: 
     passed = [
         offset
         for offset in range(clamped, min(after, high))
-        if offset not in found and offset in shown and shown[offset].physical >= world.oracle.min_physical
+        if offset not in found and offset in shown and shown[offset].physical >= begin
     ]
     if passed:
         raise Violation("a broadcast consumer misses a message", f"{act}: {passed[:3]} between {at} and {after}")
