@@ -16,6 +16,7 @@ from appliance.client import (
     InvalidOption,
     Message,
     NoNameServer,
+    NoRoute,
     NotConnected,
     NotPermitted,
     SendError,
@@ -276,7 +277,7 @@ def test_a_topic_that_may_not_be_read_is_said_to_the_one_who_polls(rocketbox, cl
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
     }  # fmt: skip
     assert peer.ask(17, fields).code == 0
-    (place,) = client.reader().queues(rocketmq_topic)
+    (place,) = wait_for(lambda: client.reader().queues(rocketmq_topic), "its route", not_yet=(NoRoute,))
     assert peer.ask(17, fields | {"perm": 2}).code == 0
     consumer = client.pull_consumer(rocketmq_group)
     consumer.assign([place])

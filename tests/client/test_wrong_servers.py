@@ -185,9 +185,9 @@ def test_whatever_a_broker_answers_is_an_error_or_a_result_and_the_client_lives(
     with Client(name_server(scripted, broker.address).address) as client:
         producer = client.producer(retries=0)
         outcomes = []
-        for _ in range(effort(40, 400, 4000)):
+        for _ in range(effort(25, 400, 4000)):
             try:
-                outcomes.append(producer.send("T", "x", timeout=0.5))
+                outcomes.append(producer.send("T", "x", timeout=0.1))
             except ClientError as error:
                 outcomes.append(error)
         failed = [one for one in outcomes if isinstance(one, ClientError)]

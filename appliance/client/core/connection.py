@@ -40,6 +40,8 @@ class Connection(Generic[Waiting]):
         self._opaque = 0
         #: Whether a whole frame has ever come.
         self.has_spoken = False
+        #: Set when bytes came that are no frame; the connection has to be closed.
+        self.broken: BadAnswer | None = None
 
     def call(self, request: RemotingCommand, deadline: float, waiting: Waiting) -> int:
         """Put a request into the output; its opaque is set here and returned. Raises FrameError for one that is too
@@ -75,8 +77,8 @@ class Connection(Generic[Waiting]):
     def feed(self, data: bytes) -> tuple[list[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
         """(answers with who waits for them, requests of the server's) of the bytes that came.
 
-        Answers that nobody waits for any more are dropped. Raises BadAnswer for bytes that are no frames: the
-        connection has to be closed.
+        Answers that nobody waits for any more are dropped. Bytes that are no frame set `broken`, and what came before
+        them is returned all the same: who waited for that waits no longer.
         """
         received = self._received
         received += data
@@ -85,13 +87,15 @@ class Connection(Generic[Waiting]):
         while end - at >= 4:
             length = int.from_bytes(received[at : at + 4], "big", signed=True)
             if not _LEAST_BYTES <= length <= MAX_FRAME_BYTES:
-                raise BadAnswer(self._no_frame(bytes(received[at : at + 24])))
+                self.broken = BadAnswer(self._no_frame(bytes(received[at : at + 24])))
+                break
             if end - at < 4 + length:
                 break
             try:
                 command = decode_frame(received[at : at + 4 + length])
             except FrameError as error:
-                raise BadAnswer(f"sent a broken frame: {error}") from None
+                self.broken = BadAnswer(f"sent a broken frame: {error}")
+                break
             at += 4 + length
             self.has_spoken = True
             if not command.is_response:

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from ..core.connection import Connection
 from ..core.steps import Call, CallFailed, Effect, Sleep, Start, Tell, Together
-from ..errors import BadAnswer, ClientError, Closed
+from ..errors import ClientError, Closed
 from ..wire import FrameError, RemotingCommand, split_host_port
 
 logger = logging.getLogger("rocketbox.client")
@@ -536,7 +536,7 @@ class _Link:
             left = self._write()
             tellers, self._tellers = self._tellers, []
         for resume in tellers:
-            resume(None)
+            _safely(partial(resume, None))
         self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if left else 0))
         logger.debug("client: connected to=%s", self.address)
         self._shell.has_opened(self.address)
@@ -565,17 +565,17 @@ class _Link:
             if not data:
                 self.fail(CallFailed("lost", "it closed the connection"))
                 return
-            try:
-                with self._lock:
-                    answers, questions = self._connection.feed(data)
-            except BadAnswer as error:
-                logger.warning("client: %s %s", self.address, error)
-                self.fail(CallFailed("broken", str(error)))
-                return
+            with self._lock:
+                answers, questions = self._connection.feed(data)
+                broken = self._connection.broken
             for resume, answer in answers:
-                resume(answer)
+                _safely(partial(resume, answer))
             for question in questions:
-                self._shell.was_asked(self, question)
+                _safely(partial(self._shell.was_asked, self, question))
+            if broken is not None:
+                logger.warning("client: %s %s", self.address, broken)
+                self.fail(CallFailed("broken", str(broken)))
+                return
             if len(data) < _RECEIVE_BYTES:
                 return
 
@@ -594,7 +594,7 @@ class _Link:
             expired = self._connection.expire(now)
             is_open = self._is_open
         for resume in expired:
-            resume(CallFailed("timeout", "no answer in time", sent=is_open))
+            _safely(partial(resume, CallFailed("timeout", "no answer in time", sent=is_open)))
         return self.next_deadline()
 
     def fail(self, why: CallFailed) -> None:
@@ -617,7 +617,7 @@ class _Link:
             logger.debug("client: connection ended address=%s: %s", self.address, why.why)
         failed = CallFailed(why.kind, why.why, sent=was_open)
         for resume in waiting:
-            resume(failed)
+            _safely(partial(resume, failed))
 
 
 def _safely(act: Callable[[], None]) -> None:

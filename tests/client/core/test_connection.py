@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from appliance.client.core.connection import Connection
 from appliance.client.core.requests import request
-from appliance.client.errors import BadAnswer
 from appliance.engine.protocol.command import decode_frame, encode_command
 from tests.support.client_steps import answer
 from tests.support.effort import effort
@@ -93,8 +92,19 @@ def test_deadlines_are_kept_over_many_answered_calls():
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b"SSH-2.0-OpenSSH\r\n", b"-ERR x\r\n"],
 )
 def test_another_protocol_is_said_to_be_one(begin):
-    with pytest.raises(BadAnswer, match="does not speak RocketMQ's protocol: its answer begins with b"):
-        Connection().feed(begin)
+    connection = Connection()
+    assert connection.feed(begin) == ([], [])
+    assert "does not speak RocketMQ's protocol: its answer begins with b" in str(connection.broken)
+
+
+def test_what_comes_before_a_broken_frame_reaches_who_waits():
+    connection = connection_with([1, 2])
+    good = answer()
+    good.opaque = 1
+    answers, _ = connection.feed(encode_command(good) + b"\0\0\0\x08\0\0\0\x04{}{}")
+    assert [waiting for waiting, _ in answers] == [1]
+    assert "broken frame" in str(connection.broken)
+    assert connection.lost() == [2]
 
 
 @settings(max_examples=effort(60, 2000, 20_000), deadline=None)
@@ -104,11 +114,8 @@ def test_whatever_comes_is_an_answer_or_a_broken_connection(data):
     for _ in range(data.draw(st.integers(1, 6))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
     connection = connection_with(range(1, 200))
-    try:
-        answers, questions = connection.feed(bytes(frame))
-    except BadAnswer:
-        return
-    assert len(answers) + len(questions) <= 1
+    answers, questions = connection.feed(bytes(frame))
+    assert len(answers) + len(questions) + (connection.broken is not None) <= 1
 
 
 FRAMES = list(recorded("5.3.3"))[:40]

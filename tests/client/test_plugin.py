@@ -1,0 +1,105 @@
+"""`rocketbox serve --test` and the pytest plugin: a server that never outlives who started it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance.command_line import load
+from appliance.engine.errors import StartError
+from tests.support.waiting import wait_for
+
+pytest_plugins = ("pytester", "appliance.pytest_rocketbox")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_running(pid):
+    """False as well for one that has ended and that nobody waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_server_for_tests_picks_what_disturbs_nobody():
+    config, options = load(["--test"], {})
+    assert (config.broker_port, config.namesrv_port, config.bind) == (0, 0, "127.0.0.1")
+    assert config.store.mapped_file_size_commit_log == 16 << 20
+    assert config.store.flush_disk_type == "ASYNC_FLUSH"
+    assert config.store.disk_max_used_space_ratio == 95
+    assert not options.console
+    assert options.own_directory == config.data_dir
+    assert load(["--test"], {})[0].data_dir != config.data_dir
+
+
+def test_what_is_said_beside_it_counts(tmp_path):
+    config, options = load(["--test", "--data-dir", str(tmp_path), "--flush", "sync", "--broker-port", "1234"], {})
+    assert config.store.flush_disk_type == "SYNC_FLUSH"
+    assert (config.broker_port, config.data_dir, options.own_directory) == (1234, tmp_path, None)
+    with pytest.raises(StartError, match="leave console out of --roles"):
+        load(["--test", "--roles", "broker,namesrv,console"], {})
+
+
+def test_the_server_ends_with_its_standard_input_and_leaves_nothing():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "appliance.main", "serve", "--test"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    ready = json.loads(process.stdout.readline())
+    directory = Path(ready["data_dir"])
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert process.poll() is None
+    process.stdin.close()
+    assert process.wait(60) == 0
+    process.stdout.close()
+    assert not directory.exists()
+
+
+DIES = """
+import os, signal
+
+pytest_plugins = ("appliance.pytest_rocketbox",)
+
+def test_dies(rocketbox):
+    with open("pid", "w") as file:
+        file.write(str(rocketbox.pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_leaves_no_server(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(DIES)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:django", "-p", "no:schemathesis"]
+    run = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert run.wait(120) == -9
+    pid = int((pytester.path / "pid").read_text())
+    wait_for(lambda: not is_running(pid), "the end of the server")
+
+
+def test_a_message_that_does_not_come_is_told_with_what_did(produce, consumed, rocketmq_topic):
+    produce(rocketmq_topic, "one")
+    with pytest.raises(pytest.fail.Exception, match=r"2 messages were wanted of .*, and 1 came"):
+        consumed(rocketmq_topic, 2, timeout=0.1)
+    with pytest.raises(pytest.fail.Exception, match="was to stay empty"):
+        consumed.none(rocketmq_topic, within=0.0)
+    assert consumed(rocketmq_topic, 1)[0].text == "one"
+    with pytest.raises(pytest.fail.Exception, match="the topic does not exist"):
+        consumed(f"{rocketmq_topic}-2", 1, timeout=0.0)
+
+
+def test_what_is_tested_finds_the_server_by_the_environment(rocketbox, rocketbox_env, consumed, rocketmq_topic):
+    from appliance.client import Client
+
+    with Client(timeout=60) as client:
+        client.producer().send(rocketmq_topic, "x")
+    assert rocketbox_env == rocketbox.namesrv
+    assert len(consumed(rocketmq_topic, 1)) == 1
