@@ -4,12 +4,14 @@ import asyncio
 import logging
 import os
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from django.core.asgi import get_asgi_application
 from django.core.exceptions import SuspiciousOperation
 
 from . import runtime
+from .c_memory import give_back_now
 from .console.database import DamageOnce
 from .console.secret_addresses import NoSecrets
 
@@ -49,11 +51,25 @@ async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> No
 
 _http = _below_base_path if _BASE_PATH else _bounded
 
+_imported: dict[str, ModuleType] = {}
+
+
+async def _when_imported(name: str) -> ModuleType:
+    """What not every server needs, from when it is first asked for. Imported in a thread: on the loop, or where pages
+    are made, all of them would wait."""
+    if name not in _imported:
+        loop = asyncio.get_running_loop()
+        _imported[name] = await loop.run_in_executor(None, import_module, name)
+        await loop.run_in_executor(None, give_back_now)
+    return _imported[name]
+
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Requests go to Django, WebSockets to Channels, which is imported when the first one comes."""
-    if scope["type"] != "websocket":
-        await _http(scope, receive, send)
+    """Requests go to Django, WebSockets to Channels."""
+    if scope["type"] == "websocket":
+        sockets = await _when_imported("appliance.console.web_sockets")
+        await sockets.application(scope, receive, send)
         return
-    module = await asyncio.get_running_loop().run_in_executor(None, import_module, "appliance.console.web_sockets")
-    await module.application(scope, receive, send)
+    if "/api/v1/" in scope.get("path", ""):
+        await _when_imported("appliance.api.urls")
+    await _http(scope, receive, send)

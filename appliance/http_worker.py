@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from importlib import import_module
 from typing import Any
 
 from gunicorn.asgi import protocol
 from gunicorn.workers.gasgi import ASGIWorker
 
+from .c_memory import give_back_now
 from .http_connections import BoundedProtocol, Connections, connections
-from .http_server import give_back_now
 
-# How long after the start the API is imported, while pages and sends are served already.
-LOAD_REST_S = 2.0
+# How long after the start what its imports left goes back, while pages and sends are served already.
+SETTLED_S = 2.0
 
 # gunicorn keeps the text of every chunk length up to 16 KiB, 2 MB, and makes what it does not find.
 getattr(protocol, "_CHUNK_PREFIXES", {}).clear()
@@ -53,7 +52,7 @@ class EngineWorker(ASGIWorker):
     async def _serve(self) -> None:
         """gunicorn's serving loop, with our own connections."""
         self._serving = asyncio.current_task()
-        tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._load_rest())]
+        tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._give_back())]
         self._connections = connections()
         try:
             for listener in self.sockets:
@@ -82,10 +81,8 @@ class EngineWorker(ASGIWorker):
         if self.alive:
             self.app.process.announce(self.app.http_port, self.app.setup_path)
 
-    async def _load_rest(self) -> None:
-        """Import what the start did not need: else the first caller of the API waits for it, and all live pages do."""
-        await asyncio.sleep(LOAD_REST_S)
-        await self.loop.run_in_executor(None, import_module, "appliance.api.urls")
+    async def _give_back(self) -> None:
+        await asyncio.sleep(SETTLED_S)
         await self.loop.run_in_executor(None, give_back_now)
 
     async def _shutdown(self) -> None:

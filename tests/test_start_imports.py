@@ -41,6 +41,49 @@ def test_the_start_leaves_alone_what_few_need(more, tmp_path):
     assert ("ninja" in names) == bool(more)
 
 
+FIRST_CALL = """
+import asyncio, sys, threading
+from appliance import asgi
+
+real, threads = asgi.import_module, {}
+
+def seen(name):
+    threads[name] = threading.current_thread()
+    return real(name)
+
+asgi.import_module = seen
+
+async def receive():
+    if whole:
+        await asyncio.sleep(3600)
+    whole.append(True)
+    return {"type": "http.request", "body": b""}
+
+async def send(message):
+    answers.append(message)
+
+async def ask(path):
+    whole.clear()
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
+    await asgi.application(scope | {"scheme": "http", "http_version": "1.1", "extensions": {}}, receive, send)
+
+from appliance.console.start import prepare
+prepare({})
+answers, whole = [], []
+asyncio.run(ask("/static/nothing.css"))
+assert not threads and "ninja" not in sys.modules
+asyncio.run(ask("/api/v1/topics"))
+assert [one["status"] for one in answers if "status" in one] == [404, 401], answers
+assert threads["appliance.api.urls"] is not threading.main_thread(), "the loop stands meanwhile"
+"""
+
+
+def test_the_first_call_loads_the_api_beside_the_loop(tmp_path):
+    (tmp_path / "rocketbox").mkdir()
+    assert "appliance.api.urls" in loaded(FIRST_CALL, tmp_path)
+
+
 def test_the_arbiter_holds_no_code_that_serves(tmp_path):
     names = loaded("import appliance.main, appliance.command_line, appliance.http_server", tmp_path)
     assert not names & {"asyncio", "django", "gunicorn.asgi.protocol", "appliance.engine.engine", "sqlite3"}

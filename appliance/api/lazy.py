@@ -1,5 +1,5 @@
-"""The API's door. What lies behind it takes 15 MB and a third of a second, which a start does not spend: Django would
-import it for the first link of the first page. The server does so a moment later (`http_server`), or the first call."""
+"""The API's door. What lies behind it takes 20 MB and half a second, which a start does not spend: Django would import
+it for the first link of the first page. `asgi` does so for the first call."""
 
 from __future__ import annotations
 

@@ -55,6 +55,10 @@ class TableText:
         self._made_for: tuple[DataVersion, int] | None = None
         self._parts: list[bytes] = []
 
+    def state(self) -> tuple[DataVersion, int]:
+        """Another one after each change. Read before `whole`, it is at most that old."""
+        return self._version(), self._topics.generation
+
     def whole(self) -> list[tuple[DataVersion, bytes]]:
         """(version, body) of all topics; several where one would not fit a frame, the last under the true version.
 
@@ -63,8 +67,8 @@ class TableText:
         promises; what it has beyond comes again under its own version.
         """
         with self._lock:
-            version = self._version()
-            key = (version, self._topics.generation)
+            key = self.state()
+            version = key[0]
             if key != self._made_for:
                 self._parts = self._make_parts()
                 self._made_for = key

@@ -20,7 +20,7 @@ from ..errors import RefusedRequest
 from ..protocol.askers import reads_quoted_ids
 from ..protocol.codes import FAQ_HINT, RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
-from ..protocol.data_version import DataVersion
+from ..protocol.data_version import KNOWS_TABLES, SAME_TABLE, DataVersion, SameTable
 from ..protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
 from .bounds import LONGEST_TIMEOUT_MS, check_key_value, check_name, check_topic
 from .kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
@@ -82,6 +82,17 @@ def _decode_small(request: RemotingCommand, kind: type[_Body]) -> _Body:
         return msgspec.json.decode(request.body or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the body is not what {request.code} takes: {error}") from None
+
+
+def _same_table(request: RemotingCommand) -> SameTable | None:
+    """Which table a broker of ours left out; None when it did not."""
+    text = request.ext_fields.get(SAME_TABLE)
+    if text is None:
+        return None
+    try:
+        return SameTable.decode(text)
+    except ValueError as error:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"{SAME_TABLE} is not one: {error}") from None
 
 
 def _told_version(request: RemotingCommand) -> DataVersion:
@@ -210,23 +221,29 @@ class NamesrvProcessor:
             enable_acting_master=_acting_master(request),
         )
         compressed = optional_bool(request, "compressed", False)
+        same = _same_table(request)
+        body_bytes = len(body) if same is None else same.size
         table = None
-        if len(body) > _WHOLE_TABLE_BYTES:
-            version = peek_data_version(body, compressed)
-            if version is not None and self._routes.is_unchanged(who, version, len(body)):
+        if body_bytes > _WHOLE_TABLE_BYTES:
+            version = peek_data_version(body, compressed) if same is None else same.version
+            if version is not None and self._routes.is_unchanged(who, version, body_bytes):
                 table = RegisterBody(version, {}, {})
         unchanged = table is not None
+        if same is not None and not unchanged:
+            return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "another table is known")
         if table is None:
             table = read_register_body(body, request.version, compressed)
         master = self._routes.register(
             who,
             table,
             conn,
-            body_bytes=len(body),
+            body_bytes=body_bytes,
             unchanged=unchanged,
             delete_missing=self._settings.current.delete_topic_with_broker_registration,
         )
         ext = {} if master is None else {"masterAddr": master.address, "haServerAddr": master.ha_address}
+        if body_bytes > _WHOLE_TABLE_BYTES:
+            ext[KNOWS_TABLES] = "true"
         orders = None
         if self._settings.current.return_order_topic_config_to_broker:
             orders = self._kv.encode_namespace(ORDER_TOPIC_CONFIG)

@@ -12,6 +12,11 @@ from typing import Any
 
 from ..named_tuple import NamedTuple
 
+#: Ours, a field in a name server's answer to a whole table: as long as that stays as it is, the next registrations over
+#: this connection may leave it out and say which one it is, in `SAME_TABLE`. Apache's answer without it.
+KNOWS_TABLES = "rocketboxKnowsTables"
+SAME_TABLE = "rocketboxSameTable"
+
 _LONG = 1 << 63
 _LARGEST = _LONG - 1
 
@@ -62,6 +67,23 @@ class DataVersion(NamedTuple):
             raise ValueError("dataVersion is not an object")
         get = value.get
         return cls(_long(get("timestamp")), _long(get("counter")), _long(get("stateVersion")))
+
+
+class SameTable(NamedTuple):
+    """Which table a registration leaves out: its version, and the length of the body that brought it, in bytes."""
+
+    version: DataVersion
+    size: int
+
+    def encode(self) -> str:
+        version = self.version
+        return f"{self.size}:{version.timestamp}:{version.counter}:{version.state_version}"
+
+    @classmethod
+    def decode(cls, text: str) -> SameTable:
+        """Raises ValueError."""
+        size, timestamp, counter, state_version = map(_long, text.split(":"))
+        return cls(DataVersion(timestamp, counter, state_version), size)
 
 
 def _long(value: Any) -> int:

@@ -10,9 +10,11 @@ import pytest
 
 from appliance.engine.namesrv import processor
 from appliance.engine.protocol.codes import RequestCode as Code
+from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.data_version import KNOWS_TABLES, SAME_TABLE, DataVersion, SameTable
 from tests.support.fakes import FakeConnection
 
-from .conftest import Desk
+from .conftest import Desk, register_body
 
 TOPICS = ["TBW102", "DefaultCluster", "broker-a", "TopicA"]
 
@@ -75,6 +77,32 @@ def test_an_unchanged_large_table_is_not_read_again(desk: Desk, monkeypatch: pyt
     assert desk.topics() == set()
     desk.register(_large(2000), version=(1, 2))
     assert len(desk.topics()) == 2000
+
+
+def test_a_table_that_is_left_out_counts_while_it_is_the_one_that_is_known(desk: Desk) -> None:
+    whole = register_body(_large(2000), (7, 3))
+    same = SameTable(DataVersion(7, 3), len(whole)).encode()
+    names = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
+
+    def again(text: str = same, **other: object) -> RemotingCommand:
+        return desk.ask(Code.REGISTER_BROKER, **names | {SAME_TABLE: text} | other)
+
+    assert again().code == 1, "it has no table yet"
+    answer = desk.register(_large(2000), version=(7, 3))
+    assert answer.ext_fields[KNOWS_TABLES] == "true"
+    for _ in range(3):
+        desk.clock.advance(ms=100_000)
+        assert again().ext_fields[KNOWS_TABLES] == "true"
+        desk.scan()
+    assert len(desk.topics()) == 2000
+    for other in (f"{len(whole)}:7:4:0", f"{len(whole) + 1}:7:3:0", "", "1:2:3", "x:7:3:0", f"{1 << 70}:7:3:0"):
+        assert again(other).code == 1, other
+    assert again(brokerAddr="10.0.0.2:10911").code == 1
+    assert desk.register(["TopicA", "TopicB"], version=(7, 4)).ext_fields == {}
+    assert again().code == 1, "an increment came in between"
+    desk.register(_large(2000), version=(7, 3))
+    desk.ask(Code.DELETE_TOPIC_IN_NAMESRV, topic="Topic-00007")
+    assert again().code == 1, "a topic of it is gone"
 
 
 def test_small_tables_are_always_read_since_two_increments_may_share_a_version(desk: Desk) -> None:

@@ -18,10 +18,11 @@ from appliance.engine.broker.registration_body import TableText
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import EngineConfig
+from appliance.engine.namesrv import processor
 from appliance.engine.namesrv.register_body import read_register_body
 from appliance.engine.namesrv.route_data import BrokerKey
 from appliance.engine.protocol.codes import RequestCode
-from appliance.engine.protocol.command import RemotingCommand, decode_frame
+from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.protocol.data_version import DataVersion
 from tests.support.engine import start_engine
 from tests.support.golden import frames, transcripts
@@ -325,6 +326,69 @@ def test_it_is_told_again_each_period(
     assert registered.wait_registered(live_namesrv.address, 60)
     live_namesrv.namesrv.routes.delete_topic("TBW102", None)
     wait_for(lambda: "TBW102" in live_namesrv.topics(), "the next period's registration")
+
+
+@pytest.fixture
+def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "MIN_PERIOD_S", 0.2)
+
+
+def _taken_down(link: Any, monkeypatch: pytest.MonkeyPatch) -> list[RemotingCommand]:
+    """The registrations that go over the wire from now on."""
+    sent: list[RemotingCommand] = []
+    invoke = link._client.invoke_sync
+
+    def invoke_sync(request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        sent.append(request)
+        answer: RemotingCommand = invoke(request, timeout_ms)
+        return answer
+
+    monkeypatch.setattr(link._client, "invoke_sync", invoke_sync)
+    return sent
+
+
+def test_a_period_without_a_change_costs_a_few_hundred_bytes(
+    live_namesrv: LiveNamesrv,
+    make_registration: Callable[..., Registration],
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    short_periods: None,
+) -> None:
+    topics.put(*(topic(f"topic-{n}") for n in range(1_000)))
+    registered = make_registration(live_namesrv.address, register_name_server_period_ms=1)
+    assert registered.wait_registered(live_namesrv.address, 60)
+    sent = _taken_down(registered._links[live_namesrv.address], monkeypatch)
+    wait_for(lambda: len(sent) >= 3, "three periods")
+    assert max(len(encode_command(one)) for one in sent) < 1000
+    assert live_namesrv.topics() == set(topics.table)
+    for forget in (
+        lambda: live_namesrv.namesrv.routes.delete_topic("topic-7", None),
+        lambda: live_namesrv.namesrv.routes.unregister(BrokerKey("DefaultCluster", BROKER), "broker-x"),
+    ):
+        forget()
+        wait_for(lambda: live_namesrv.topics() == set(topics.table), "the whole table, which the name server asked for")
+        del sent[:]
+        wait_for(lambda: any(not one.body for one in sent), "a period that leaves it out again")
+    topics.put(topic("Unannounced"), announce=False)
+    wait_for(lambda: "Unannounced" in live_namesrv.topics(), "the whole table, in which something changed")
+
+
+def test_a_name_server_that_does_not_say_that_it_knows_tables_gets_them(
+    live_namesrv: LiveNamesrv,
+    make_registration: Callable[..., Registration],
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    short_periods: None,
+) -> None:
+    topics.put(*(topic(f"topic-{n}") for n in range(1_000)))
+    registered = make_registration(live_namesrv.address, register_name_server_period_ms=1)
+    assert registered.wait_registered(live_namesrv.address, 60)
+    monkeypatch.setattr(processor, "KNOWS_TABLES", "nothing")
+    sent = _taken_down(registered._links[live_namesrv.address], monkeypatch)
+    registered.register_all()
+    wait_for(lambda: len(sent) >= 4, "periods")
+    # The first may have been under way before its answers changed.
+    assert all(one.body for one in sent[2:])
 
 
 def test_a_broker_without_write_permission_takes_it_from_all_its_topics(
