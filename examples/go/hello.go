@@ -52,6 +52,8 @@ func main() {
 
 	select {
 	case <-received:
+		// The client counts a message as consumed when the handler has returned, and commits that when it shuts down.
+		time.Sleep(time.Second)
 	case <-time.After(30 * time.Second):
 		check(fmt.Errorf("no message came back within 30 s"))
 	}

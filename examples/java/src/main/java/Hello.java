@@ -24,6 +24,8 @@ public class Hello {
         consumer.setNamesrvAddr(nameServer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("HelloJava", "*");
+        // A message counts as consumed when its listener has returned: without this, shutdown() does not wait for that.
+        consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(message -> System.out.println(
                 "received  " + message.getMsgId() + "  " + new String(message.getBody(), StandardCharsets.UTF_8)));
