@@ -263,7 +263,7 @@ def test_a_disk_that_takes_messages_away_comes_first_and_cannot_wait(watched, mo
     running = watched.running
     running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
     running.put("Orders", b"x", queue=6)
-    cleaner = running.window._parts.store.cleaner
+    cleaner = running.window._parts.overview._needs._store.cleaner
     monkeypatch.setattr(cleaner, "status", cleaner.status._replace(stages=Watermarks(0.75, 0.85, 0.90), refusing=False))
     options = running.window._parts.options._options.config.store
     monkeypatch.setattr(options, "disk_max_used_space_ratio", 75)
