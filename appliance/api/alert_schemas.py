@@ -8,14 +8,15 @@ from pydantic import Field, field_validator
 
 from .schemas import In, Out, PageOut, Text
 
-FigureName = Literal["lag_minutes", "lag_messages", "dead_letters", "open_halves", "disk_percent"]
+FigureName = Literal["needs", "lag_minutes", "lag_messages", "dead_letters", "open_halves", "disk_percent"]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 Pattern = Annotated[str, Field(min_length=1, max_length=255)]
 _Minutes = Annotated[int, Field(ge=0, le=7 * 24 * 60)]
 
 
 class AlertRuleIn(In):
-    """A rule: `figure`, of all groups that `pattern` names, above `above` for `for_minutes`. channels: their names.
+    """A rule: `figure`, of all groups that `pattern` names, above `above` for `for_minutes`. channels: their names. Of
+    "needs", what needs somebody, `above` is 0 for all of it and 1 for what cannot wait; its severity is its own.
     again_after_minutes: told again as long as it goes on; 0 for only once."""
 
     name: Name

@@ -88,6 +88,8 @@ class Alert(models.Model):
     worst = models.FloatField()
     value = models.FloatField(null=True)
     reminded_ms = models.BigIntegerField(null=True)
+    # Of a need: what it says ("code", "template", "args"), and what it is of ("name").
+    words = models.JSONField(blank=True, default=dict)
 
     class Meta:
         ordering = ("-fired_ms", "-id")

@@ -164,15 +164,20 @@ def _told(need: Need, user: Any) -> Told:
     _about, verb, view = _act_of(need)
     if not allows(user, view):
         view = _INSTEAD.get(view, view)
-    address = ""
-    if allows(user, view):
-        try:
-            address = reverse(
-                view, args=[need.name] if view in ("group", "dead_letters", "topic_edit", "topic") else []
-            )
-        except NoReverseMatch:
-            address = ""
+    address = _address(view, need.name) if allows(user, view) else ""
     return Told(need, key_of(need), verb, address)
+
+
+def page_of(code: str, name: str) -> str:
+    """Where something can be done about a need of this sentence: a path, "" for none."""
+    return _address(_ACTS.get(code, _CHECKS)[2], name)
+
+
+def _address(view: str, name: str) -> str:
+    try:
+        return reverse(view, args=[name] if view in ("group", "dead_letters", "topic_edit", "topic") else [])
+    except NoReverseMatch:
+        return ""
 
 
 # --- mutes

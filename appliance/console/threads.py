@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..engine.service_thread import ServiceThread
-from .alerts.acts import teller
-from .alerts.figures import FIGURES
+from .alerts.figures import FIGURES, NEEDS
+from .alerts.teller import teller
 from .alerts.watch import AlertSender, AlertWatch
 from .backup_clock import BackupClock
 from .history import series
@@ -26,7 +26,7 @@ def threads(directory: Path) -> list[ServiceThread]:
     sender = AlertSender()
     report_runner = ReportRunner(tell=tell_digest)
     reports.use(report_runner)
-    watched = {figure.metric for figure in FIGURES.values()}
+    watched = {figure.metric for figure in FIGURES.values() if figure.code != NEEDS}
     return [
         Follower(),
         LookAhead(),

@@ -377,6 +377,10 @@ SENTENCES: dict[str, str] = {
     "disk_filling": gettext_noop(
         "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%."
     ),
+    "disk_deletes": gettext_noop(
+        "The disk is %(used_percent).1f %% full: the oldest messages are deleted whatever their age. From "
+        "%(limit_percent)d %% on sends are refused."
+    ),
     "disk_full": gettext_noop(
         "The disk is %(used_percent).1f %% full: sends are refused until it is below %(limit_percent)d %%."
     ),

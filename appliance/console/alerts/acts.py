@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.db import transaction
 from django.http import HttpRequest
 
-from ... import runtime
 from .. import digest_channels
 from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from ..audit import audit
 from ..models import now_ms
 from . import book, sending, texts
-from .book import DryRun, Teller
+from .book import DryRun
 from .figures import Past
+from .teller import teller
 
 #: A dry run looks at the last day, and ends after so long with what it has.
 DRY_RUN_MS = 24 * 3_600_000
 DRY_RUN_S = 2.0
 _HOUR_MS = 3_600_000
-
-
-def teller() -> Teller:
-    """How notices call this installation, and where their links lead: to the address people were told, or to none."""
-    running = runtime.running()
-    public = urlsplit(running.options.public_url or "")  # its path is in every link already
-    return Teller(running.broker_name, f"{public.scheme}://{public.netloc}" if public.netloc else "")
 
 
 def facts_of(rule: AlertRule) -> dict[str, Any]:

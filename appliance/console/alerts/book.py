@@ -7,18 +7,25 @@ the crash came between the sending and the note of it; it is never forgotten.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import Q
 
+from ...engine.errors import AdminError
+from .. import needs as needs_
 from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
-from .figures import FIGURES, Figures, Measured, Past
+from .figures import FIGURES, LEVELS, NEEDS, Figures, Measured, Past
 from .judging import QUIET, Limit, Period, Watched, periods, step
 from .sending import Mail, Target
+from .teller import Teller
 from .texts import notice_of
+
+if TYPE_CHECKING:
+    from ...engine.window.snapshots import Need
 
 MINUTE_MS = 60_000
 #: A failed try is repeated after so long; then it has failed for good.
@@ -38,21 +45,16 @@ def limit_of(rule: AlertRule) -> Limit:
     return Limit(rule.above, rule.for_minutes * MINUTE_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class Teller:
-    """How notices call this installation, and the address that their links begin with; "" for none."""
-
-    installation: str
-    base: str
-
-
 @dataclass(slots=True)
 class Judge:
     """Judges one look after the other. One thread's. watched: (rule, subject) -> how it stands, of those that are above
     their limit; what is on was read from the database, so that a restart neither tells twice nor forgets."""
 
     teller: Teller
+    #: What needs a person now, asked when a rule is about it.
+    needs: Callable[[], Iterable[Need]] = needs_.everything
     watched: dict[Key, Watched] = field(default_factory=dict)
+    _needs: dict[str, Need] = field(default_factory=dict)
     _conditions: dict[int, tuple[object, ...]] = field(default_factory=dict)
 
     def begin(self, now_ms: int) -> None:
@@ -64,12 +66,24 @@ class Judge:
     def look(self, measured: Measured, now_ms: int) -> None:
         """Judge all rules by the newest figures; write down and tell what follows."""
         rules = list(AlertRule.objects.filter(is_active=True).prefetch_related("channels"))
-        silences = list(AlertSilence.objects.filter(until_ms__gt=now_ms))
+        silences = Silences.at(now_ms)
         self._forget_changed(rules)
+        if any(rule.figure == NEEDS for rule in rules):
+            measured = {**measured, **self._measured_needs()}
         for rule in rules:
             fired, resolved = self._judge(rule, measured, now_ms)
             if fired or resolved or any(key[0] == rule.pk for key in self.watched):
                 self._write(rule, fired, resolved, silences, now_ms)
+
+    def _measured_needs(self) -> Measured:
+        """Nothing, when nobody can say what needs somebody."""
+        try:
+            found = list(self.needs())
+        except AdminError:
+            return {}
+        # The worst are first, and stay where two have one key.
+        self._needs = {needs_.key_of(need): need for need in reversed(found)}
+        return {NEEDS: {key: LEVELS[need.level] for key, need in self._needs.items()}}
 
     def _forget_changed(self, rules: Iterable[AlertRule]) -> None:
         """What waited under other conditions begins anew; what was on is ended by whoever changed the rule."""
@@ -82,12 +96,14 @@ class Judge:
 
     def _judge(self, rule: AlertRule, measured: Measured, now_ms: int) -> tuple[list[str], list[str]]:
         limit = limit_of(rule)
-        values = dict(FIGURES[rule.figure].subjects(measured, rule.pattern))
+        figure = FIGURES[rule.figure]
+        values = dict(figure.subjects(measured, rule.pattern))
+        absent = figure.absent if figure.metric in measured else None
         fired: list[str] = []
         resolved: list[str] = []
         on = sum(standing.firing for key, standing in self.watched.items() if key[0] == rule.pk)
         for subject in {*values, *(key[1] for key in self.watched if key[0] == rule.pk)}:
-            value = values.get(subject)
+            value = values.get(subject, absent)
             before = self.watched.get((rule.pk, subject), QUIET)
             if before is QUIET and (value is None or value <= limit.above):
                 continue
@@ -106,9 +122,7 @@ class Judge:
         return sorted(fired), sorted(resolved)
 
     @transaction.atomic
-    def _write(
-        self, rule: AlertRule, fired: list[str], resolved: list[str], silences: list[AlertSilence], now_ms: int
-    ) -> None:
+    def _write(self, rule: AlertRule, fired: list[str], resolved: list[str], silences: Silences, now_ms: int) -> None:
         on = {alert.subject: alert for alert in Alert.objects.filter(rule=rule, ended_ms=None)}
         over = [on.pop(subject) for subject in resolved if subject in on]
         for alert in over:
@@ -119,33 +133,48 @@ class Judge:
             if subject not in on:
                 on[subject] = alert = self._new(rule, subject, now_ms)
                 new.append(alert)
-        moved = []
+        moved, graver = [], []
         for subject, alert in on.items():
             standing = self.watched.get((rule.pk, subject))
-            if standing is not None and (standing.worst, standing.value) != (alert.worst, alert.value):
-                alert.worst, alert.value = standing.worst, standing.value
-                moved.append(alert)
+            words = self._words(rule, subject) or alert.words
+            if standing is None or (standing.worst, standing.value, words) == (alert.worst, alert.value, alert.words):
+                continue
+            if rule.figure == NEEDS and standing.worst > alert.worst:
+                alert.severity = _severity(rule, standing.worst)
+                graver.append(alert)
+            alert.worst, alert.value, alert.words = standing.worst, standing.value, words
+            moved.append(alert)
         # Hundreds may be on: others wait for the database while this one writes.
-        Alert.objects.bulk_update(moved, ["worst", "value"], batch_size=100)
+        Alert.objects.bulk_update(moved, ["worst", "value", "words", "severity"], batch_size=100)
         self._tell(rule, "resolved", over, silences, now_ms)
-        self._tell(rule, "fired", new, silences, now_ms)
-        self._tell_again(rule, [alert for alert in on.values() if alert not in new], silences, now_ms)
+        self._tell(rule, "fired", [*new, *graver], silences, now_ms)
+        told = {alert.pk for alert in (*new, *graver)}
+        self._tell_again(rule, [alert for alert in on.values() if alert.pk not in told], silences, now_ms)
+
+    def _words(self, rule: AlertRule, subject: str) -> dict[str, object]:
+        """What a need says, as an alert keeps it; {} for a figure and for a need that is over."""
+        need = self._needs.get(subject) if rule.figure == NEEDS else None
+        if need is None:
+            return {}
+        said = need.sentence
+        args = {name: one if isinstance(one, (int, float, str)) else str(one) for name, one in said.args.items()}
+        return {"code": said.code, "template": said.template, "args": args, "name": need.name}
 
     def _new(self, rule: AlertRule, subject: str, now_ms: int) -> Alert:
         standing = self.watched[rule.pk, subject]
         return Alert.objects.create(
             rule=rule, rule_name=rule.name, figure=rule.figure, subject=subject, above=rule.above,
-            severity=rule.severity, since_ms=standing.above_since_ms, fired_ms=now_ms, ended_ms=None,
-            worst=standing.worst, value=standing.value, reminded_ms=None,
+            severity=_severity(rule, standing.worst), since_ms=standing.above_since_ms, fired_ms=now_ms, ended_ms=None,
+            worst=standing.worst, value=standing.value, reminded_ms=None, words=self._words(rule, subject),
         )  # fmt: skip
 
-    def _tell_again(self, rule: AlertRule, alerts: list[Alert], silences: list[AlertSilence], now_ms: int) -> None:
+    def _tell_again(self, rule: AlertRule, alerts: list[Alert], silences: Silences, now_ms: int) -> None:
         """What began in silence is told when the silence is over, and what goes on as often as the rule says."""
         late, again = [], []
         heard = AlertDelivery.objects.exclude(state=AlertDelivery.State.SILENCED)
         heard_of = set(heard.filter(alerts__rule=rule, alerts__ended_ms=None).values_list("alerts", flat=True))
         for alert in alerts:
-            if is_silenced(silences, rule, alert.subject):
+            if silences.holds(rule, alert.subject):
                 continue
             if alert.pk not in heard_of and rule.channels.exists():
                 late.append(alert)
@@ -159,10 +188,8 @@ class Judge:
         self._tell(rule, "fired", late, silences, now_ms)
         self._tell(rule, "reminder", again, silences, now_ms)
 
-    def _tell(
-        self, rule: AlertRule, event: str, alerts: list[Alert], silences: list[AlertSilence], now_ms: int
-    ) -> None:
-        quiet = [alert for alert in alerts if is_silenced(silences, rule, alert.subject)]
+    def _tell(self, rule: AlertRule, event: str, alerts: list[Alert], silences: Silences, now_ms: int) -> None:
+        quiet = [alert for alert in alerts if silences.holds(rule, alert.subject)]
         loud = [alert for alert in alerts if alert not in quiet]
         for some, state in ((loud, "waiting"), (quiet, "silenced")):
             for together in _together(some):
@@ -191,9 +218,32 @@ def put(
         delivery.alerts.set(alerts)
 
 
-def is_silenced(silences: Iterable[AlertSilence], rule: AlertRule, subject: str) -> bool:
-    """Whether one of these silences is meant for it."""
-    return any(silence.rule_id in (None, rule.pk) and fnmatchcase(subject, silence.pattern) for silence in silences)
+def _severity(rule: AlertRule, worst: float) -> str:
+    """A need has its own."""
+    if rule.figure != NEEDS:
+        return str(rule.severity)
+    return str(AlertRule.Severity.ACT if worst >= LEVELS["act"] else AlertRule.Severity.WATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Silences:
+    """What nobody is told of: silences of rules, and needs that are muted."""
+
+    rows: tuple[AlertSilence, ...]
+    muted: frozenset[str]
+
+    @classmethod
+    def at(cls, now_ms: int) -> Silences:
+        rows = AlertSilence.objects.filter(until_ms__gt=now_ms)
+        return cls(tuple(rows), frozenset(one.key for one in needs_.active()))
+
+    def holds(self, rule: AlertRule, subject: str) -> bool:
+        """Whether one of them is meant for it."""
+        figure = FIGURES[rule.figure]
+        if figure.mute and figure.mute % subject in self.muted:
+            return True
+        named = figure.named(subject)
+        return any(one.rule_id in (None, rule.pk) and fnmatchcase(named, one.pattern) for one in self.rows)
 
 
 def end_alerts(rule: AlertRule, teller: Teller, now_ms: int) -> int:
@@ -202,8 +252,8 @@ def end_alerts(rule: AlertRule, teller: Teller, now_ms: int) -> int:
     for alert in alerts:
         alert.ended_ms, alert.ended_by, alert.value = now_ms, "changed", None
         alert.save(update_fields=["ended_ms", "ended_by", "value"])
-    silences = list(AlertSilence.objects.filter(until_ms__gt=now_ms))
-    loud = [alert for alert in alerts if not is_silenced(silences, rule, alert.subject)]
+    silences = Silences.at(now_ms)
+    loud = [alert for alert in alerts if not silences.holds(rule, alert.subject)]
     for together in _together(loud):
         put(teller, rule.channels.all(), "resolved", together, now_ms)
     return len(alerts)

@@ -32,7 +32,10 @@ class RuleForm(WithoutCycles, forms.ModelForm):
         label=gettext_lazy("Above"),
         min_value=0,
         max_value=1e15,
-        help_text=gettext_lazy("Minutes, messages or percent, as the figure has it."),
+        help_text=gettext_lazy(
+            "Minutes, messages or percent, as the figure has it. Of what needs you: 0 for all of it, 1 for what should "
+            "not wait until tomorrow."
+        ),
     )
     for_minutes = forms.IntegerField(
         label=gettext_lazy("For how many minutes"),

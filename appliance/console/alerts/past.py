@@ -11,6 +11,8 @@ class HistoryPast:
     def labels(self, metric: str, from_ms: int, to_ms: int) -> list[str]:
         from ..history import series
 
+        if metric not in series.METRICS:  # what needs somebody is no figure of the past
+            return []
         return series.labels(metric) if series.METRICS[metric].kind != "broker" else [""]
 
     def figures(self, metric: str, label: str, from_ms: int, to_ms: int) -> Figures:

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, override
 
+from .. import needs
 from ..alert_models import Alert, AlertRule
 from ..template_tags import as_duration, thousands
+from ..templatetags.pages import translated
 from .chat import Notice
-from .figures import FIGURES
+from .figures import FIGURES, LEVELS, NEEDS
 from .judging import Period
 
 #: Subjects that one notice names.
 NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A sentence as an alert keeps it."""
+
+    template: str
+    args: dict[str, Any]
 
 
 def figure_text(value: float | None) -> str:
@@ -31,6 +43,8 @@ def title_of(alert: Alert) -> str:
     figure = FIGURES.get(alert.figure)
     if figure is None:
         return f"{alert.figure} {alert.subject}"
+    if alert.words:
+        return translated(_Said(alert.words["template"], alert.words["args"]))
     value = alert.value if alert.ended_ms is None and alert.value is not None else alert.worst
     shown = {"subject": alert.subject, "value": figure_text(value), "above": figure_text(alert.above)}
     return str(figure.title) % shown
@@ -95,6 +109,10 @@ def page_of(alert: Alert) -> str:
     figure = FIGURES.get(alert.figure)
     if figure is None:
         return ""
+    if alert.words:
+        return needs.page_of(alert.words["code"], alert.words["name"])
+    if figure.code == NEEDS:
+        return reverse("needs")
     return reverse(figure.view, args=[alert.subject]) if figure.of_groups else reverse(figure.view)
 
 
@@ -116,6 +134,9 @@ def explained(rule: AlertRule) -> str:
     figure = FIGURES[rule.figure]
     what = {"above": figure_text(rule.above), "unit": figure.unit, "label": figure.label, "minutes": rule.for_minutes}
     sentence = _("%(label)s above %(above)s %(unit)s") % what
+    if figure.code == NEEDS:
+        urgent = rule.above >= LEVELS["watch"]
+        sentence = _("Anything that needs you today") if urgent else str(figure.label)
     if rule.for_minutes:
         minutes = ngettext("for %(minutes)s minute", "for %(minutes)s minutes", rule.for_minutes) % what
         sentence += " " + minutes

@@ -13,10 +13,11 @@ from ..alert_models import AlertDelivery
 from ..models import now_ms
 from ..said_once import SaidOnce
 from . import book
-from .book import Judge, Teller
+from .book import Judge
 from .chat import Notice
 from .figures import Measured
 from .sending import Target, send
+from .teller import Teller
 
 logger = logging.getLogger(__name__)
 

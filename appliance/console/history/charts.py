@@ -52,8 +52,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """ys: (y, value) of each grid line, evenly spaced, the lowest first. xs: (percent of the width, how the time is shown
-    there, anchor)."""
+    """ys: (y, value) of each grid line, evenly spaced, the lowest first. xs: (percent of the width, how
+    the time is shown there, anchor)."""
 
     lines: tuple[Line, ...]
     steps: tuple[Step, ...]

@@ -19,8 +19,8 @@ from django.utils.translation import override
 
 from ...engine.errors import InvalidInput, NotFound
 from ..alert_models import AlertChannel, AlertDelivery
-from ..alerts.acts import teller
 from ..alerts.chat import Notice
+from ..alerts.teller import teller
 from ..audit import audit
 from ..models import now_ms
 from . import published, shown, words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -13,9 +14,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from ..alerts import acts, book, texts
-from ..alerts.figures import FIGURES
+from ..alerts.figures import FIGURES, NEEDS
 from ..alerts.forms import ChannelForm, RuleForm, SilenceForm
 from ..alerts.past import past
+from ..alerts.teller import teller
 from ..models import now_ms
 from ..recent_login import recent_login_required
 from .window import PAGE_SIZE, page_number
@@ -62,13 +64,13 @@ def alert_rules(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def alert_rule_create(request: HttpRequest) -> HttpResponse:
-    """A new rule; ?figure= and ?pattern= fill it in."""
-    figure = FIGURES.get(request.GET.get("figure", ""), next(iter(FIGURES.values())))
+    """A new rule; ?figure=, ?pattern= and ?channel= (its number) fill it in."""
+    figure = FIGURES.get(request.GET.get("figure", ""), FIGURES["lag_minutes"])
     begin = AlertRule(
-        figure=figure.code, above=figure.above, for_minutes=figure.for_minutes,
-        pattern=request.GET.get("pattern", "*")[:255],
+        name=_("What needs you") if figure.code == NEEDS else "", figure=figure.code, above=figure.above,
+        for_minutes=figure.for_minutes, pattern=request.GET.get("pattern", "*")[:255],
     )  # fmt: skip
-    return _rule_form(request, begin)
+    return _rule_form(request, begin, [one for one in request.GET.getlist("channel") if one.isdigit()])
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -77,9 +79,9 @@ def alert_rule(request: HttpRequest, pk: int) -> HttpResponse:
     return _rule_form(request, get_object_or_404(AlertRule, pk=pk))
 
 
-def _rule_form(request: HttpRequest, rule: AlertRule) -> HttpResponse:
+def _rule_form(request: HttpRequest, rule: AlertRule, channels: Sequence[str] = ()) -> HttpResponse:
     name = rule.name
-    form = RuleForm(request.POST or None, instance=rule)
+    form = RuleForm(request.POST or None, instance=rule, initial={"channels": channels} if channels else None)
     tried = None
     if request.method == "POST" and form.is_valid():
         if "try" in request.POST:
@@ -115,7 +117,8 @@ def alert_channels(request: HttpRequest) -> HttpResponse:
     for channel in AlertChannel.objects.prefetch_related("rules"):
         last = channel.deliveries.exclude(state="silenced").order_by("-id").first()
         rows.append({"channel": channel, "last": last})
-    return render(request, "alerts/channels.html", {"tab": "channels", "rows": rows})
+    context = {"tab": "channels", "rows": rows, "rules": AlertRule.objects.exists()}
+    return render(request, "alerts/channels.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -139,7 +142,8 @@ def _channel_form(request: HttpRequest, channel: AlertChannel | None) -> HttpRes
         )
         return redirect("alert_channels")
     status = 422 if form.is_bound and form.errors else 200
-    return render(request, "alerts/channel.html", {"form": form, "channel": channel}, status=status)
+    context = {"form": form, "channel": channel, "links": bool(teller().base)}
+    return render(request, "alerts/channel.html", context, status=status)
 
 
 @require_POST

@@ -14,6 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from ...engine.errors import Conflict, InvalidInput
 from .. import needs as needs_
+from ..alert_models import AlertRule
+from ..alerts.figures import NEEDS
 from ..forms import Form
 from ..models import now_ms
 from .changes import add_refusal, form_status
@@ -46,7 +48,8 @@ class MuteForm(Form):
 @asks_the_engine
 def needs(request: HttpRequest) -> HttpResponse:
     """All of them one by one, and those that are muted."""
-    return render(request, "needs/list.html", {"board": needs_.board(needs_.everything(), request.user)})
+    told = AlertRule.objects.filter(figure=NEEDS, is_active=True).exists()
+    return render(request, "needs/list.html", {"board": needs_.board(needs_.everything(), request.user), "told": told})
 
 
 @require_safe

@@ -215,6 +215,10 @@ class BrokerChecks:
             stage = self._store.cleaner.status.stages.refuse * 100
             full = say("disk_full", used_percent=disk.used_percent, limit_percent=stage)
             return s.Check("disk", "failed", full)
+        stages = self._store.cleaner.status.stages
+        if disk.used_percent > stages.force * 100:
+            used, refused = disk.used_percent, stages.refuse * 100
+            return s.Check("disk", "warning", say("disk_deletes", used_percent=used, limit_percent=refused))
         limit = config.store.disk_max_used_space_ratio
         if disk.used_percent >= limit:
             return s.Check("disk", "warning", say("disk_filling", used_percent=disk.used_percent, limit_percent=limit))

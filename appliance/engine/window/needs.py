@@ -55,7 +55,12 @@ class Limits(NamedTuple):
 
 #: By what they do: of one level the first are the worst. A sentence that is not listed is among the last.
 _ORDER = (
+    "io_ended",
+    "store_broken",
+    "disk_full",
+    "disk_deletes",
     "disk_full_soon",
+    "disk_filling",
     "slave_gone",
     "slave_lags_far",
     "set_store_short",
@@ -130,7 +135,7 @@ class Needs:
     def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
         """What the checks, the topics and the groups' progress show."""
         found = [
-            _Found(s.Need("act" if check.level == "failed" else "watch", "system", check.name, check.sentence), 0)
+            _Found(s.Need(_level(check), "system", check.name, check.sentence), 0)
             for check in checks
             if check.level == "failed" or (check.level == "warning" and check.name in _WARNINGS)
         ]
@@ -176,6 +181,11 @@ class Needs:
             elif config.write_queue_nums > readable and config.perm & PERM_WRITE:
                 text = say("queues_unreadable", topic=name, write=config.write_queue_nums, read=readable)
                 yield _Found(s.Need("watch", "topic", name, text), 0)
+
+
+def _level(check: s.Check) -> str:
+    """A warning of what already takes messages away cannot wait."""
+    return "act" if check.level == "failed" or check.sentence.code == "disk_deletes" else "watch"
 
 
 class _Look:

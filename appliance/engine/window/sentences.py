@@ -113,6 +113,10 @@ TEMPLATES: dict[str, str] = {
     "no_namesrv": "This broker is not registered with any name server: clients cannot find it.",
     "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
     "disk_filling": "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%.",
+    "disk_deletes": (
+        "The disk is %(used_percent).1f %% full: the oldest messages are deleted whatever their age. From "
+        "%(limit_percent)d %% on sends are refused."
+    ),
     "disk_full": "The disk is %(used_percent).1f %% full: sends are refused until it is below %(limit_percent)d %%.",
     "cleaning_well": "Expired files are being deleted.",
     "cleaning_failing": "Expired files cannot be deleted: %(reason)s.",

@@ -5,10 +5,16 @@ from types import SimpleNamespace
 import pytest
 from django.db import DatabaseError
 
+from appliance.console import needs as needs_
 from appliance.console.alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from appliance.console.alerts import book, watch
 from appliance.console.alerts.book import Judge, Teller, dry_run, end_alerts
 from appliance.console.alerts.watch import AlertSender
+from appliance.console.needs import Mute
+from appliance.console.templatetags.pages import translated
+from appliance.engine.errors import Unavailable
+from appliance.engine.window.sentences import say
+from appliance.engine.window.snapshots import Need
 from tests.support.receivers import http_receiver
 
 pytestmark = pytest.mark.django_db
@@ -53,6 +59,75 @@ def test_an_alert_is_told_once_and_told_over(rule):
     assert notice["title"] == "[prod] Alert: Group orders-a is 11 minutes behind (limit 10)"
     assert notice["link"] == "http://box/groups/orders-a/"
     assert notice["since"] == "2023-11-14T22:13:20.000Z"
+
+
+def needs(*found):
+    """found: (level, kind, name, sentence)."""
+    return lambda: [Need(*one) for one in found]
+
+
+BEHIND = ("watch", "group", "billing", say("nobody_consumes", group="billing", lag=7))
+WORSE = ("act", "group", "billing", say("falls_behind", group="billing", lag=9, late_span=60_000, came=2.0, went=1.0))
+DISK = ("act", "system", "disk", say("disk_full", used_percent=91.0, limit_percent=90))
+
+
+@pytest.fixture
+def all_needs(channel):
+    made = AlertRule.objects.create(name="all", figure="needs", above=0, for_minutes=0)
+    made.channels.add(channel)
+    return made
+
+
+def titles():
+    return [(one.event, one.state, one.notice["title"]) for one in AlertDelivery.objects.order_by("id")]
+
+
+def test_a_need_is_told_in_its_own_words_again_when_it_gets_worse_and_when_it_is_over(all_needs):
+    judge = Judge(TELLER, needs(BEHIND))
+    judge.look({}, T0)
+    judge.look({}, T0 + MINUTE)
+    assert titles() == [("fired", "waiting", f"[prod] Alert: {translated(BEHIND[3])}")]
+    (alert,) = Alert.objects.all()
+    assert (alert.subject, alert.severity) == ("lag:group:billing", "watch")
+    assert AlertDelivery.objects.get().notice["link"] == "http://box/groups/billing/"
+    judge.needs = needs(WORSE, BEHIND)
+    judge.look({}, T0 + 2 * MINUTE)
+    assert titles()[1:] == [("fired", "waiting", f"[prod] Alert: {translated(WORSE[3])}")]
+    alert.refresh_from_db()
+    assert alert.severity == "act"
+
+    def away():
+        raise Unavailable("no broker")
+
+    judge.needs = away
+    judge.look({}, T0 + 3 * MINUTE)
+    assert len(titles()) == 2, "what nobody can say is not over"
+    judge.needs = needs()
+    judge.look({}, T0 + 4 * MINUTE)
+    assert titles()[2:] == [("resolved", "waiting", f"[prod] Over: {translated(WORSE[3])}")]
+
+
+def test_one_is_told_of_what_is_urgent_or_of_some_groups_only(all_needs):
+    AlertRule.objects.filter(pk=all_needs.pk).update(above=1)
+    AlertRule.objects.create(name="some", figure="needs", above=0, for_minutes=0, pattern="bill*")
+    Judge(TELLER, needs(DISK, BEHIND)).look({}, T0)
+    found = {(one.rule_name, one.subject) for one in Alert.objects.all()}
+    assert found == {("all", "check:system:disk"), ("some", "lag:group:billing")}
+
+
+def test_a_muted_need_is_told_when_its_time_is_over_and_so_are_figures_of_it(all_needs, channel, monkeypatch):
+    slow = AlertRule.objects.create(name="slow", figure="lag_minutes", above=10, for_minutes=0)
+    slow.channels.add(channel)
+    now = [T0]
+    monkeypatch.setattr(needs_, "now_ms", lambda: now[0])
+    needs_._keep([Mute(1, "lag:group:billing", "", "known", "ada", T0, T0 + 5 * MINUTE)], 1)
+    judge = Judge(TELLER, needs(BEHIND))
+    behind = {"group_lag_ms": {"billing": 20 * MINUTE}}
+    judge.look(behind, T0)
+    assert sorted(told()) == [("fired", "silenced", "billing"), ("fired", "silenced", "lag:group:billing")]
+    now[0] = T0 + 6 * MINUTE
+    judge.look(behind, now[0])
+    assert sorted(told()[2:]) == [("fired", "waiting", "billing"), ("fired", "waiting", "lag:group:billing")]
 
 
 def test_groups_that_the_pattern_does_not_name_are_left_alone(rule):

@@ -1,6 +1,7 @@
 """Alerts as people use them: channels keep their secrets, rules are tried and saved, silences end."""
 
 import json
+import re
 
 import pytest
 from django.utils.html import escape
@@ -31,6 +32,25 @@ def operator(client_as, engine):
 
 def html(response):
     return response.content.decode()
+
+
+def test_after_the_first_channel_a_rule_about_all_needs_is_offered_and_saved_with_it(admin):
+    form = html(admin.get("/alerts/channels/new/"))
+    assert "--public-url" in form
+    made = {"name": "ops", "kind": "webhook", "language": "en", "address": "http://127.0.0.1:1/"}
+    page = html(admin.post("/alerts/channels/new/", made, follow=True))
+    channel = AlertChannel.objects.get()
+    offered = f"/alerts/rules/new/?figure=needs&amp;channel={channel.pk}"
+    assert offered in page
+    rule = html(admin.get(offered.replace("&amp;", "&")))
+    assert re.search(r'<option value="needs" selected>', rule)
+    assert re.search(rf'name="channels" value="{channel.pk}"[^>]* checked', rule)
+    assert 'value="What needs you"' in rule
+    values = RULE | {"name": "What needs you", "figure": "needs", "above": "0", "channels": [channel.pk]}
+    assert "Anything that needs you" in html(admin.post("/alerts/rules/new/", values, follow=True))
+    assert offered not in html(admin.get("/alerts/channels/"))
+    tried = html(admin.post("/alerts/rules/new/", values | {"name": "other", "try": "yes"}))
+    assert "Nothing was measured that this rule is about" in tried
 
 
 def test_a_channel_never_shows_its_address_or_secret_again(admin):

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.window import lateness
+from appliance.engine.store.retention.clean_rules import Watermarks
+from appliance.engine.window import broker_checks, lateness
+from appliance.engine.window.disk_room import DiskFigures
 from tests.support.waiting import wait_for
 
 #: A minute of the incident is a tenth of a second here.
@@ -251,6 +253,26 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched):
     at_ms, why = room.full_at_ms(free(rate * 40 * 3600))
     assert why is None
     assert at_ms == pytest.approx(time.time() * 1000 + 40 * 3_600_000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("used", "level", "code"),
+    [(80, "watch", "disk_filling"), (86, "act", "disk_deletes")],
+)
+def test_a_disk_that_takes_messages_away_comes_first_and_cannot_wait(watched, monkeypatch, used, level, code):
+    running = watched.running
+    running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
+    running.put("Orders", b"x", queue=6)
+    cleaner = running.window._parts.overview._needs._store.cleaner
+    monkeypatch.setattr(cleaner, "status", cleaner.status._replace(stages=Watermarks(0.75, 0.85, 0.90), refusing=False))
+    options = running.window._parts.options._options.config.store
+    monkeypatch.setattr(options, "disk_max_used_space_ratio", 75)
+    monkeypatch.setattr(broker_checks, "disk_figures", lambda path: DiskFigures(100, 100 - used, float(used), None))
+    found = [
+        (one.level, one.sentence.code) for one in running.window.overview().needs if one.name in ("disk", "Orders")
+    ]
+    first = [(level, code), ("act", "queues_unread")]
+    assert found == (first if level == "act" else first[::-1])
 
 
 def test_the_live_frame_tells_the_worst_of_them(watched):
