@@ -363,6 +363,11 @@ SENTENCES: dict[str, str] = {
     "switch_nobody": gettext_noop(
         "There is no other member that is connected and in sync, so nobody could lead instead."
     ),
+    "switch_leads": gettext_noop("%(member)s leads already."),
+    "switch_gone": gettext_noop("%(member)s is not connected to the leader, so it cannot take over."),
+    "switch_behind": gettext_noop(
+        "%(member)s is connected but not in sync: what was acknowledged would be missing there."
+    ),
     "adopt_elsewhere": gettext_noop("A member is adopted on its own machine: ask %(address)s."),
     "adopt_confirm": gettext_noop("Type the name of the set to confirm: %(set)s."),
     "adopt_leads": gettext_noop("This member leads already: there is nothing to adopt."),

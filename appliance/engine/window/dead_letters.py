@@ -405,7 +405,9 @@ class DeadLetterViews:
             if queue.max_offset > queue.min_offset:
                 firsts.append(reader.without_body(queue, queue.min_offset))
                 lasts.append(reader.without_body(queue, queue.max_offset - 1))
-        oldest = min((record for record in firsts if record is not None), key=lambda record: record.store_time_ms, default=None)
+        oldest = min(
+            (record for record in firsts if record is not None), key=lambda record: record.store_time_ms, default=None
+        )
         newest = max((record.store_time_ms for record in lasts if record is not None), default=None)
         return DeadLetterGroup(
             group=group,

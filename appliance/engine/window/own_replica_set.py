@@ -162,24 +162,11 @@ class OwnReplicaSet:
         view = self.view()
         if view.role != "leader":
             raise Conflict(say("switch_elsewhere", leader=view.leader_addr or "-"))
-        target = self._target(view, to)
+        target = target_of(view, to)
         if not dry_run:
             logger.warning("failover: switch to=%s by=%s", target.uuid, by or "console")
             self._ask(Wish("switch", target.uuid))
         return _change(view, target, not dry_run, ())
-
-    def _target(self, view: SetView, to: str) -> MemberView:
-        """Who shall lead; without a name the one that has deleted least, and is nearest."""
-        others = [one for one in view.members if not one.is_here]
-        if to:
-            found = [one for one in view.members if to in (one.uuid, str(one.slot) if one.slot else "")]
-            if not found:
-                raise NotFound("member", to[:100])
-            others = found
-        fit = [one for one in others if one.in_sync and one.connected and not one.is_here]
-        if not fit:
-            raise Conflict(say("switch_nobody"))
-        return min(fit, key=lambda one: (one.log_begin or 0, one.lag_bytes or 0, one.slot))
 
     def adopt(self, uuid: str, confirm: str, dry_run: bool, by: str) -> Change:
         view = self.view()
@@ -271,3 +258,29 @@ def _elections(state: SetState | None) -> tuple[ElectionView, ...]:
         )
         for one in reversed(found)
     )
+
+
+def target_of(view: SetView, to: str) -> MemberView:
+    """Who shall lead; without a name the one that has deleted least, and is nearest. Raises NotFound, and Conflict that
+    says what keeps the named one from leading, or that nobody could."""
+    if to:
+        named = [one for one in view.members if to in (one.uuid, str(one.slot) if one.slot else "")]
+        if not named:
+            raise NotFound("member", to[:100])
+        why = _unfit(named[0])
+        if why:
+            raise Conflict(say(why, member=named[0].addr or named[0].uuid))
+        return named[0]
+    fit = [one for one in view.members if not _unfit(one)]
+    if not fit:
+        raise Conflict(say("switch_nobody"))
+    return min(fit, key=lambda one: (one.log_begin or 0, one.lag_bytes or 0, one.slot))
+
+
+def _unfit(one: MemberView) -> str:
+    """The sentence that says why it cannot be made the leader by this one; "" if it can."""
+    if one.is_here:
+        return "switch_leads"
+    if not one.connected:
+        return "switch_gone"
+    return "" if one.in_sync else "switch_behind"

@@ -1,8 +1,14 @@
 """A member is known to have gone by what it does not say any more, not by its clock."""
 
+import types
+
+import pytest
+
+from appliance.engine.errors import Conflict, NotFound
 from appliance.engine.failover.service import SetStatus
 from appliance.engine.failover.set_state import Announcement
-from appliance.engine.window.own_replica_set import STALE_S, _is_stale, _said_role
+from appliance.engine.window.own_replica_set import STALE_S, _is_stale, _said_role, target_of
+from appliance.engine.window.replica_set import MemberView
 
 HOUR_MS = 3_600_000
 
@@ -31,3 +37,51 @@ def test_a_leader_that_died_just_now_is_none_beside_the_next():
     assert _said_role(now, said("other", 0, "leader"), is_leader=False) == ""
     assert _said_role(now, said("other", 0, "leader"), is_leader=True) == "leader"
     assert _said_role(now, said("other", 0, "frozen"), is_leader=False) == "frozen"
+
+
+def member(slot, connected=True, in_sync=True, is_here=False, lag=0):
+    role = "leader" if is_here else "follower"
+    return MemberView(
+        f"uuid-{slot}",
+        slot,
+        f"10.0.0.{slot}:10911",
+        "",
+        "",
+        role,
+        in_sync,
+        is_here,
+        is_here,
+        connected,
+        0,
+        lag,
+        0,
+        1,
+        0,
+    )
+
+
+def test_who_cannot_lead_is_told_for_what_it_is():
+    """`--to` with a member that was gone said that there was no other one."""
+    view = types.SimpleNamespace(
+        members=(
+            member(1, is_here=True),
+            member(2, connected=False),
+            member(3, in_sync=False),
+            member(4),
+            member(5, lag=9),
+        )
+    )
+    for to, said in (
+        ("uuid-2", "10.0.0.2:10911 is not connected to the leader"),
+        ("3", "10.0.0.3:10911 is connected but not in sync"),
+        ("1", "10.0.0.1:10911 leads already"),
+    ):
+        with pytest.raises(Conflict) as refused:
+            target_of(view, to)
+        assert str(refused.value).startswith(said)
+    with pytest.raises(NotFound):
+        target_of(view, "nobody")
+    assert (target_of(view, "").slot, target_of(view, "5").slot) == (4, 5)
+    alone = types.SimpleNamespace(members=view.members[:3])
+    with pytest.raises(Conflict, match="no other member"):
+        target_of(alone, "")

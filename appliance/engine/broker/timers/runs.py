@@ -119,6 +119,8 @@ class RunFile:
         self.shift_ms = shift_ms
         #: While they are in memory, all of them; they never change.
         self.entries = entries
+        #: Some of it may be there under its path, even if a save failed after that.
+        self.may_be_on_disk = entries is None
         self._fd = -1
 
     @property

@@ -220,6 +220,7 @@ class TimerIndex:
             logger.error("timers: the schedule index is damaged and is made again from the log: %s", error)
             self.clear()
             self._remove_strangers()
+            self._obsolete = []
             return False
         self._remove_strangers()
         return True
@@ -286,6 +287,7 @@ class TimerIndex:
             self.damaged = None
             for file in self._files():
                 file.close()
+                self._obsolete.append(file)
             self._runs, self._lanes, self._taken, self._taken_shifts = [], {}, {}, {}
             self._fresh_count = 0
             self._shift_ms = self.most_shift_ms = 0
@@ -669,6 +671,7 @@ class TimerIndex:
                 runs = [run for run in self._runs if run.file in files]
                 entries = [one for run in runs for one in (run.file.entries or ())[run.begin : run.end]]
                 self._remove_runs(runs.__contains__)
+                self._obsolete += files
                 if entries:
                     self._add_file(entries, shift_ms)
 
@@ -729,6 +732,7 @@ class TimerIndex:
             files = dict.fromkeys(run.file for run, begin in runs if begin < run.end)
             written = [file for file in files if file.is_in_memory]
             for file in written:
+                file.may_be_on_disk = True
                 self._write(file.path, _in_pieces(file.entries or ()))
             if written:
                 self._disk.sync_directory(self._directory)
@@ -773,10 +777,9 @@ class TimerIndex:
 
     def _forget(self, files: Sequence[RunFile]) -> None:
         for file in files:
-            was_in_memory = file.is_in_memory
             file.close()
             try:
-                if not was_in_memory:
+                if file.may_be_on_disk:
                     self._disk.unlink(file.path)
             except OSError as error:  # the next start removes it
                 logger.warning("timers: %s cannot be removed: %s", file.path.name, error)

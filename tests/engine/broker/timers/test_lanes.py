@@ -180,6 +180,35 @@ def index(tmp_path):
     made.close()
 
 
+def files_in(index):
+    return sorted(path.name for path in index._directory.glob("run-*"))
+
+
+@pytest.mark.parametrize("then", ["joined", "taken", "made again"])
+def test_what_a_failed_save_wrote_does_not_stay(index, monkeypatch, then):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 2)
+
+    def full(disk, path, data):
+        raise OSError(errno.ENOSPC, "no space")
+
+    index.add([entry(n, 1) for n in range(5)], Indexed())
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "replace", full)
+        with pytest.raises(OSError, match="no space"):
+            index.save()
+    assert len(files_in(index)) == 1
+    if then == "taken":
+        for _, one in index.take(1000, 10):
+            index.done(one)
+        assert index.pending == 0
+    elif then == "made again":
+        index.clear()
+    index.add([entry(10 + n, 2) for n in range(5)], Indexed())
+    index.save()
+    assert files_in(index) == sorted(file.path.name for file in index._files())
+    assert len(files_in(index)) == 1
+
+
 def entry(queue_offset, lane, size=100, due_ms=1000):
     return unpack_entry(pack_entry(schedule.TimerEntry(due_ms, False, queue_offset, 1000 * queue_offset, size, lane)))
 
