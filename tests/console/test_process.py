@@ -60,6 +60,32 @@ def test_the_console_changes_nothing_of_the_process(tmp_path):
     assert ran.returncode == 0, ran.stderr
 
 
+FAILED = """
+import logging, sys
+from pathlib import Path
+from appliance import runtime
+
+logging.basicConfig(stream=sys.stderr)
+runtime.set_place(runtime.Place(Path(sys.argv[1])))
+from appliance.asgi import application
+logging.getLogger("django.request").error("%s: %s", "Internal Server Error", "/password/s3cr3t-of-a-link/")
+"""
+
+
+def test_the_secret_of_a_link_is_in_no_line_that_the_server_logs(tmp_path):
+    """An operator who reads the log, or a support bundle, could become an administrator by it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FAILED, str(tmp_path / "data")],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Internal Server Error: /password/" in ran.stderr
+    assert "s3cr3t" not in ran.stderr
+
+
 @pytest.mark.django_db
 def test_a_settings_database_that_is_damaged_is_a_sentence_and_a_way_out(monkeypatch):
     def malformed() -> None:
