@@ -114,8 +114,8 @@ def test_other_texts_are_no_time(viewer, text):
         assert problem["errors"] == [
             {
                 "field": "from",
-                "message": "must be milliseconds since 1970, or a time like 2026-11-21T13:34:32Z, 10:00, yesterday 18:00, "
-                "2 h ago",
+                "message": "must be milliseconds since 1970, or a time like 2026-11-21T13:34:32Z, 10:00, "
+                "yesterday 18:00, 2 h ago",
             }
         ]
 

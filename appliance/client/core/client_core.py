@@ -76,7 +76,7 @@ class ClientCore:
         """(what to begin, the answer) for a request of a broker's."""
         if question.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = self.groups.get(question.ext_fields.get("consumerGroup", ""))
-            return group and group.rebalance(), requests.request(ResponseCode.SUCCESS, None)
+            return None if group is None else group.rebalance(), requests.request(ResponseCode.SUCCESS, None)
         return None, requests.not_supported(question)
 
     def leave(self, producer: str) -> Steps[None]:

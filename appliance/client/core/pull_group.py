@@ -432,11 +432,14 @@ class PullGroup:
             raise refusal(answer, who, what)
         held.committed = offset
 
+    def _has_closed(self) -> bool:
+        return self.is_closed
+
     def keep_committed(self, seconds: float) -> Steps[None]:
         """Commit again and again, until the consumer is closed."""
         while not self.is_closed:
             yield Sleep(self._clock.monotonic() + seconds)
-            if self.is_closed:
+            if self._has_closed():  # meanwhile
                 return
             self._rounds += 1
             error = first_error((yield from self.commit(everything=self._rounds % _ROUNDS_TO_ALL == 0)))

@@ -154,7 +154,8 @@ def _span(ms: float) -> str:
     """Its two largest units."""
     if ms < 1000:
         return f"{ms:.0f} ms"
-    left, parts = int(ms // 1000), []
+    left = int(ms // 1000)
+    parts: list[str] = []
     for unit, seconds in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
         number, left = divmod(left, seconds)
         if number or parts:
