@@ -88,6 +88,8 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
         lambda: WorldDisk(lambda: 0.0, lambda: None),
         Disk,
         {
+            "copy_from",
+            "copy_to",
             "directories",
             "during_sync",
             "fault",

@@ -78,7 +78,7 @@ class Pending(Generic[Result]):
             with Pending._making:
                 if self._event is None:
                     self._event = threading.Event()
-                    if self.done:  # meanwhile
+                    if self.done():  # meanwhile
                         self._event.set()
             if not self._event.wait(timeout):
                 raise TimeoutError(f"it goes on after {timeout:g} s")
