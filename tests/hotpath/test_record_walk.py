@@ -177,7 +177,10 @@ def test_recorded_streams(monkeypatch, version):
 
 
 def stored(monkeypatch, walk, directory, data: bytes, sizes: list[int]) -> tuple[bytes, dict]:
-    """(log, what each queue came to) of a store that was given a log's bytes, up to a record that has no place here."""
+    """(log, what each queue came to) of a store that was given a log's bytes, up to a record that has no place here.
+
+    Entries are read wherever they are: a thread moves them to files meanwhile.
+    """
     monkeypatch.setattr(replica, "RecordWalk", walk)
     under_test = StoreUnderTest(directory, segment_bytes=FILE).open()
     store = under_test.store
@@ -200,7 +203,8 @@ def stored(monkeypatch, walk, directory, data: bytes, sizes: list[int]) -> tuple
         store.end_tick()
         queues = {
             (queue.topic, queue.queue_id): (
-                queue.min_offset, queue.max_offset, queue.next_offset, queue.tail_base, bytes(queue.tail)
+                queue.min_offset, queue.max_offset, queue.next_offset,
+                store.queues.read_entries(queue, queue.min_offset, queue.max_offset - queue.min_offset),
             )
             for queue in store.queues.all()
         }  # fmt: skip
