@@ -5,6 +5,7 @@ The incidents of a walk through the console, at a hundredth of their time, with 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 
@@ -263,10 +264,11 @@ def test_a_disk_that_takes_messages_away_comes_first_and_cannot_wait(watched, mo
     running = watched.running
     running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
     running.put("Orders", b"x", queue=6)
-    cleaner = running.window._parts.overview._needs._store.cleaner
+    cleaner = running.engine.broker.store.cleaner
     monkeypatch.setattr(cleaner, "status", cleaner.status._replace(stages=Watermarks(0.75, 0.85, 0.90), refusing=False))
-    options = running.window._parts.options._options.config.store
-    monkeypatch.setattr(options, "disk_max_used_space_ratio", 75)
+    options = running.engine.options
+    store = dataclasses.replace(options.config.store, disk_max_used_space_ratio=75)
+    monkeypatch.setattr(options, "_config", dataclasses.replace(options.config, store=store))
     monkeypatch.setattr(broker_checks, "disk_figures", lambda path: DiskFigures(100, 100 - used, float(used), None))
     found = [
         (one.level, one.sentence.code) for one in running.window.overview().needs if one.name in ("disk", "Orders")
