@@ -457,7 +457,7 @@ def _columns_are_of_the_answer(described: dict, verb: Verb, operation: dict) -> 
     for status, answer in operation["responses"].items():
         schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
         fields = shapes.get(schema.get("$ref", "").rpartition("/")[2], {}).get("properties", {})
-        if status.startswith("2"):
+        if str(status).startswith("2"):
             rows += [one for whole in (*fields.values(), schema) for one in (whole.get("anyOf") or [whole])]
     names = [one.get("items", {}).get("$ref", "").rpartition("/")[2] for one in rows]
     lists = [set(shapes[name]["properties"]) for name in names if name]
