@@ -36,6 +36,7 @@ def test_one_object_while_it_is_in_use():
 
 
 def test_a_wrong_one_is_not_parsed_again(monkeypatch):
+    make_filter("SQL92", "a = 1")  # before the first one nothing is known
     parsed = []
     compile_sql92 = module.compile_sql92
     monkeypatch.setattr(module, "compile_sql92", lambda text: parsed.append(text) or compile_sql92(text))

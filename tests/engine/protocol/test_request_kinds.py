@@ -10,8 +10,8 @@ from tests.support.engine import start_engine
 
 @pytest.fixture(scope="module")
 def served(request) -> set[int]:
-    """The codes of all three ports."""
-    engine = start_engine(shared_directory(request, "kinds"))
+    """The codes of all three ports, with everything that may be switched on."""
+    engine = start_engine(shared_directory(request, "kinds"), broker={"access_control": "report"})
     codes = set().union(*(listener.dispatcher.codes for listener in engine.server._listeners))
     engine.stop()
     return codes
@@ -27,6 +27,7 @@ def test_what_changes_the_broker_on_purpose_is_administration():
     assert administration == {
         17, 18, 215, 200, 225, 207, 25, 222, 314, 306, 316, 329, 309, 323,  # the broker
         100, 102, 205, 327, 216, 318,  # the name server
+        3001, 3002, 3003, 3006, 3007, 3008,  # users and what they may
     }  # fmt: skip
 
 
@@ -38,5 +39,5 @@ def test_what_clients_and_brokers_do_all_day_is_not():
 
 
 def test_a_code_that_nobody_classified_is_refused_with_a_sentence():
-    with pytest.raises(LookupError, match="request code 3001 is served, but"):
-        kind_of(RequestCode.AUTH_CREATE_USER)
+    with pytest.raises(LookupError, match="request code 200050 is served, but"):
+        kind_of(RequestCode.POP_MESSAGE)
