@@ -153,7 +153,7 @@ def test_many_unknown_settings_are_told_in_one_line_that_ends():
 
 
 def test_a_value_that_would_break_a_promise_is_refused():
-    assert "aclEnable=true is not possible: there is no access control yet" in refusal(
+    assert "aclEnable=true is not possible: access control is switched on by accessControl here" in refusal(
         "-c", conf("broker.conf", "aclEnable=true\n")
     )
     assert "brokerRole=SLAVE does not go with brokerId=0" in refusal("-c", conf("broker.conf", "brokerRole=SLAVE\n"))

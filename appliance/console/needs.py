@@ -40,7 +40,14 @@ ALIKE_SHOWN = 3
 #: What a need's sentence tells -> (what is about it in the key of a mute, what to do, the view that does it).
 _DIAGNOSE = ("lag", _("Diagnose"), "group")
 _OPEN_REPLICATION = _("Open replication")
+#: What a need is about, too, when its sentence says nothing else.
+_CHECKS = ("check", _("Open checks"), "system_checks")
 _ACTS: dict[str, tuple[str, str | Promise, str]] = {
+    "io_ended": _CHECKS,
+    "store_broken": _CHECKS,
+    "disk_full": _CHECKS,
+    "disk_deletes": _CHECKS,
+    "disk_filling": _CHECKS,
     "stuck": _DIAGNOSE,
     "queues_stuck": _DIAGNOSE,
     "falls_behind": _DIAGNOSE,
@@ -85,9 +92,6 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
 }
 #: The page of what cannot be changed by the reader.
 _INSTEAD = {"topic_edit": "topic"}
-#: What a kind of need is about when its sentence says nothing else.
-_CHECKS = ("check", _("Open checks"), "system_checks")
-
 
 @dataclass(frozen=True, slots=True)
 class Mute:

@@ -53,7 +53,7 @@ def test_the_lists(client_as, group):
     viewer = client_as("viewer")
     page = content(viewer.get(f"/dead-letters/?q={group}"))
     assert f'href="/dead-letters/{group}/"' in page
-    assert '<td class="num">7</td>' in page
+    assert re.search(r'<td class="num"[^>]*>7</td>', page)
     page = content(viewer.get(f"/dead-letters/{group}/"))
     assert "&lt;b&gt;3" in page
     assert 'name="pick"' not in page, "a viewer chooses nothing"
@@ -131,7 +131,7 @@ def test_paused_resumed_cancelled(client_as, group):
         ({"picked": "0-77"}, "77"),
         ({"picked": "x"}, "is not a queue and an offset"),
         ({"from_ms": "<script>"}, "is not a date and time"),
-        ({"from_ms": "9" * 32}, "from_ms must be milliseconds since 1970"),
+        ({"from_ms": "9" * 32}, "is not a date and time"),
         ({"to_ms": str(1 << 63)}, "to_ms must be milliseconds since 1970"),
         ({"from_ms": "2", "to_ms": "1"}, "The end time is before the start time."),
         ({"picked": "9" * 5000 + "-1"}, "is not a queue and an offset"),
