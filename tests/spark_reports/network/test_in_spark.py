@@ -27,7 +27,9 @@ def test_brokers_give_the_rows_that_the_files_give(rocketbox, engine, tmp_path):
     assert over.schema == files.schema
     # Maps cannot be compared in Spark.
     assert over.count() == 401
-    assert over.orderBy(*order).toArrow() == files.orderBy(*order).toArrow()
+    assert over.drop("broker").orderBy(*order).toArrow() == files.drop("broker").orderBy(*order).toArrow()
+    assert [row.broker for row in over.select("broker").distinct().collect()] == ["broker-a"]
+    assert [row.broker for row in files.select("broker").distinct().collect()] == [None]  # a log does not say it
 
 
 def test_the_secret_is_in_no_plan_and_no_error(rocketbox, spark, engine, capsys):
