@@ -66,7 +66,8 @@ def test_consumers_heartbeats_and_the_name_server_go_on(pressed):
     assert record.body == b"before"
     heartbeat(consumer, "c@1")
     assert consumer.receive().code == 0
-    assert name_server.ask(ROUTE, {"topic": "T"}).code == 0
+    # Another thread registers the new topic.
+    wait_for(lambda: name_server.ask(ROUTE, {"topic": "T"}).code == 0, "the route")
     assert consumer.ask(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1}).code == 0
     parked = consumer.send(PULL, pull_fields("T", 0, 1, sysFlag=6, suspendTimeoutMillis=300))
     assert consumer.receive().opaque == parked, "timers go on, too"
