@@ -93,6 +93,7 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
 #: The page of what cannot be changed by the reader.
 _INSTEAD = {"topic_edit": "topic"}
 
+
 @dataclass(frozen=True, slots=True)
 class Mute:
     """One need that is not told until then. sentence: what it said when it was muted, in English."""
