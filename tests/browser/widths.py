@@ -30,7 +30,8 @@ _MEASURE = """([phone, wholeId]) => {
   for (const one of document.querySelectorAll('main *')) {
     const style = getComputedStyle(one);
     if (style.overflowX === 'visible' || one.scrollWidth <= one.clientWidth + 1 || !shown(one)) continue;
-    if (one.closest('.visually-hidden, .legend') || style.textOverflow === 'ellipsis') continue;
+    if (one.closest('.visually-hidden, .legend') || style.opacity === '0') continue;
+    if (style.textOverflow === 'ellipsis') continue;
     const name = [one.tagName, ...one.classList].join('.') + ' of ' + said(one.querySelector('th, text') || one);
     if (style.overflowX !== 'auto') found.push('cut off: ' + name);
     else if (one.matches('.table') && !phone) found.push('scrolls on a desk: ' + name);
