@@ -111,9 +111,10 @@ def held_pulls(desk, names, monkeypatch):
         hog.parked_count = 0
         while polling.hold(Pull(hog), 1000):
             pass
-    for one in after():
+    # One of the same address has its few, one of another gets beyond them, too.
+    for one, least in zip(after(), (4, 24), strict=True):
         one.parked_count = 0
-        assert all(polling.hold(Pull(one), 1000) for _ in range(4))
+        assert all(polling.hold(Pull(one), 1000) for _ in range(least))
     polling.forget(hog)
     assert hog.parked_count == 0
     for one in list(polling._lists):
