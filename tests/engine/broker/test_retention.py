@@ -331,3 +331,23 @@ def test_reading_and_writing_go_on_while_files_go(engine, store, gauge):
             thread.join(60)
     assert failures == []
     assert store.cleaner.status.failure is None
+
+
+def test_what_goes_before_a_group_had_it_is_noted(peer, engine, store, gauge):
+    """From a full disk to the note: only what was below the group's offset was consumed."""
+    count = fill(peer, 6)
+    engine.broker.groups.find("CG")
+    commit = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 3}
+    assert peer.ask(15, commit).code == 0
+    free_front(store, gauge, 2)
+    queue = store.queues.find("T", 0)
+
+    def is_whole():
+        rows = engine.broker.deleted_unread.rows
+        return bool(rows) and rows[-1].end == queue.min_offset
+
+    wait(is_whole, "the note of all that went")
+    rows = engine.broker.deleted_unread.rows  # one, or two when an hour ends meanwhile
+    assert {(row.group, row.topic, row.queue_id) for row in rows} == {("CG", "T", 0)}
+    assert rows[0].begin == 3
+    assert 0 < sum(row.messages for row in rows) == queue.min_offset - 3 < count
