@@ -13,11 +13,16 @@ from tests.support.waiting import wait_for
 WAITS = "WAIT\x01true\x02"
 
 
+@pytest.fixture
+def slave_timeout_ms():
+    return 400
+
+
 @pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
-def master(tmp_path, request):
+def master(tmp_path, request, slave_timeout_ms):
     port = reserve_port()
     store = SMALL | {"broker_role": "SYNC_MASTER", "ha_listen_port": port, "flush_disk_type": request.param}
-    store["slave_timeout_ms"] = 400
+    store["slave_timeout_ms"] = slave_timeout_ms
     running = RunningEngine(tmp_path / "master", store=store)
     running.ha_port = port
     yield running
@@ -146,6 +151,7 @@ def test_a_master_that_is_too_far_ahead_takes_no_more(tmp_path):
         running.stop()
 
 
+@pytest.mark.parametrize("slave_timeout_ms", [60_000])  # a real slave on a busy machine is no dead one
 def test_with_a_slave_of_ours(master, tmp_path):
     slave = start_slave(tmp_path / "slave", master.engine.namesrv_address)
     try:
