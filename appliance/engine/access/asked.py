@@ -21,11 +21,16 @@ from ..broker.heartbeat import (
 )
 from ..broker.processors.admin_groups import GroupList
 from ..broker.processors.admin_topics import TopicList
+from ..errors import RefusedRequest
 from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode as C
+from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.names import RETRY_PREFIX
 from .policies import CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
+
+#: Topics that one request may name in a list: each is asked for on remoting-io.
+MOST_NAMED = 1000
 
 
 class Asked(NamedTuple):
@@ -94,7 +99,7 @@ def _heartbeat(request: RemotingCommand, _: str) -> list[Asked]:
     for consumer in decode_body(request.body, HeartbeatData).consumer_data_set:
         topics = [data.topic for data in consumer.subscription_data_set]
         asked += _consumes(consumer.group_name, topics, SUB)
-    return asked
+    return list(dict.fromkeys(asked))
 
 
 def _unregister(request: RemotingCommand, _: str) -> list[Asked]:
@@ -129,7 +134,9 @@ def _groups_listed(request: RemotingCommand, _: str) -> list[Asked]:
 
 def _consume_stats(request: RemotingCommand, _: str) -> list[Asked]:
     fields = request.ext_fields
-    named = (fields.get("topicList") or fields.get("topic") or "").split(";")
+    named = dict.fromkeys((fields.get("topicList") or fields.get("topic") or "").split(";"))
+    if len(named) > MOST_NAMED:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topicList names {len(named)} topics, at most {MOST_NAMED}")
     return _consumes(fields.get("consumerGroup") or "", [topic for topic in named if topic], GET)
 
 

@@ -164,7 +164,7 @@ class Book:
             if not (changed.is_super and changed.is_enabled):
                 self._keep_a_super(account)
             self._replace(changed)
-        if changed != account and not (is_enabled and secret is None):
+        if secret is not None or is_super is False or is_enabled is False:
             self.on_less(name)
 
     def delete(self, name: str) -> None:

@@ -32,7 +32,7 @@ from ..wire_gate import plain
 from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
 from .book import Book, User
 from .policies import Address, Network
-from .signature import ACCESS_KEY, SigningKey, is_signed_by
+from .signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFF, REPORT, ENFORCE = "off", "report", "enforce"
+
+_PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
 NO_USER = "username cannot be null."  # Apache's words
@@ -140,7 +142,9 @@ class AccessGate:
         address = _address_of(conn.born_host)
         if kind_of(code) == BROKER and any(address in network for network in self._brokers):
             return
-        user = self._user_of(request, conn.born_host)
+        user = self._user_of(request, conn)
+        for name in _PROOFS:  # what is relayed to a client must not hold what signs something else
+            request.ext_fields.pop(name, None)
         if user is None:
             return
         if user.account.name not in conn.principals:
@@ -150,28 +154,29 @@ class AccessGate:
             return
         asks = asks_of(code)
         if asks is SUPER:
-            self._refuse(user.account.name, address, code, "only a Super user may")
-            return
+            self._refuse(user.account.name, address, code, "only a Super user may", always=True)
         for asked in asks(request, self._cluster):
             self.check(user, asked, address, code)
 
-    def _user_of(self, request: RemotingCommand, born_host: bytes) -> User | None:
-        """None in report mode for who would be refused."""
-        fields = request.ext_fields
+    def _user_of(self, request: RemotingCommand, conn: Connection) -> User | None:
+        """None in report mode for who would be refused; but for users and entries nobody passes unproved."""
+        fields, born_host = request.ext_fields, conn.born_host
+        always = asks_of(request.code) is SUPER
         name = fields.get(ACCESS_KEY) or ""
         if not name:
-            self._refuse("", _address_of(born_host), request.code, NO_USER)
+            self._refuse("", _address_of(born_host), request.code, NO_USER, always)
             return None
         user = self._book.get(name)
         # Of names that do not exist there are too many to count each: they are one.
         counted = name if user is not None else ""
         host = born_host[:-4]
-        if not self._failures.are_too_many(host, counted):
+        # Who has proved it on this connection is not kept out by a neighbour's guesses.
+        if name in conn.principals or not self._failures.are_too_many(host, counted):
             is_signed = is_signed_by(_NOBODY if user is None else user.keys, fields, request.body)
             if is_signed and user is not None and user.account.is_enabled:
                 return user
             self._failures.add(host, counted)
-        self._refuse(name, _address_of(born_host), request.code, NOT_PROVED)
+        self._refuse(name, _address_of(born_host), request.code, NOT_PROVED, always)
         return None
 
     def check(self, user: User, asked: Asked, address: Address, code: int) -> None:
@@ -185,21 +190,22 @@ class AccessGate:
                 name, address, code, f"User:{name} has no permission to access {resource} from {address}, {why}"
             )
 
-    def _refuse(self, name: str, address: Address, code: int, why: str) -> None:
+    def _refuse(self, name: str, address: Address, code: int, why: str, always: bool = False) -> None:
+        """always: in report mode, too."""
         with self._lock:
             self.refused += 1
             left_out = self._lines.left_out()
         if left_out is not None:
             logger.warning(
                 "access: %s user=%r from=%s code=%d: %s (%d more were not told of)",
-                "refused" if self._enforces else "would be refused",
+                "refused" if self._enforces or always else "would be refused",
                 plain(name, 64),
                 address,
                 code,
                 why,
                 left_out,
             )
-        if self._enforces:
+        if self._enforces or always:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, why)
 
 

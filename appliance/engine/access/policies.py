@@ -34,7 +34,7 @@ CUSTOM, DEFAULT = "Custom", "Default"
 POLICY_TYPES = {kind.lower(): kind for kind in (CUSTOM, DEFAULT)}
 
 #: Ours: of one entry, and of one user.
-MOST_SOURCES, MOST_ENTRIES = 100, 10_000
+MOST_SOURCES, MOST_ENTRIES = 100, 1000
 MOST_RESOURCE_CHARS = 300
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -124,8 +124,9 @@ def test_who_may_less_is_told_of_and_who_may_more_is_not(path):
     book.update("new", is_enabled=False)
     book.update("orders", secret=SECRET)
     book.set_entries("orders", (), ())
+    book.update("new", is_super=False, is_enabled=True)
     book.delete("new")
-    assert told == ["new", "orders", "orders", "new"]
+    assert told == ["new", "orders", "orders", "new", "new"]
 
 
 def test_a_change_the_disk_does_not_take_does_not_count(path, monkeypatch):

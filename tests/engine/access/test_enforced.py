@@ -293,13 +293,70 @@ def test_report_mode_lets_everything_through_and_tells_what_would_not_be(start, 
     assert site.running.engine._access.gate.refused == 3
 
 
-def test_guessing_is_stopped_for_the_one_who_guesses(site, monkeypatch):
+def test_in_report_mode_too_nobody_makes_users_who_may_not(start):
+    site = start(access_control="report")
+    bob = site.make(BOB, "* All")
+    eve = json.dumps({"username": "eve", "password": "eve's own secret", "userType": "Super"}).encode()
+    for peer in (site.peer(), bob, site.peer(("bob", "not bob's secret"))):
+        assert peer.ask(CODE.AUTH_CREATE_USER, {"username": "eve"}, eve).code == 16
+        assert peer.ask(CODE.AUTH_LIST_USER).code == 16
+    assert b"eve" not in site.root.ask(CODE.AUTH_LIST_USER).body
+
+
+def beat(peer: Peer, group: str, topic: str, client_id: str) -> RemotingCommand:
+    consumer = {"groupName": group, "subscriptionDataSet": [{"topic": topic}]}
+    return peer.ask(CODE.HEART_BEAT, {}, json.dumps({"clientID": client_id, "consumerDataSet": [consumer]}).encode())
+
+
+def test_what_is_relayed_to_a_client_holds_no_signature(site):
+    """It would sign other requests of the one who asked."""
+    ann = site.make(ANN, "Topic:T Sub", "Group:readers Sub")
+    assert beat(ann, "readers", "T", "c").code == 0
+    site.root.send(CODE.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "readers", "clientId": "c"})
+    question = ann.receive()
+    while question.code != CODE.GET_CONSUMER_RUNNING_INFO:
+        question = ann.receive()
+    assert question.ext_fields["clientId"] == "c"
+    assert not {ACCESS_KEY, SIGNATURE, "SecurityToken"} & question.ext_fields.keys()
+
+
+def test_a_message_that_a_client_is_given_to_consume_is_of_a_topic_that_the_asker_may_read(site):
+    ann = site.make(ANN, "Topic:Mine Pub,Sub", "Topic:Secret Pub", "Group:readers Sub,Update")
+    assert beat(ann, "readers", "Mine", "c").code == 0
+    place = send(ann, "Secret", b"secret").ext_fields["msgId"]
+    asked = {"consumerGroup": "readers", "clientId": "c", "msgId": place}
+    assert ann.ask(CODE.CONSUME_MESSAGE_DIRECTLY, asked).code == 16
+
+
+def test_a_list_of_names_is_looked_at_within_bounds(site):
+    ann = site.make(ANN, "Group:readers Get", "Topic:* Get")
+    asked = {"consumerGroup": "readers", "topicList": ";".join(f"t{number}" for number in range(1001))}
+    assert "at most 1000" in str(ann.ask(CODE.GET_CONSUME_STATS, asked).remark)
+    asked["topicList"] = "t;" * 5000
+    assert "at most" not in str(ann.ask(CODE.GET_CONSUME_STATS, asked).remark)
+
+
+def test_the_log_names_whose_entries_were_changed(site):
+    site.make(ANN)
+    site.make(BOB)
+    entry = {"resource": "Topic:t", "actions": ["Pub"], "decision": "Allow"}
+    acl = {"subject": "User:bob", "policies": [{"entries": [entry]}]}
+    assert site.root.ask(CODE.AUTH_CREATE_ACL, {"subject": "User:ann"}, json.dumps(acl).encode()).code == 0
+    audit = site.running.engine.wire_audit
+    wait_for(
+        lambda: [act.target for act in audit.after("", 0)[1] if act.action == "wire-acl.set"] == ["bob"], "the act"
+    )
+
+
+def test_guessing_is_stopped_for_the_one_who_guesses(site):
     ann = site.make(ANN, "Topic:T Pub")
+    assert send(ann, "T").code == 0
     guesser = site.peer((ANN[0], "not ann's secret"))
     for _ in range(10):
         assert send(guesser, "T").code == 16
-    # From this address ann's name is not looked at for a minute; others from here are.
-    assert send(ann, "T").code == 16
+    # From this address ann's name is not looked at for a minute, but where it was proved before; others are.
+    assert send(site.peer(ANN), "T").code == 16
+    assert send(ann, "T").code == 0
     assert site.root.ask(CODE.GET_BROKER_RUNTIME_INFO).code == 0
 
 

@@ -19,6 +19,7 @@ from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import MAX_FRAME_BYTES, RemotingCommand
 from ...protocol.fields import I32_MAX, I64_MAX, require_str
 from ...protocol.message_id import decode_offset_id
+from ...protocol.record import decode_record
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
@@ -139,6 +140,8 @@ class AdminClientsProcessor:
         record = self._questions.read_record(physical)
         if record is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}")
+        if request.caller is not None:
+            request.caller.check_topic(decode_record(record).topic, "Sub")
         fields = self._questions.consume_fields(request.ext_fields)
         self._loop.call_soon(lambda: self._relay_found(request, conn, channel, fields, record))
 
