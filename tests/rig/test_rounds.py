@@ -41,15 +41,16 @@ def test_a_round_finds_what_is_wrong(tmp_path: Path, name: str | None) -> None:
     with BrokerSet(tmp_path / "set", Kind.FAILOVER, settings=settings, module=module) as brokers:
         rounds = Rounds(brokers, patience_s=10.0 if name is None else 2.5)
 
-        def six_rounds() -> None:
-            for seed in range(1, 7):
+        def rounds_until_one_fails() -> None:
+            """The first or second, as a rule; on a busy machine nothing may be sent in the moment that counts."""
+            for seed in range(1, 31):
                 rounds.run(seed, ALONE)
 
         if name is None:
             rounds.run(1, ALONE)
         else:
             with pytest.raises(RoundFailed, match=FOUND[name]):
-                six_rounds()
+                rounds_until_one_fails()
 
 
 def test_a_seed_makes_one_plan_and_seeds_come_to_everything() -> None:
