@@ -159,6 +159,23 @@ _SENDS = _topic("topic", PUB)
 _SHORT_SENDS = _topic("b", PUB)
 _READS_TOPIC = _topic("topic", SUB, GET)
 
+#: What name servers are asked by clients and tools that do not sign, Apache's brokers of 4.9 among them.
+ROUTE_CODES = frozenset(
+    (
+        C.GET_ROUTEINFO_BY_TOPIC,
+        C.GET_KV_CONFIG,
+        C.GET_KVLIST_BY_NAMESPACE,
+        C.GET_BROKER_MEMBER_GROUP,
+        C.GET_BROKER_CLUSTER_INFO,
+        C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        C.GET_TOPICS_BY_CLUSTER,
+        C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        C.GET_UNIT_TOPIC_LIST,
+        C.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    )
+)
+
 ASKS: dict[int, Asks] = {
     C.SEND_MESSAGE: _SENDS,
     C.SEND_REPLY_MESSAGE: _SENDS,
@@ -223,18 +240,8 @@ ASKS: dict[int, Asks] = {
             C.GET_ALL_PRODUCER_INFO,
             C.GET_BROKER_CONSUME_STATS,
             C.VIEW_BROKER_STATS_DATA,
-            C.GET_ROUTEINFO_BY_TOPIC,
-            C.GET_KV_CONFIG,
-            C.GET_KVLIST_BY_NAMESPACE,
-            C.GET_BROKER_MEMBER_GROUP,
-            C.GET_BROKER_CLUSTER_INFO,
-            C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-            C.GET_TOPICS_BY_CLUSTER,
-            C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-            C.GET_UNIT_TOPIC_LIST,
-            C.GET_HAS_UNIT_SUB_TOPIC_LIST,
-            C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
             C.GET_NAMESRV_CONFIG,
+            *ROUTE_CODES,
         ),
         _cluster(GET),
     ),
@@ -274,23 +281,6 @@ ASKS: dict[int, Asks] = {
         SUPER,
     ),
 }
-
-#: What name servers are asked by clients and tools that do not sign, Apache's brokers of 4.9 among them.
-ROUTE_CODES = frozenset(
-    (
-        C.GET_ROUTEINFO_BY_TOPIC,
-        C.GET_KV_CONFIG,
-        C.GET_KVLIST_BY_NAMESPACE,
-        C.GET_BROKER_MEMBER_GROUP,
-        C.GET_BROKER_CLUSTER_INFO,
-        C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        C.GET_TOPICS_BY_CLUSTER,
-        C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        C.GET_UNIT_TOPIC_LIST,
-        C.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-    )
-)
 
 
 def asks_of(code: int) -> Asks:

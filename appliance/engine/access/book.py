@@ -30,8 +30,6 @@ from .signature import SigningKey
 #: Ours. Apache takes any name that is not blank.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 MOST_USERS = 10_000
-#: Two, so that a client can be given a new one while others still sign with the old.
-MOST_SECRETS = 2
 SHORTEST_SECRET, LONGEST_SECRET = 8, 256
 #: What Apache's pages, its shipped files and ours show.
 _EXAMPLES = frozenset(("12345678", "rocketmq", "rocketmq2", "rocketmq12", "secretkey", "password", "rocketbox"))

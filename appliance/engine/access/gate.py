@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OFF, REPORT, ENFORCE = "off", "report", "enforce"
+ENFORCE = "enforce"
 
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
@@ -87,14 +87,6 @@ class Caller:
         self._user = user
         self._address = address
         self._code = code
-
-    @property
-    def name(self) -> str:
-        return self._user.account.name
-
-    @property
-    def is_super(self) -> bool:
-        return self._user.account.is_super
 
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuses with 16 who may do none of the actions on the topic."""

@@ -114,7 +114,7 @@ def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str],
     An action that does not exist is refused: Apache drops it, and allows or denies less than was written.
     """
     try:
-        parse_resource(resource)
+        parsed = parse_resource(resource)
     except ValueError as error:
         raise ValueError(f"the resource {error}") from None
     known = []
@@ -138,8 +138,8 @@ def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str],
     decided = _DECISIONS.get(decision.strip().lower())
     if decided is None:
         raise ValueError(f"the decision is Allow or Deny, not {decision[:50]!r}")
-    kind, colon, name = resource.partition(":")
-    spelled = f"{_TYPES[kind.strip().lower()]}:{name}" if colon else resource
+    _, colon, name = resource.partition(":")
+    spelled = f"{parsed.kind}:{name}" if colon else resource
     return Entry(spelled, tuple(known), tuple(networks), decided)
 
 

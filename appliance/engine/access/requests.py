@@ -155,7 +155,7 @@ class AccessProcessor:
     def _set_acl(self, request: RemotingCommand) -> Any:
         """3006 and 3007 are one act: entries of the same resource are replaced in their places, others go behind."""
         body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES)
-        name = _name_of(_subject_of(request))
+        name = _name_of(_subject_of(request, body))
         account = self._known(name)
         if not body.policies:
             raise _refused("The policies is empty.")
@@ -244,14 +244,14 @@ def _user_named(request: RemotingCommand) -> Names:
     return (name,) if name.strip() else ()
 
 
-def _subject_of(request: RemotingCommand) -> str:
+def _subject_of(request: RemotingCommand, body: AclBody) -> str:
     """The body's subject wins over the header's."""
-    said = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES).subject if request.body else ""
-    return said or request.ext_fields.get("subject") or ""
+    return body.subject or request.ext_fields.get("subject") or ""
 
 
 def _subject_named(request: RemotingCommand) -> Names:
-    subject = _subject_of(request)
+    body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES) if request.body else AclBody()
+    subject = _subject_of(request, body)
     return (subject[len(_SUBJECT) :],) if subject.startswith(_SUBJECT) else ()
 
 

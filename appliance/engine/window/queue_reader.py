@@ -130,22 +130,26 @@ class QueueReader:
 
     def record(self, queue: ConsumeQueue, offset: int) -> tuple[Record, bytes] | None:
         """(record, its bytes) of one message; None when it is not there or cannot be read."""
-        for _ in range(_TRIES):
-            for physical, size, _ in self.entries(queue, offset, 1):
-                found = self.record_at(physical, size)
-                if found is not None and self.belongs(found[0], queue, offset):
-                    return found
+        for physical, size in self._places(queue, offset):
+            found = self.record_at(physical, size)
+            if found is not None and self.belongs(found[0], queue, offset):
+                return found
         return None
 
     def without_body(self, queue: ConsumeQueue, offset: int) -> Record | None:
         """One message, as `record`; the body of a long one is empty, and is not read."""
+        for physical, size in self._places(queue, offset):
+            if FIXED_BYTES <= size < HOLE_SIZE:
+                found = self._store.records.without_body(physical, size)
+                if found is not None and self.belongs(found, queue, offset):
+                    return found
+        return None
+
+    def _places(self, queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int]]:
+        """(physical offset, size) as the message's entry says, asked for again while what lies there is not it."""
         for _ in range(_TRIES):
             for physical, size, _ in self.entries(queue, offset, 1):
-                if FIXED_BYTES <= size < HOLE_SIZE:
-                    found = self._store.records.without_body(physical, size)
-                    if found is not None and self.belongs(found, queue, offset):
-                        return found
-        return None
+                yield physical, size
 
     @staticmethod
     def belongs(record: Record, queue: ConsumeQueue, offset: int) -> bool:
