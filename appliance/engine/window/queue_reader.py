@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from types import TracebackType
 
 from ..clock import SYSTEM
