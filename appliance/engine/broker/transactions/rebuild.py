@@ -48,7 +48,7 @@ from ...protocol.record import (
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, unpack_entries
 from ...store.queues.queue_files import QueueFiles
-from ...store.record_reader import StoredRecord
+from ...store.record_reader import Missing, StoredRecord
 from .half import DISCARDED_TOPIC, FIRST_HALF, HALF_QUEUE, offset_in
 from .op_runs import OpRuns
 
@@ -177,9 +177,12 @@ class Rebuild:
                     late.add(offset)
         found = _Open()
         first = marks.find(0)
+        # Asked behind the op messages: one that has left the log takes what it lists with it. The queues may not know
+        # yet what has left.
+        log_begin = self._store.log.min_offset
         if first >= 0:
             for offset, physical, _ in self._entries(halves, begin + first, end):
-                if not marks[offset - begin]:
+                if not marks[offset - begin] and physical >= log_begin:
                     found.offsets.append(offset)
                     found.places.append(physical)
         moved: Moved = {}
@@ -201,6 +204,8 @@ class Rebuild:
             return
         for at, physical, size in self._entries(queue, max(begin, queue.min_offset), end):
             found = self._store.records.find(physical, size)
+            if found is Missing.EXPIRED:
+                continue
             if not isinstance(found, StoredRecord):
                 logger.error("transactions: op message %d cannot be read: %s", at, found.value)
                 continue

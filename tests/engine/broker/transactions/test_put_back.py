@@ -10,6 +10,7 @@ import pytest
 
 from appliance.engine.broker.transactions import check
 from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.store.queues.queue_repair import QueueRepair
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     HALF,
@@ -115,6 +116,26 @@ def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> No
     wait_for(lambda: running.engine.broker.check_transactions.ready, "the store was looked at")
     assert running.engine.broker.open_halves.count == 198
     assert len(records(peer.ask(11, pull_fields(TOPIC, 2, 1, j=0)).body)) == 1, "beside the one that was deleted"
+
+
+def test_what_left_the_log_is_not_open_after_a_start_that_finds_its_queue_as_it_was(
+    running: RunningEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may stop between a file's deletion and the correction of its queues; the next start corrects them when
+    it has time."""
+    monkeypatch.setattr(QueueRepair, "_correct_min_offset", lambda *arguments: None)
+    peer = running.peer()
+    halves = [send_half(peer, f"K{number}") for number in range(200)]
+    assert end(peer, halves[7], COMMIT).code == 0
+    assert running.engine.broker is not None
+    store = running.engine.broker.store
+    store.cleaner._trimmer.follow_log = lambda file_pause_s: 0  # type: ignore[method-assign]
+    delete_first_files(running)
+    running.restart()
+    assert running.engine.broker is not None
+    wait_for(lambda: running.engine.broker.check_transactions.ready, "the store was looked at")
+    assert running.engine.broker.open_halves.count == 199
+    assert "cannot be read" not in caplog.text
 
 
 def test_twice_and_after_a_restart(running: RunningEngine) -> None:
