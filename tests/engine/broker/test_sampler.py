@@ -62,8 +62,9 @@ def test_a_sample_takes_some_milliseconds_of_cpu(crowd):
     sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queues, entries = broker.store.queues.all(), broker.offsets.all()
-    # ... and the two queues of transactions, which every broker has.
-    assert (len(queues), len(entries)) == (TOPICS * QUEUES + 2, GROUPS * TOPICS_A_GROUP)
+    # ... and the two queues of transactions, which every broker has, with their offsets a second later.
+    assert len(queues) == TOPICS * QUEUES + 2
+    assert len(entries) - GROUPS * TOPICS_A_GROUP in (0, 2)
     quiet = cost_ms(sampler, lambda: None)
     busy = cost_ms(sampler, lambda: advance(random.sample(queues, 2000), random.sample(entries, 400)))
     print(f"sampler: CPU of one sample quiet={quiet:.2f} ms, with 20k sends/s over 2,000 queues={busy:.2f} ms")

@@ -230,6 +230,7 @@ class RollTimers:
         at = self._begin(queue)
         while at < end:
             following = min(end, at + _PASS)
+            yield from self._until_indexed(following)  # it says of these only what waits
             self._bits, self._asked = None, (at, following)
             self.on_asked()
             while (bits := self._answer()) is None:
