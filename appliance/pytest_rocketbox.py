@@ -163,6 +163,8 @@ class RocketBox:
     def pause(self) -> None:
         """SIGSTOP: it accepts connections, and answers nothing until `resume`."""
         os.kill(self.pid, signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # until then one of its threads may still answer
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

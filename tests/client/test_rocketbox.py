@@ -22,6 +22,7 @@ from appliance.client import (
     SendError,
     SendTimeout,
 )
+from appliance.client.shells.threads import links_of
 from tests.support.peer import Peer
 from tests.support.ports import reserve_port
 from tests.support.waiting import wait_for
@@ -201,6 +202,8 @@ def test_a_killed_broker_is_found_again(own_server, rocketmq_topic, rocketmq_gro
         producer.send(rocketmq_topic, "0")
         assert [message.text for message in taken(consumer, 1)] == ["0"]
         own_server.kill()
+        # What is written before it sees that its connections are gone may have been stored.
+        wait_for(lambda: not links_of(client._session.shell), "the client sees it")
         with pytest.raises(NotConnected, match="Is the broker running") as raised:
             producer.send(rocketmq_topic, "lost")
         assert not raised.value.maybe_stored
