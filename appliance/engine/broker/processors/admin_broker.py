@@ -1,6 +1,7 @@
-"""The broker about itself: 25, 26 configuration, 28 figures, 305 its own topics, 907 replication.
+"""Requests about the broker itself: 25, 26 configuration, 28 figures, 305 its own topics, 907 replication.
 
-No figure is made up, and each one moves (`stats.py`) or is in `NOT_HERE`; what is not measured is left out.
+No figure is invented: each is measured (`stats.py`) or a constant in `NOT_HERE`. Figures that are not measured are
+left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ VERSION_NAME = "V5_3_3"
 _QUEUE_FIGURES = ("Size", "Capacity", "HeadWaitTimeMills")
 
 
-#: What Apache reports of what this broker has none of, as it reports it when that is empty; tools read these.
+#: Figures of parts that this broker does not have, with the values that Apache reports while such a part is empty.
+#: Tools read them.
 NOT_HERE = {
     "EndTransactionQueueSize": "0",
     "EndTransactionThreadPoolQueueCapacity": "0",
@@ -45,10 +47,10 @@ NOT_HERE = {
     **{f"{pool}ThreadPoolQueue{figure}": "0" for pool in ("litePull", "ack") for figure in _QUEUE_FIGURES},
 }
 
-#: Not over the wire, whatever else changes. Source: `BrokerConfig.configBlackList`.
+#: Options that 25 never changes. Source: `BrokerConfig.configBlackList`.
 _BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath", "rocketmqHome"))
 
-#: (upstream's name -> value, who asked): in force and durable when it returns.
+#: Called with (upstream's name -> value, the client that asked). The values are in force and durable when it returns.
 ChangeOptions = Callable[[Mapping[str, str], str], object]
 
 
@@ -59,7 +61,7 @@ class RuntimeFigures(Protocol):
 
 
 class SystemTopics(Protocol):
-    """Where the broker's own topics are listed."""
+    """The names of the broker's own topics."""
 
     system_topics: frozenset[str]
 
@@ -69,7 +71,7 @@ def _no_options(values: Mapping[str, str], by: str) -> object:
 
 
 class AdminBrokerProcessor:
-    """Answers in the pool: figures of the disk may have to wait for it."""
+    """25, 28 and 907 run in the pool, because figures of the disk may have to wait for it; 26 and 305 run inline."""
 
     def __init__(
         self,
@@ -80,8 +82,8 @@ class AdminBrokerProcessor:
         topics: SystemTopics | None = None,
         change_options: ChangeOptions = _no_options,
     ) -> None:
-        """address: "host:port" others are told; without it, what the configuration says. change_options: keeps what is
-        changed while the broker runs."""
+        """address: "host:port" that the broker advertises; without it, 26 shows what the configuration says.
+        change_options: changes options while the broker runs, and makes them durable."""
         # Constant after construction.
         self._stats = stats
         self._address = address
@@ -93,11 +95,11 @@ class AdminBrokerProcessor:
         self._config = config
         self._answer = (DataVersion(self._clock.wall_ms()), self._text())
 
-    #: What of 907 is not that of a master without slaves. Set before the first request.
+    #: Returns the fields of 907 that differ from those of a master without slaves. Set before the first request.
     ha_status: Callable[[], dict[str, object]] = staticmethod(dict)
 
     def take_options(self, config: EngineConfig) -> None:
-        """Options were changed; on the pool's thread."""
+        """Show these options from now on. On the pool's thread."""
         self._config = config
         self._answer = (self._answer[0].following(self._clock.wall_ms()), self._text())
 
@@ -120,16 +122,16 @@ class AdminBrokerProcessor:
         dispatcher.add(RequestCode.GET_BROKER_RUNTIME_INFO, self.handle_runtime_info, POOL)
 
     def handle_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """26: upstream's option names and the values in force, a line each, sorted."""
+        """26: upstream's option names with the values in force, one a line, sorted."""
         version, text = self._answer
         ext = {"version": version.encode().decode()}
         return RemotingCommand.response(ResponseCode.SUCCESS, ext=ext, body=text)
 
     def handle_update_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """25: options that are read at each use are changed, all or none; of every other one it is said why not.
+        """25: change options that are read at each use, all or none; any other option is refused with the reason.
 
-        Apache answers 0 to any name and any value, and takes over what it knows. A value that is in force already, and
-        a body without options, are no change.
+        Apache answers 0 to any name and any value, and takes over the options that it has. A value that is in force
+        already changes nothing, and neither does a body without options.
         """
         if len(request.body) > MAX_BODY_BYTES:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the body has {len(request.body)} bytes")
@@ -152,12 +154,12 @@ class AdminBrokerProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_system_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """305: the topics that are the broker's own."""
+        """305: the broker's own topics."""
         body = msgspec.json.encode({"topicList": self._system_topics})
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
     def handle_ha_status(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """907: who follows this broker, or how far it follows another."""
+        """907: the slaves that follow this broker, or how far it follows its master."""
         nothing = {
             "lastReadTimestamp": 0,
             "lastWriteTimestamp": 0,
@@ -189,5 +191,5 @@ class AdminBrokerProcessor:
 
 
 def _one_line(value: str) -> str:
-    """A value as Java's properties hold it: a line's end or a backslash in it is escaped."""
+    """Return a value as Java's properties hold it: line ends and backslashes are escaped."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,6 +1,6 @@
-"""Who is connected, and what a client itself can tell: 203, 204, 328, 345 from the tables; 223, 307, 309 by asking it.
+"""Requests about connected clients: 203, 204, 328, 345 are answered from the tables; 223, 307, 309 by the client.
 
-What a client answers to 307 and 309 goes back as it came: code, remark and body differ by its language.
+A client's answer to 307 and 309 is returned as it came: code, remark and body differ by its language.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `Broker2Client`; texts as recorded.
 """
 
@@ -34,12 +34,13 @@ logger = logging.getLogger(__name__)
 POOL = "query"
 STATUS_TIMEOUT_S = 5.0
 
-#: Ours: values in a client's answer to 221 (see `fastjson.loads`); a queue's offset takes four of them in 60 bytes.
+#: RocketBox's limit: values in a client's answer to 221 (see `fastjson.loads`). A queue's offset takes four of them, in
+#: 60 bytes.
 _MAX_STATUS_VALUES = 80_000
 
 
 class AdminClientsProcessor:
-    """Owned by remoting-io; only the record of a 309 is read in the pool."""
+    """Owned by remoting-io; only the record for a 309 is read in the pool."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class AdminClientsProcessor:
     # --- from the tables
 
     def handle_consumers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """203: a group's connections and what it subscribes; 206 when none is online."""
+        """203: a group's connections and subscriptions; 206 if no member is online."""
         group = require_str(request, "consumerGroup")
         info = self._clients.consumer_group(group)
         if info is None:
@@ -107,7 +108,7 @@ class AdminClientsProcessor:
         return _success({"data": data})
 
     def handle_subscription(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """345: what a group subscribes of a topic; without `subscriptionData` when it is offline."""
+        """345: a group's subscription to a topic; without `subscriptionData` if it has none, or is offline."""
         group, topic = require_str(request, "group"), require_str(request, "topic")
         info = self._clients.consumer_group(group)
         found: dict[str, object] = {"group": group, "topic": topic}
@@ -125,7 +126,7 @@ class AdminClientsProcessor:
         return channel
 
     def handle_running_info(self, request: RemotingCommand, conn: Connection) -> None:
-        """307: a consumer's own account of itself."""
+        """307: a consumer's report about itself."""
         group, client_id = require_str(request, "consumerGroup"), require_str(request, "clientId")
         self._relay(request, conn, self._member(group, client_id), request.ext_fields, b"")
 
@@ -156,7 +157,7 @@ class AdminClientsProcessor:
     def _relay(
         self, request: RemotingCommand, conn: Connection, channel: ClientChannel, fields: dict[str, str], body: bytes
     ) -> None:
-        """Pass the question on; the answer to `conn` is the client's."""
+        """Send the request on to the client, and its answer to `conn`. Refuses with 1 a client that is too old."""
         group, client_id = fields["consumerGroup"], fields["clientId"]
         if self._questions.is_too_old(channel):
             raise RefusedRequest(
@@ -176,7 +177,8 @@ class AdminClientsProcessor:
         self._questions.ask(channel, request.code, dict(fields), body, done)
 
     def handle_status(self, request: RemotingCommand, conn: Connection) -> None:
-        """223: the offsets every member of a group holds of a topic; `clientAddr` (a client id) asks that one only."""
+        """223: the offsets that each member of a group holds of a topic; with `clientAddr` (a client id), only that
+        member's."""
         group, topic = require_str(request, "group"), require_str(request, "topic")
         only = request.ext_fields.get("clientAddr") or ""
         info = self._clients.consumer_group(group)
@@ -194,7 +196,7 @@ class AdminClientsProcessor:
         open_questions = len(members)
 
         def merge() -> None:
-            """In the pool: such an answer is in the dialect that no C parser reads."""
+            """Send the answer. In the pool, because clients' answers are in a dialect that no C parser reads."""
             merged = b",".join(msgspec.json.encode(name) + b":" + _offsets_of(body) for name, body in bodies.items())
             found = b'{"consumerTable":{' + merged + b'},"messageQueueTable":{}}'
             conn.respond(request, RemotingCommand.response(ResponseCode.SUCCESS, body=found))
@@ -241,7 +243,7 @@ def _number(value: Any, limit: int = I64_MAX) -> int:
 
 
 def _offsets_of(body: bytes) -> bytes:
-    """The `messageQueueTable` of a client's answer to 221, written again; empty when it is none."""
+    """Return the `messageQueueTable` of a client's answer to 221, encoded anew; an empty table if it cannot be read."""
     try:
         table = fastjson.loads(body, _MAX_STATUS_VALUES).get("messageQueueTable") or {}
         return queue_table(

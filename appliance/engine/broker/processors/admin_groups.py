@@ -44,18 +44,18 @@ class AdminGroupsProcessor:
         dispatcher.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.handle_get)
 
     def handle_update(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """200: the whole configuration is replaced."""
+        """200: create a group or replace its whole configuration."""
         self._service.change([decode_body(request.body, SubscriptionGroupConfig)], conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """225: several at once; the first bad one ends it, those before it are changed."""
+        """225: the same for several groups; the first that is refused ends it, and those before it stay changed."""
         configs = decode_body(request.body, GroupList, MAX_POOL_BODY_BYTES).group_config_list
         self._service.change(configs, conn.remote_host)
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """207: the configuration, and the offsets when asked for (`cleanOffset` of 5.x, `removeOffset` of 4.9)."""
+        """207: delete the configuration, and the offsets if asked to (`cleanOffset` of 5.x, `removeOffset` of 4.9)."""
         offsets = optional_bool(request, "cleanOffset", False) or optional_bool(request, "removeOffset", False)
         self._service.delete(require_str(request, "groupName"), conn.remote_host, offsets=offsets)
         return RemotingCommand.response(ResponseCode.SUCCESS)
@@ -71,7 +71,7 @@ class AdminGroupsProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(body))
 
     def handle_get(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """352: one group, made if it may be; 26 when there is none then."""
+        """352: one group, made if that is allowed; 26 if there is none then."""
         config = self._groups.find(require_str(request, "group"))
         if config is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")

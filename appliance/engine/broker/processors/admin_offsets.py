@@ -1,7 +1,7 @@
-"""Offsets moved by administrators: 222 resets a group, 314 copies one group's to another, 43 hands the table out.
+"""Administrators' requests about offsets: 222 resets a group's, 314 copies them to another group, 43 returns the table.
 
-A reset is an act of `offset_resets/service.py`: the group's offset at once, and what its members learn of with their
-next pull (21). With useServerSideResetOffset off members are asked to move instead (220), as 4.9 does.
+A reset is an act of `offset_resets/service.py`: the group's offset moves at once, and its members learn of it from the
+answer to their next pull (21). With useServerSideResetOffset off, members are asked to move instead (220), as 4.9 does.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resetOffsetInner`, `Broker2Client.resetOffset`.
 """
 
@@ -35,18 +35,18 @@ from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
-#: Acts one after the other, with those of the window and with deletions.
+#: Runs these requests one after the other, together with acts of the window and with deletions.
 POOL = "admin"
-#: The table is encoded while others administer.
+#: Encodes the table for 43, so that the pool "admin" does not wait for it.
 TABLE_POOL = "query"
-#: So many members are asked in one tick.
+#: Members that are asked to move in one tick.
 MEMBERS_A_TICK = 50
 
 _opaques = itertools.count()
 
 
 class AdminOffsetsProcessor:
-    """On the pool's thread. server_side: whether the broker moves offsets itself, now."""
+    """On the pool's thread. server_side: returns True while the broker moves offsets itself."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class AdminOffsetsProcessor:
         dispatcher.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.handle_all, TABLE_POOL)
 
     def handle_reset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """222: to an offset, to a time, or (timestamp -1) to the end; of one queue or of all."""
+        """222: reset to an offset, to a time, or (timestamp -1) to the end; one queue or all."""
         topic, group = require_str(request, "topic"), require_str(request, "group")
         time_ms = require_long(request, "timestamp")
         queue_id, offset = optional_int(request, "queueId", -1), optional_long(request, "offset", -1)
@@ -116,7 +116,7 @@ class AdminOffsetsProcessor:
     def _have_clients_move(
         self, config: TopicConfig, group: str, to: Target, time_ms: int, force: bool
     ) -> RemotingCommand:
-        """Ask every member to move (220); it does so in 10 s and then commits. No offset changes before."""
+        """Ask every member to move (220). It does so within 10 s and then commits; no offset changes before that."""
         topic = config.topic_name
         planned = []
         for move in self._resets.plan(group, topic, to):
@@ -144,7 +144,7 @@ class AdminOffsetsProcessor:
         listed = msgspec.json.encode({"offsetTable": rows})
         fields = {"topic": topic, "group": group, "timestamp": str(time_ms), "isForce": str(force).lower()}
 
-        # One frame for all that speak the same, so that many members share its bytes.
+        # One frame for all members that read the same encoding, so that they share its bytes.
         for_cpp, for_others = self._asking(fields, listed), self._asking(fields, table)
 
         def ask(member: ClientChannel) -> None:
@@ -168,9 +168,9 @@ class AdminOffsetsProcessor:
         )
 
     def handle_clone(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """314: `destGroup` continues where `srcGroup` is, in one topic or in all that it subscribes.
+        """314: give `destGroup` the offsets of `srcGroup`, in one topic or in all that `srcGroup` subscribes.
 
-        The group is made if it may be, 26 if not: Apache keeps offsets of any name.
+        `destGroup` is made if that is allowed; otherwise the answer is 26. Apache keeps offsets of any name.
         """
         source, target = require_str(request, "srcGroup"), require_str(request, "destGroup")
         if not is_legal_group(target):

@@ -1,6 +1,7 @@
-"""How far queues and groups are: 202, 208, 300, 303, 315, 317, 321, 343. All read the log and run in the pool `query`.
+"""Progress of queues and groups: 202, 208, 300, 303, 315, 317, 321, 343. All run in the pool `query`, as most read the
+log.
 
-A queue that no message ever reached is 0 to 0. Source: RocketMQ 5.3.3 `AdminBrokerProcessor`; texts as recorded.
+A queue that never had a message spans 0 to 0. Source: RocketMQ 5.3.3 `AdminBrokerProcessor`; texts as recorded.
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
 
 POOL = "query"
-#: Entries one 321 may ask for.
+#: Entries that one 321 returns at most.
 MAX_ENTRIES = 10_000
-#: The window of 315 and of `consumeTps`.
+#: Seconds of `statsMinute` in 315, and of `consumeTps` and `topicPutTps`.
 MINUTE_S = 60
 _STATISTICS = ("TOPIC_PUT_NUMS", "GROUP_GET_NUMS", "SNDBCK_PUT_NUMS")
 
 
 class Movements(Protocol):
-    """Who counts what moved lately; None for what is not known."""
+    """Counts of messages that moved lately; None where nothing is counted."""
 
     def put_into(self, topic: str, seconds: int) -> int | None:
-        """Messages stored in a topic."""
+        """Return the number of messages stored in a topic in the last `seconds`."""
 
     def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
-        """Offsets a group went on by in a topic."""
+        """Return by how many offsets a group advanced in a topic in the last `seconds`."""
 
     def sent_back(self, topic: str, group: str) -> int | None:
-        """Messages of a topic that a group sent back in the last minute."""
+        """Return the number of messages of a topic that a group sent back in the last minute."""
 
     def longer(self, topic: str, group: str = "", sent_back: bool = False) -> tuple[Moved, Moved]:
-        """The last hour and the last day of the same."""
+        """Return the same counts for the last hour and the last day."""
 
 
 class Progress(NamedTuple):
-    """One queue of one group. pull_offset: behind what was given out, consumer_offset or more; between them is what is
-    in flight."""
+    """A group's progress in one queue. pull_offset: behind the last message that was delivered to the group, at least
+    consumer_offset. The messages between the two are in flight."""
 
     topic: str
     queue_id: int
@@ -67,7 +68,7 @@ class Progress(NamedTuple):
 
 
 class AdminProgressProcessor:
-    """Belongs to the pool's thread."""
+    """Owned by the pool's thread."""
 
     def __init__(
         self,
@@ -113,14 +114,14 @@ class AdminProgressProcessor:
         return queue_key(self._broker_name, topic, queue_id)
 
     def _time_before(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time of the message before `offset`; 0 when it is gone or there is none."""
+        """Return the store time of the message before `offset`; 0 if it is gone or there is none."""
         low, _ = self._store.offset_range(topic, queue_id)
         return max(0, self._search.time_of(topic, queue_id, offset - 1)) if offset > low else 0
 
     # --- topics
 
     def handle_topic(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """202: every queue's first and next offset, and when its last message came."""
+        """202: every queue's first and next offset, and the store time of its last message."""
         topic = require_str(request, "topic")
         config = self._topic(topic)
         entries = []
@@ -134,7 +135,7 @@ class AdminProgressProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
     def handle_groups_of(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """300: the groups that subscribe a topic or have offsets of it."""
+        """300: the groups that subscribe a topic or have offsets in it."""
         topic = require_str(request, "topic")
         found = dict.fromkeys(
             info.group_name for info in self._clients.consumer_groups() if topic in list(info.subscriptions)
@@ -143,7 +144,7 @@ class AdminProgressProcessor:
         return _json({"groupList": list(found)})
 
     def handle_entries(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """321: entries of a queue as they are, and what a group subscribes of the topic."""
+        """321: entries of a consume queue as stored, and a group's subscription to the topic."""
         topic, queue_id = require_str(request, "topic"), require_int(request, "queueId")
         index, count = optional_long(request, "index", 0), optional_int(request, "count", 0)
         group = request.ext_fields.get("consumerGroup") or ""
@@ -174,7 +175,7 @@ class AdminProgressProcessor:
     # --- groups
 
     def handle_group(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """208: a group's progress, of one topic or of all it has offsets of."""
+        """208: a group's progress, in the named topics or in all that it has offsets in."""
         group = require_str(request, "consumerGroup")
         named = request.ext_fields.get("topicList") or request.ext_fields.get("topic") or ""
         topics = [topic for topic in named.split(";") if topic] or self._topics_of(group)
@@ -200,7 +201,8 @@ class AdminProgressProcessor:
         return [entry.topic for entry in self._offsets.all() if entry.group == group]
 
     def _progress(self, group: str, topic: str) -> Iterator[Progress]:
-        """The queues a group can read of a topic; none of one that it is online without subscribing."""
+        """Yield the group's progress in each queue of a topic that it can read; nothing if the group is online and
+        subscribes other topics only."""
         config = self._topics.get(topic)
         info = self._clients.consumer_group(group)
         if config is None or (info is not None and topic not in info.subscriptions and info.subscriptions):
@@ -212,7 +214,7 @@ class AdminProgressProcessor:
             yield Progress(topic, queue_id, high, offset, pulled, self._time_before(topic, queue_id, offset))
 
     def handle_all_groups(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """317: every group's progress, a document a topic."""
+        """317: every group's progress, one document for each topic."""
         orderly = optional_bool(request, "isOrder", False)
         total = in_flight = 0
         groups = []
@@ -239,12 +241,12 @@ class AdminProgressProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
     def handle_topics_of(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """343: the topics a group has offsets of."""
+        """343: the topics that a group has offsets in."""
         group = require_str(request, "group")
         return _json({"brokerAddr": self._address, "topicList": self._topics_of(group)})
 
     def handle_time_span(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """303: from when to when a queue's messages are, and how far in time a group is."""
+        """303: store times of each queue's first and last message, and of the last one that a group consumed."""
         topic, group = require_str(request, "topic"), require_str(request, "group")
         config = self._topic(topic)
         found = []
@@ -254,7 +256,7 @@ class AdminProgressProcessor:
             latest = self._time_before(topic, queue_id, high)
             offset = self._offsets.get(group, topic, queue_id)
             consumed = self._time_before(topic, queue_id, offset) or max(0, earliest)
-            # How old the first message is that is still to be consumed.
+            # Store time of the first message that is still to be consumed; -1 if there is none.
             waiting = self._search.time_of(topic, queue_id, max(offset, low)) if max(offset, low) < high else -1
             found.append(
                 {
@@ -270,9 +272,9 @@ class AdminProgressProcessor:
     # --- statistics
 
     def handle_statistics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """315: messages of the last minute, hour and day, counted from the start on."""
+        """315: messages of the last minute, hour and day. Counting begins when the broker starts."""
         name, key = require_str(request, "statsName"), require_str(request, "statsKey")
-        topic, group = key, ""  # of a topic alone
+        topic, group = key, ""  # the key of TOPIC_PUT_NUMS is a topic alone
         if name != _STATISTICS[0]:
             topic, _, group = key.partition("@")
         moved = None

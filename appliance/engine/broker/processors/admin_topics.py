@@ -1,7 +1,7 @@
 """Topics for administrators: 17, 18 create or change; 215 delete; 21, 351 read.
 
-Changes run in the pool "admin" and are answered when they are durable and the name servers know them: tools ask for
-the route right afterwards. Texts and order of checks: RocketMQ 5.3.3 `AdminBrokerProcessor`, as recorded.
+Changes run in the pool "admin". They are answered when they are durable and the name servers have them, because tools
+ask for the route right afterwards. Texts and order of checks: RocketMQ 5.3.3 `AdminBrokerProcessor`, as recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TopicList(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 def _change_of(config: TopicConfig) -> TopicChange:
-    """As 18 sends a topic: the keys of its attributes have a sign."""
+    """Return the change that 18 asks for: there the keys of a topic's attributes carry a sign."""
     return TopicChange(config, tuple(AttributeChange.from_wire(key, value) for key, value in config.attributes.items()))
 
 
@@ -53,7 +53,7 @@ class AdminTopicsProcessor:
     # --- changing
 
     def handle_update(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """17: the whole configuration is replaced; attributes are changes of what is there."""
+        """17: create a topic or replace its whole configuration; `attributes` are changes to those that it has."""
         ext = request.ext_fields
         topic = ext.get("topic") or ""
         self._service.check_name(topic)
@@ -71,7 +71,7 @@ class AdminTopicsProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_update_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """18: several at once; all names are checked before the first change."""
+        """18: the same for several topics; all names are checked before the first change."""
         configs = decode_body(request.body, TopicList, MAX_POOL_BODY_BYTES).topic_config_list
         for config in configs:
             self._service.check_name(config.topic_name)
@@ -79,7 +79,7 @@ class AdminTopicsProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_delete(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """215: see `TopicService.delete`; fine, too, when there is no such topic."""
+        """215: see `TopicService.delete`; succeeds also if there is no such topic."""
         topic = request.ext_fields.get("topic") or ""
         if not topic.strip():
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -93,7 +93,7 @@ class AdminTopicsProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(self.document()))
 
     def document(self) -> bytearray:
-        """The table as 21 answers it; there are no static topics to map."""
+        """Return the table as 21 answers it. The mapping tables are empty: there are no static topics."""
         version = self._topics.data_version.encode()
         body = bytearray(b'{"dataVersion":%b,"mappingDataVersion":%b,' % (version, DataVersion().encode()))
         body += b'"topicConfigTable":'
@@ -102,7 +102,7 @@ class AdminTopicsProcessor:
         return body
 
     def handle_get(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """351: one topic; 17 when there is none."""
+        """351: one topic; 17 if there is none."""
         topic = require_str(request, "topic")
         config = self._topics.get(topic)
         if config is None:

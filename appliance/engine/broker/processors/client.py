@@ -1,7 +1,8 @@
 """Clients come and go: 34 HEART_BEAT, 35 UNREGISTER_CLIENT, 38 GET_CONSUMER_LIST_BY_GROUP, 46 CHECK_CLIENT_CONFIG.
 
-All on remoting-io, so that a heartbeat is done before the pull that follows it on the same connection. One that brings
-much that is new is worked off a slice a tick, so that nobody else waits for it, and answered at its end.
+All run on remoting-io, so that a heartbeat is registered before the pull that follows it on the same connection. A
+heartbeat with many new entries is registered in slices, one a tick, so that other peers do not wait for it; it is
+answered after the last slice.
 Source: RocketMQ 5.3.3 `ClientManageProcessor`.
 """
 
@@ -53,22 +54,23 @@ from ..topics import TopicConfigManager
 logger = logging.getLogger(__name__)
 
 _UNIT_SUB = 2  # TopicSysFlag
-#: A slice of a heartbeat, in tens of microseconds: 1 ms, about. 100 groups that are known already are one slice.
+#: Cost of one slice of a heartbeat in tens of microseconds: about 1 ms. 100 groups that are known already fit into one.
 _SLICE = 100
-#: What an entry costs in these: known, one by which a client joins, one whose group and retry topic are made.
+#: Cost of an entry in the same unit: its group is known, the client joins it, the group and its retry topic are made.
 _KNOWN, _JOINED, _MADE = 1, 5, 15
-#: So many entries are one slice, whatever they cost: what nearly every client has.
+#: A heartbeat of at most this many entries is one slice, whatever they cost; nearly every client's is.
 _FEW = 6
-#: What a heartbeat takes of the pool at a time, and one expression more: pulls wait there, too.
+#: Time that the pool gives to one heartbeat's expressions before others have their turn, plus the expression under way.
+#: Pulls wait in the same pool.
 _COMPILING_S = 0.01
-#: Bodies of the heartbeats that wait for their next slice, all together; another one then is answered with 2, and the
-#: client sends the next in 30 s. 10,000 clients with 30 groups each may begin at once. They are shared by connection
-#: and address (`Shares`), and each may have so much in any case.
+#: Bytes of the bodies of all heartbeats that wait for their next slice. Beyond it a heartbeat is answered with 2, and
+#: the client sends the next in 30 s. 10,000 clients with 30 groups each may begin at once. The bytes are shared out by
+#: connection and address (`Shares`); each connection may have the smaller number in any case.
 MOST_WAITING_BYTES, FEW_WAITING_BYTES = 64 * 1024 * 1024, 16 * 1024
 
 
 class _BeatHeader(msgspec.Struct, gc=False):
-    """What of a heartbeat's header matters."""
+    """The fields of a heartbeat's header that matter."""
 
     opaque: I32
     flag: I32 = 0
@@ -86,7 +88,7 @@ _SAID_AGAIN = (
 
 
 class _Heartbeat:
-    """One that is being taken; `at` counts the entries that are done, consumers first."""
+    """A heartbeat that is being registered; `at` counts the entries that are done, consumers first."""
 
     __slots__ = ("at", "compiled", "conn", "data", "full_wanted", "mark", "request", "size", "who")
 
@@ -99,7 +101,7 @@ class _Heartbeat:
         self.size = len(request.body)
         self.at = 0
         self.compiled: dict[str, MessageFilter | RefusedRequest] = {}
-        self.full_wanted = data.heartbeat_fingerprint == 0  # recorded: always said to a client without V2
+        self.full_wanted = data.heartbeat_fingerprint == 0  # as recorded: always True for a client without V2
 
 
 class ClientProcessor:
@@ -123,14 +125,14 @@ class ClientProcessor:
         self._pool = pool
         # Replaced whole by take_options().
         self._config = config
-        # Those not done in their first slice: one slice a tick, of one after the other.
+        # Heartbeats that their first slice did not finish. One slice is taken a tick, of each heartbeat in turn.
         self._waiting: deque[_Heartbeat] = deque()
         self._waiting_for: set[Connection] = set()
         self._waiting_bytes = 0
         self._shares = Shares(FEW_WAITING_BYTES)
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         self._config = config
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -141,11 +143,11 @@ class ClientProcessor:
         dispatcher.add(RequestCode.CHECK_CLIENT_CONFIG, self.handle_check_config)
 
     def _generation(self) -> int:
-        """Counts changes of topics and groups."""
+        """Return a number that grows with each change of topics or groups."""
         return self._topics.generation + self._groups.generation
 
     def hot_heartbeat(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """One that says what the last one said, which nearly all do; False for another."""
+        """Take a heartbeat that equals the connection's last one, as nearly all do; False for any other."""
         try:
             beat = _decode_beat(view[header:body])
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -160,23 +162,23 @@ class ClientProcessor:
         return True
 
     def handle_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """Register what the client holds. A group that may not be made is left out, as 5.3.3 does.
+        """Register the client's groups. A group that may not be made is left out, as 5.3.3 does.
 
-        Refuses with 1, and nothing is registered, a body that is no heartbeat, one that names groups but no client, and
-        what `heartbeat_bounds` does not let through; with 2 while an earlier one of the connection is being taken.
-        None: the answer comes later.
+        Refuses with 1 a body that is no heartbeat, one that names groups but no client, and one that exceeds
+        `heartbeat_bounds`; nothing is registered then. Refuses with 2 while an earlier heartbeat of the connection is
+        being registered. None: the answer comes later.
         """
         body = request.body
         data = decode_body(body, HeartbeatData)
         mark = hash(body)
-        if mark != self._clients.mark_of(conn):  # else it says what the last one said, which was fine
+        if mark != self._clients.mark_of(conn):  # otherwise it equals the last one, which passed
             check_heartbeat(data)
             self._check_room(conn, data, len(body))
         if self._waiting_for and conn in self._waiting_for:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the last heartbeat of this client is still being taken")
         who = Client(data.client_id, request.language, request.version)
         if conn.client_id != who.client_id:
-            conn.told.clear()  # it was called something else
+            conn.told.clear()  # it had another client id before
         conn.client_id, conn.language, conn.version = who
         if new := _to_be_compiled(data):
             self._compile_first(_Heartbeat(request, conn, data, who, mark), new)
@@ -208,7 +210,7 @@ class ClientProcessor:
         return self._done(beat)
 
     def _let_wait(self, beat: _Heartbeat) -> None:
-        """Count a heartbeat that is not done yet, or refuse it with 2."""
+        """Count a heartbeat that is not done yet. Refuses it with 2 if too many wait."""
         if not self._shares.take(beat.conn.born_host, MOST_WAITING_BYTES, beat.size):
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many heartbeats of new clients at once, try again")
         self._waiting_for.add(beat.conn)
@@ -220,20 +222,23 @@ class ClientProcessor:
         self._shares.give(beat.conn.born_host, beat.size)
 
     def _resume(self, beat: _Heartbeat) -> None:
-        """Have the next slice of a heartbeat that waits taken in its turn."""
+        """Queue a heartbeat for its next slice."""
         if not self._waiting:
             self._later(self._continue)
         self._waiting.append(beat)
 
     def _compile_first(self, beat: _Heartbeat, expressions: dict[str, str]) -> None:
-        """Have new expressions compiled in the pool before the heartbeat is taken. expressions: to their types."""
+        """Have new expressions compiled in the pool before the heartbeat is registered.
+
+        expressions: expression -> its type.
+        """
         conn = beat.conn
         self._let_wait(beat)
 
         rest = deque(expressions.items())
 
         def go_on() -> bool:
-            """Have the pool compile a slice, behind the others that wait there; False when it has no room."""
+            """Queue the next slice of compiling in the pool, behind the jobs that wait there; False if it is full."""
             return self._pool.submit(compile_some, beat.size, conn)
 
         def compile_some() -> None:
@@ -245,10 +250,10 @@ class ClientProcessor:
                     try:
                         beat.compiled[expression] = make_filter(kind, expression, conn.born_host)
                     except RefusedRequest as refusal:
-                        # Another one is kept: this one holds the frames that it came through, heartbeat and all.
+                        # A copy is kept: the caught error holds the frames that it passed through, and the heartbeat.
                         beat.compiled[expression] = RefusedRequest(refusal.code, refusal.remark)
                     goes_on = bool(rest) and time.monotonic() >= ends and go_on()
-            finally:  # whatever happens, it does not wait any more
+            finally:  # after an error, too: otherwise the heartbeat would wait for ever
                 if not goes_on:
                     conn.post(lambda: self._resume(beat), 0)
 
@@ -257,7 +262,7 @@ class ClientProcessor:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many expressions of new clients at once, try again")
 
     def _check_room(self, conn: Connection, data: HeartbeatData, size: int) -> None:
-        """Refuse with 1 what would make one connection hold more than its share. size: the body's."""
+        """Refuse with 1 a heartbeat that would make its connection hold more than it may. size: bytes of the body."""
         consumers, producers = self._clients.groups_of(conn)
         if not consumers and not producers:
             return
@@ -265,7 +270,7 @@ class ClientProcessor:
         if len(producers.keys() | named) > MOST_GROUPS_OF_A_CONNECTION:
             raise too_many_groups()
         unnamed = consumers.keys() - {consumer.group_name for consumer in data.consumer_data_set}
-        if not unnamed:  # as with every client of Apache's: a heartbeat names all that it is in
+        if not unnamed:  # so it is with Apache's clients: a heartbeat names every group of the connection
             return
         if len(unnamed) + len(data.consumer_data_set) > MOST_GROUPS_OF_A_CONNECTION:
             raise too_many_groups()
@@ -273,7 +278,7 @@ class ClientProcessor:
             raise too_much_subscribed()
 
     def _take_slice(self, beat: _Heartbeat) -> bool:
-        """Register what is left of a heartbeat, or a slice of it; whether it is done."""
+        """Register the rest of a heartbeat, or one slice of it. True when it is done."""
         data, conn, clients = beat.data, beat.conn, self._clients
         consumers, producers = data.consumer_data_set, data.producer_data_set
         in_consumers, in_producers = clients.groups_of(conn)
@@ -300,7 +305,7 @@ class ClientProcessor:
         return beat.at >= len(consumers) + len(producers)
 
     def _continue(self) -> None:
-        """The next slice of the heartbeat that has waited longest."""
+        """Take the next slice of the heartbeat that has waited longest."""
         beat = self._waiting.popleft()
         answer = None
         try:
@@ -308,7 +313,7 @@ class ClientProcessor:
                 answer = self._done(beat)
         except RefusedRequest as refusal:
             answer = RemotingCommand.response(refusal.code, str(refusal))
-        except Exception as error:  # of ours: the heartbeats behind it are taken all the same
+        except Exception as error:  # a bug: the heartbeats behind this one are taken nevertheless
             logger.exception("clients: a heartbeat was not taken in full from=%s", beat.conn.remote_host)
             answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is None:
@@ -324,7 +329,7 @@ class ClientProcessor:
         return _taken(beat.full_wanted)
 
     def _make_group(self, consumer: ConsumerData, conn: Connection) -> bool:
-        """Have the group and its retry topic made; False when the group may not be."""
+        """Make the group and its retry topic where they are missing; False if the group may not be made."""
         name = consumer.group_name
         try:
             group = self._groups.find(name, conn.born_host)
@@ -353,7 +358,7 @@ class ClientProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_consumer_list(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """The client ids of a group; the one who asks must be among them or it takes no queue."""
+        """38: the client ids of a group. A client that does not find its own id among them takes no queue."""
         name = require_str(request, "consumerGroup")
         info = self._clients.consumer_group(name)
         if info is None:
@@ -362,7 +367,8 @@ class ClientProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
     def handle_check_config(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """Whether the broker can filter as a consumer wants; 23 says what is wrong with an expression, and where."""
+        """46: answer 0 if the broker can filter by the subscription, 23 with the fault and its place if the expression
+        is wrong. None: the answer comes later."""
         data = decode_body(request.body, CheckClientBody).subscription_data
         if data is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "the body has no subscriptionData")
@@ -394,7 +400,8 @@ class ClientProcessor:
 
 
 def _to_be_compiled(data: HeartbeatData) -> dict[str, str]:
-    """The heartbeat's expressions that are neither tags nor known, to their types, if they take long together."""
+    """Return expression -> type for the SQL92 expressions of a heartbeat that are not known; {} if all of them together
+    compile quickly."""
     found: dict[str, str] = {}
     for consumer in data.consumer_data_set:
         for wanted in consumer.subscription_data_set:
@@ -405,7 +412,7 @@ def _to_be_compiled(data: HeartbeatData) -> dict[str, str]:
 
 
 def _taken(full_wanted: bool) -> RemotingCommand:
-    """The answer. full_wanted: the next heartbeat is to say everything (V2)."""
+    """Return the answer to a heartbeat. full_wanted: the next one is to contain all subscriptions (V2)."""
     return RemotingCommand.response(
         ResponseCode.SUCCESS,
         ext={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if full_wanted else "false"},

@@ -1,7 +1,7 @@
-"""A record that a request names by its physical offset, wherever it lies.
+"""Reading a record that a request names by its physical offset.
 
-On remoting-io when the page cache has it, which it mostly has: it was written or consumed a moment ago. Else the pool
-`pull-cold` reads it while the loop goes on.
+It is read on remoting-io if the page cache has it. That is the usual case, since the record was written or consumed a
+moment ago. Otherwise the pool `pull-cold` reads it while the loop goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...remoting.dispatcher import WorkerPool
 from ...remoting.event_loop import EventLoop
 from ...store.record_reader import LONGEST_READ_AT_ONCE, Missing, RecordReader, StoredRecord
 
-#: Counted for a request that waits in the pool.
+#: Bytes that are counted for a request that waits in the pool.
 _WAITING_BYTES = 4096
 _TAKEN_WITHIN_S = 1.0
 
@@ -29,8 +29,8 @@ class ColdRecords:
         self._loop = loop
 
     def find(self, physical: int, conn: Connection, go_on: Callable[[StoredRecord | Missing], None]) -> bool:
-        """Have `go_on` called with what lies there: at once, or from the loop when it was read. False when the pool
-        takes no more; `go_on` is not called then. What it raises from the loop costs `conn` its connection."""
+        """Call `go_on` with the record, or the reason why there is none: at once, or from the loop after a read. False
+        if the pool is full; `go_on` is not called then. An exception that it raises in the loop closes `conn`."""
         found = self._records.find_now(physical)
         if found is not None:
             go_on(found)
@@ -44,12 +44,12 @@ class ColdRecords:
                 taken.set()
                 try:
                     go_on(read)
-                except Exception:  # costs this peer its connection, and nobody else of the tick an answer
+                except Exception:  # closes this peer's connection; the tick's other answers go out
                     conn.fail()
 
             # A one-way request is served even when its sender has gone.
             self._loop.call_soon(arrived)
             if isinstance(read, StoredRecord) and len(read.data) > LONGEST_READ_AT_ONCE:
-                taken.wait(_TAKEN_WITHIN_S)  # so that long ones do not pile up before the loop
+                taken.wait(_TAKEN_WITHIN_S)  # so that long records do not pile up in front of the loop
 
         return self._pool.submit(job, _WAITING_BYTES, conn, answered=False)

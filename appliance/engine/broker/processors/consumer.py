@@ -1,7 +1,7 @@
 """A group's progress and its leases: 14, 15 consumer offsets; 41, 42 queue locks. All inline on remoting-io.
 
-14 never answers a passing error, nor while a queue is being rebuilt: a client would take it for "none" and skip to
-the queue's end. It closes the connection instead.
+After a passing error, or while a queue is being rebuilt, 14 closes the connection instead of answering: a client would
+take an error for "no offset" and skip to the queue's end.
 Source: RocketMQ 5.3.3 `ConsumerManageProcessor`, `AdminBrokerProcessor.lockBatchMQ`.
 """
 
@@ -28,7 +28,8 @@ from ..topics import MAX_QUEUE_NUMS, TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
-#: Of one 41 or 42: twice those of a consumer that has 2,000 in order. More would stop the I/O thread for milliseconds.
+#: Queues that one 41 or 42 may name: twice those of a consumer of 2,000 queues in order. More would stop the I/O thread
+#: for milliseconds.
 MOST_QUEUES_OF_A_LOCK = 4096
 
 
@@ -56,7 +57,8 @@ class ConsumerProcessor:
         dispatcher.add(RequestCode.UNLOCK_BATCH_MQ, self.handle_unlock)
 
     def handle_query_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """The stored offset; its first for a young queue that is still in memory from its beginning; else 22."""
+        """14: the stored offset. Without one, the first offset of a young queue that is in memory from its beginning;
+        otherwise 22."""
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id = require_int(request, "queueId")
         offset = self._offsets.get(group, topic, queue_id)
@@ -70,7 +72,7 @@ class ConsumerProcessor:
             try:
                 offset = self._store.young_offset(topic, queue_id)
             except (OSError, QueueBroken) as error:
-                # No answer at all: the client asks again, where an error would let a 4.9 consumer skip messages.
+                # No answer: the client asks again. After an error a 4.9 consumer would skip messages.
                 level = logging.INFO if isinstance(error, QueueBroken) else logging.ERROR
                 logger.log(level, "consumer offsets: no answer topic=%s queue=%d: %s", topic, queue_id, error)
                 conn.close()
@@ -82,7 +84,7 @@ class ConsumerProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, ext={"offset": str(offset)})
 
     def handle_update_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Take the client's progress; a lower offset is accepted, as upstream does."""
+        """15: store the client's progress. A lower offset is accepted, too, as upstream does."""
         group, topic = require_str(request, "consumerGroup"), require_str(request, "topic")
         queue_id, offset = require_int(request, "queueId"), require_long(request, "commitOffset")
         check_movable(group)
@@ -91,9 +93,9 @@ class ConsumerProcessor:
         if self._topics.get(topic) is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         is_queue = offset >= 0 and self._is_queue(topic, queue_id)
-        if is_queue and (group, topic, queue_id) in self._offsets.resets:  # the member does not know of it yet
+        if is_queue and (group, topic, queue_id) in self._offsets.resets:  # the member has not learned of it yet
             return RemotingCommand.response(ResponseCode.SUCCESS, "Offset has been previously reset")
-        if not is_queue or self._offsets.fitting(topic, queue_id, offset) < 0:  # ours: Apache keeps anything
+        if not is_queue or self._offsets.fitting(topic, queue_id, offset) < 0:  # differs: Apache keeps any offset
             raise RefusedRequest(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] or commitOffset[{offset}] is illegal"
             )
@@ -104,7 +106,7 @@ class ConsumerProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def _is_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic has such a queue, or had it before it was given fewer."""
+        """True if the topic has this queue, or had it before its number of queues was lowered."""
         config = self._topics.get(topic)
         if config is None or not 0 <= queue_id < MAX_QUEUE_NUMS:
             return False
@@ -114,7 +116,8 @@ class ConsumerProcessor:
         )
 
     def handle_lock(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Which of the queues the client holds now, by the names that came; never one that there is not."""
+        """41: lock the named queues, and return those that the client holds now. A queue that does not exist is never
+        among them."""
         group, client_id, queues = _lock_request(request)
         if self._groups.get(group) is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")

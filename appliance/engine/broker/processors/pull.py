@@ -1,7 +1,7 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): from a header to a PullRequest.
 
-It is admitted by `pulling/admission.py`, looked for by `pulling/pull_path.py`, at once, later or on the disk, and what
-it came to is rendered by `pull_answers.py`.
+`pulling/admission.py` admits the request, `pulling/pull_path.py` finds its messages (at once, later, or on the disk),
+and `pull_answers.py` encodes the answer.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PullProcessor:
         self._path.refusal_of = self._admission.refusal_of
         self._answers = PullAnswers(store.log, self._cold, deliveries)
         self.long_polling = self._path.long_polling
-        #: Serves pulls before anything here does; None in the pure twin.
+        #: Serves usual pulls before the handlers here see them; None in the pure Python twin.
         self.compiled = (
             None
             if PullRuns is None
@@ -85,15 +85,15 @@ class PullProcessor:
 
     @property
     def refused(self) -> RefusedRequest | None:
-        """Why no pulls are served, if so."""
+        """The refusal that every pull is answered with; None while pulls are served."""
         return self._admission.refused
 
     def refuse_all(self, refusal: RefusedRequest | None) -> None:
-        """Serve no pulls, for that reason, and with None all of them from now on. Any thread."""
+        """Answer every pull with this refusal from now on; None: serve pulls again. Any thread."""
         self._admission.refused = refusal
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         self._config = config
         self._admission.take_options(config)
         if self.compiled is not None:
@@ -142,12 +142,12 @@ class PullProcessor:
         dispatcher.add_runs(RequestCode.LITE_PULL_MESSAGE, self.compiled)
 
     def end(self, refusal: RefusedRequest) -> None:
-        """On remoting-io: hold nothing any more, answer what is held, read nothing more from the disk."""
+        """Answer the held pulls; from now on refuse pulls, and read nothing from the disk. On remoting-io."""
         self._admission.refused = self._cold.ended = self._filtering.ended = refusal
         self.long_polling.end()
 
     def close(self) -> None:
-        """When the loop and the pool do nothing of this any more."""
+        """Close the readers. Called when neither the loop nor the pools use them."""
         self._cold.close()
         self._filtering.close()
 
@@ -166,7 +166,7 @@ class PullProcessor:
         return self.hot_pull(conn, view, header, body, end)
 
     def handle_pull(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """The same for any other encoding."""
+        """Serve a pull in any other encoding."""
         if request.code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull_message_enable:
             raise RefusedRequest(
                 ResponseCode.NO_PERMISSION, f"the broker[{self._advertised_ip}] for lite pull consumer is forbidden"
@@ -177,7 +177,7 @@ class PullProcessor:
         return None
 
     def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
-        """Do what else the fields ask for, and have the request served."""
+        """Admit the request, commit the offset that it carries, and have it served."""
         config, answers = self._config, self._answers
         try:
             if not config.broker_permission & PERM_READ:
@@ -195,7 +195,7 @@ class PullProcessor:
         offsets = self._offsets
         if offsets.resets and self._path.answer_reset(request):
             return
-        # What is committed of a queue whose offset is being moved is what the member knew before.
+        # While a queue's offset is being moved, the offset in a pull is the member's old one: it is not committed.
         moving = offsets.resets and (fields.group, fields.topic, fields.queue_id) in offsets.resets
         if fields.sys_flag & COMMIT_OFFSET and not moving:
             offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset, conn.born_host)
@@ -205,16 +205,16 @@ class PullProcessor:
         self._path.pull(request, hold_ms)
 
     def answer_held(self, topic: str, group: str) -> None:
-        """A group wants something else of a topic: its held pulls are answered, so that it asks with the new filter."""
+        """Answer a group's held pulls of a topic, so that its members pull again with the group's new filter."""
         self._path.answer_held(topic, group)
 
     def _compile_first(self, what: NotCompiled, conn: Connection, opaque: int, fields: PullFields) -> None:
-        """Have a long expression compiled in the pool, and then do what the pull asks."""
+        """Have a long expression compiled in the pool, and then serve the pull."""
 
         def compile_it() -> None:
             refusal = None
             try:
-                # Held until the pull has been served: it is known so long.
+                # The reference is kept until the pull has been served: the table of known filters is a weak one.
                 made: object = make_filter(what.kind, what.expression, conn.born_host)
             except RefusedRequest as error:
                 made, refusal = None, RefusedRequest(error.code, error.remark)  # the error itself would keep this frame
@@ -235,7 +235,7 @@ class PullProcessor:
 
     @property
     def judged_count(self) -> int:
-        """Records that filters which read them were asked about."""
+        """Number of records that were checked by filters that read records."""
         return self._filtering.judged + self._path.judged_now
 
     @property

@@ -1,7 +1,7 @@
 """Answers to pulls in the remoting protocol: a JSON header, and records as they lie in the log.
 
 Adjacent records leave in one piece: from the page cache by sendfile, or with others from a shared buffer in one
-sendmsg. What is not cached is read by the pool first. Nothing is built for a peer that takes nothing.
+sendmsg. Records that are not cached are read by the pool first. No answer is built while its peer takes nothing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..pulling.request import PullRequest
 if TYPE_CHECKING:
     from ..deliveries.recorder import DeliveryRecorder
 
-#: Holds one answer: 256 KiB of records and the last message that passes the limit, mostly.
+#: Room for nearly every answer: 256 KiB of records, and the last message, which may exceed that limit.
 _READ_BUFFER_BYTES = 1024 * 1024
-#: Scattered records are read in one piece as long as that copies at most this much for each read it saves: a read call
-#: costs what copying some 12 KB does.
+#: Scattered records are read in one piece if that copies at most this many bytes for each read that it saves: a read
+#: call costs as much as copying some 12 KB.
 _BYTES_FOR_A_CALL = 12_000
 #: Adjacent records of this size and more go from the page cache to the socket without a copy.
 _SENDFILE_FROM_BYTES = 8 * 1024
 
-#: Where a consumer is to pull next, by Apache's rule: from the master, unless what it reads has left the memory there.
-#: Source: RocketMQ `PullMessageProcessor`.
+#: The broker to pull from next. By Apache's rule that is the master, unless the messages that the consumer reads have
+#: left the memory there. Source: RocketMQ `PullMessageProcessor`.
 MASTER_ID = 0
 
 _PREFIX = struct.Struct(">ii")
@@ -43,12 +43,12 @@ _HEADER = (
     b'"remark":"%%b","serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
 
-#: The same for messages that were found, cut where its six numbers stand.
+#: The header of an answer with messages (code and broker id are 0), cut at the places of its other six numbers.
 FOUND_HEADER = tuple(_HEADER.replace(b"%d", b"0", 2).replace(b"%b", GetStatus.FOUND.encode()).split(b"%d"))
 
 
 class PullAnswers(AnswersState):
-    """The `reply_to` of pulls that came as frames. Owned by remoting-io; the figures may be read by anyone."""
+    """The `reply_to` of pulls that came as frames. Owned by remoting-io; the figures may be read by any thread."""
 
     def __init__(self, log: CommitLog, cold: ColdPulls, deliveries: DeliveryRecorder) -> None:
         # Constant after construction.
@@ -73,7 +73,7 @@ class PullAnswers(AnswersState):
 
     def found(self, request: PullRequest, code: int, result: GetResult) -> None:
         conn = request.conn
-        if conn.full:  # nothing is built that is not taken; a pull that came off the disk gets here so
+        if conn.full:  # build no answer that the peer does not take yet; pulls read from the disk get here so
             conn.when_room(lambda: None if conn.closed else self.found(request, code, result))
             return
         header = _HEADER % (
@@ -109,13 +109,13 @@ class PullAnswers(AnswersState):
         conn.send_now(parts, len(head) + size)
 
     def _send_read(self, request: PullRequest, head: bytes, result: GetResult, body: bytes) -> None:
-        """Send what the pool read; the head's length may be of more than is left."""
+        """Send the records that the pool read, with a new length: some may have expired since the head was built."""
         self._count(request, result)
         prefix = _PREFIX.pack(len(head) - 4 + len(body), len(head) - 8)
         request.conn.send_parts([prefix, head[8:], body], len(head) + len(body))
 
     def _count(self, request: PullRequest, result: GetResult) -> None:
-        """It is certain that the answer leaves now. What tools look at is not consumed."""
+        """Count an answer that is certain to leave now. Messages that tools read do not count as consumed."""
         self.found_count += 1
         if is_system_group(request.group.group_name):
             return
@@ -124,7 +124,7 @@ class PullAnswers(AnswersState):
         self._deliveries.record(request, result.next_offset)
 
     def _read(self, result: GetResult) -> list[bytes | memoryview] | None:
-        """The records from the page cache, in the shared buffer; None when some are not there."""
+        """Return the records from the page cache, in the shared buffer; None if some are not cached."""
         log = self._log
         runs = result.runs
         buffer = self.buffer

@@ -1,8 +1,8 @@
-"""Messages by what they are called: 12 QUERY_MESSAGE (key or unique key) and 33 VIEW_MESSAGE_BY_ID (physical offset).
+"""Finding single messages: 12 QUERY_MESSAGE (by key or unique key) and 33 VIEW_MESSAGE_BY_ID (by physical offset).
 
-Both read the disk and run in the pool `key-query`. Answers are those of 5.3.3, but for two accidents of its own: a
-message whose key only has the same hash is not returned, and 33 at a place where no record begins finds nothing instead
-of returning whatever bytes are there.
+Both read the disk and run in the pool `key-query`. Answers are those of 5.3.3 without two of its faults: a message
+whose key merely has the same hash is not returned, and 33 at a place where no record begins finds nothing instead of
+returning the bytes that lie there.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ...store.message_store import MessageStore
 
 POOL = "key-query"
-#: Set by clients that ask for a unique key: then the broker's own limit counts, not `maxNum`.
+#: The field that clients set when they ask for a unique key; then the broker's own limit counts instead of `maxNum`.
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-#: A client reads no larger frame; what does not fit with the header is left out, the oldest first.
+#: Clients read no larger frame. Records that do not fit beside the header are left out, the oldest first.
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 64 * 1024
 
 
 class QueryMessageProcessor:
-    """Stateless; the pool's thread works in it."""
+    """Stateless; runs on the pool's thread."""
 
     def __init__(self, store: MessageStore, broker: BrokerConfig, config: StoreConfig) -> None:
         self._records = store.records
@@ -36,7 +36,7 @@ class QueryMessageProcessor:
         self.take_options(broker, config)
 
     def take_options(self, broker: BrokerConfig, config: StoreConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         # Replaced whole.
         self._broker = broker
         self._config = config

@@ -1,7 +1,8 @@
-"""What a queue spans: 30 GET_MAX_OFFSET, 31 GET_MIN_OFFSET, 29 SEARCH_OFFSET_BY_TIMESTAMP and
+"""Offsets and times of a queue: 30 GET_MAX_OFFSET, 31 GET_MIN_OFFSET, 29 SEARCH_OFFSET_BY_TIMESTAMP and
 32 GET_EARLIEST_MSG_STORETIME.
 
-All answer 0, for unknown queues too, as the recorded brokers do. 29 and 32 read the log and run in the pool `query`.
+The response code is always 0, for unknown queues too, as with the recorded brokers. 29 and 32 read the log and run in
+the pool `query`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class QueueOffsetProcessor:
         dispatcher.add(RequestCode.GET_EARLIEST_MSG_STORETIME, self.handle_earliest, POOL)
 
     def handle_max_offset(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Of published messages: `committed=false` gives the same, nothing else can be pulled."""
+        """30: the offset behind the last published message, also with `committed=false`: no other can be pulled."""
         offset = self._store.max_offset(require_str(request, "topic"), require_int(request, "queueId"))
         return RemotingCommand.response(ResponseCode.SUCCESS, ext={"offset": str(offset)})
 

@@ -32,7 +32,7 @@ class RecallProcessor:
         dispatcher.add(RequestCode.RECALL_MESSAGE, self.handle_recall)
 
     def handle_recall(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """At once what is refused, all else when the mark's tick is published."""
+        """370: answer a refusal at once, everything else when the mark's tick is published."""
         fields = request.ext_fields
         try:
             asked = Asked(

@@ -1,14 +1,13 @@
-"""SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325): a reply goes to who asked (326).
+"""SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325): a reply is pushed to the requester (326).
 
 A reply is stored as a send is (`storeReplyMessageEnable`), and pushed to the producer whose client id its property
-REPLY_TO_CLIENT names. The answer says by its code whether the push arrived, and where the reply is stored; it is sent
-when both are known: the requester has answered 326 or the time is over, and the tick is published. Nothing waits for
-either meanwhile.
+REPLY_TO_CLIENT names. The code of the answer is the outcome of the push, its fields give the place of the stored reply.
+It is sent when both are known: the requester has answered 326 or its time is over, and the tick is published. No thread
+blocks meanwhile.
 
 Source: RocketMQ 5.3.3 `ReplyMessageProcessor`, `Broker2Client.callClient`; texts as there, frames as recorded.
-Differs: the stored reply has the property CLUSTER besides, as each message that was sent; it is pushed only when it
-may be stored; of two connections of one client that want it, the one that came last has it, and the other one when
-that has gone.
+Differs: the stored reply also has the property CLUSTER, as each sent message has; a reply is pushed only if it may be
+stored; if two connections have the client id, the newest gets the push, and the other one only after that has closed.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from .send import SendAnswers
 
 logger = logging.getLogger(__name__)
 
-#: How long a requester may take to answer 326. Apache's; who replies gives up after 3 s unless told otherwise.
+#: Time that a requester has to answer 326, as with Apache. The client that replies gives up after 3 s by default.
 PUSH_TIMEOUT_S = 10.0
-#: Ours: pushes that may wait for the answer of one requester, and of all. The rest of `MAX_WAITING` is left to what
-#: administrators ask of clients. One more is not pushed, as if the requester had gone.
+#: RocketBox's limits: pushes that may wait for the answer of one requester, and of all. The rest of `MAX_WAITING` is
+#: left to administrators' questions to clients. Beyond it a reply is not pushed, as if the requester had gone.
 MOST_PUSHES_TO_ONE = 1000
 MOST_PUSHES = MAX_WAITING * 9 // 10
 
@@ -64,7 +63,7 @@ class ReplyProcessor:
         stores_replies: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        """store_host: the broker's address as records hold it. stores_replies: `storeReplyMessageEnable`, now."""
+        """store_host: the broker's address as records hold it. stores_replies: returns `storeReplyMessageEnable`."""
         # Constant after construction.
         self._path = path
         self._answers = answers
@@ -79,7 +78,7 @@ class ReplyProcessor:
         dispatcher.add(RequestCode.SEND_REPLY_MESSAGE_V2, self.handle_reply)
 
     def handle_reply(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """Check it as a send, store it, push it; what may not be stored is refused at once and not pushed."""
+        """Check a reply as a send, store it, push it. One that may not be stored is refused at once and not pushed."""
         fields = fields_of(request, letters=request.code == RequestCode.SEND_REPLY_MESSAGE_V2)
         if fields.batch:
             fields = replace(fields, batch=False)  # as with Apache's: one message, whatever its body is
@@ -160,9 +159,10 @@ class ReplyProcessor:
 
 
 class _Reply:
-    """A reply under way, and who waits for the answer to it.
+    """A reply under way, and the connection that waits for the answer to it.
 
-    is_stored: whether `put_ended` is called. is_pushing: before that the put was refused, and that is the answer.
+    is_stored: the reply goes to the store, which calls `put_ended`. is_pushing: the push has begun; a `put_ended`
+    before that is a refusal, and becomes the answer.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class _Reply:
         self._answers = answers
         self._conn = conn
         self._request = request
-        self._pushed = False  # how the push went is known
+        self._pushed = False  # the outcome of the push is known
         self._failure: str | None = None
         self._stored: PutOutcome | None = None
         self.is_stored = False
@@ -192,13 +192,13 @@ class _Reply:
             self._answer()
 
     def push_ended(self, failure: str | None) -> None:
-        """failure: why the requester has not got it; None when it has."""
+        """Take the outcome of the push. failure: why the requester did not get the reply; None if it did."""
         self._pushed, self._failure = True, failure
         if not self.is_stored or self._stored is not None:
             self._answer()
 
     def _answer(self) -> None:
-        """The code tells of the push, the ids of the store; a reply that is stored nowhere has the id 0."""
+        """Send the answer: the code of the push, the ids of the stored reply; id 0 for a reply that is not stored."""
         code = ResponseCode.SUCCESS if self._failure is None else ResponseCode.SYSTEM_ERROR
         response = self._answers.plain(code, self._failure)
         stored = self._stored

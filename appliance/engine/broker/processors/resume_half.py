@@ -1,6 +1,6 @@
-"""RESUME_CHECK_HALF_MESSAGE (323): an administrator has a discarded transaction asked about once more.
+"""RESUME_CHECK_HALF_MESSAGE (323): an administrator has the checks of a discarded transaction begin again.
 
-Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which takes any message, as often as it is asked.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which accepts any message, and repeatedly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ResumeHalfProcessor:
         dispatcher.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.handle_resume, POOL)
 
     def handle_resume(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """msgId: the offset id of a message in TRANS_CHECK_MAX_TIME_TOPIC."""
+        """323: resume one transaction. msgId: the offset id of a message in TRANS_CHECK_MAX_TIME_TOPIC."""
         text = require_str(request, "msgId")
         try:
             _, _, physical = decode_offset_id(text)

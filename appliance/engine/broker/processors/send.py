@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): from a frame to the send path, and the answer.
 
-The hot path reads the frame in place. What became of the send is a value until its tick is published; the answer is
-made of it then.
+The hot path reads the frame in place. The outcome of a send stays a value until its tick is published; only then is the
+answer encoded from it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class SendAnswers:
         self.take_trace(trace_on)
 
     def take_trace(self, on: bool) -> None:
-        """traceOn was changed: it stands in every answer."""
+        """Use this value of traceOn from now on; it is part of every answer."""
         trace = "true" if on else "false"
-        #: What stands before, between and behind code, queue id, unique key, offset ids, queue offset and opaque; last,
-        #: what each offset id begins with.
+        #: Bytes before, between and behind code, queue id, unique key, offset ids, queue offset and opaque. The last
+        #: piece is the beginning of each offset id.
         self.pieces = (
             b'{"code":',
             b',"extFields":{"queueId":"',
@@ -52,9 +52,9 @@ class SendAnswers:
         places = (b"%d", b"%d", b"%b", b"%b", b"%d", b"%d")
         #: The same as one template.
         self.stored = before + b"".join([place + piece for place, piece in zip(places, between, strict=True)])
-        #: The same for one message, whose physical offset goes in.
+        #: The template for one message: it takes the physical offset instead of offset ids.
         self.stored_one = self.stored.replace(b'"msgId":"%b"', b'"msgId":"%b%%016X"' % self._host_hex)
-        #: Every answer to a send carries these, refusals too; Java reads them without a null check.
+        #: Fields of every answer to a send, refusals too; Java reads them without a null check.
         self._always = {TRACE_SWITCH: trace, MSG_REGION: self._region}
 
     def offset_ids(self, physical_offsets: Sequence[int]) -> bytes:
@@ -64,7 +64,7 @@ class SendAnswers:
         return self.plain(outcome.code, outcome.reason)
 
     def plain(self, code: int, remark: str | None) -> RemotingCommand:
-        """An answer with what each of them has."""
+        """Return an answer with the fields that every answer to a send has."""
         return RemotingCommand.response(code, remark, dict(self._always))
 
 
@@ -97,12 +97,13 @@ class SendReply(msgspec.Struct, gc=False):
                 header = _with_handle(header, outcome.recall_handle)
             size = len(header)
             self.conn.send(_PREFIX.pack(size + 4, size) + header)
-        except Exception:  # costs this peer its connection, and nobody else of the tick an answer
+        except Exception:  # closes this peer's connection; the tick's other answers go out
             self.conn.fail()
 
 
 def _with_handle(header: bytes, recall_handle: str) -> bytes:
-    """An answer's header with what takes the message back: Base64. No value before that place holds a quote."""
+    """Return an answer's header with the recall handle added. It is Base64, and no value before its place holds a
+    quote."""
     return header.replace(b',"queueOffset":"', b',"recallHandle":"%b","queueOffset":"' % recall_handle.encode(), 1)
 
 
@@ -132,7 +133,7 @@ class SendProcessor:
             self._runs.refresh()
 
     def hot_letters(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """310 and 320 in place; False when the header is not as Java, Go and C++ write it."""
+        """Serve 310 and 320 in place; False if the header is not as Java, Go and C++ write it."""
         try:
             frame = decode_letters(view[header:body])
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -142,7 +143,7 @@ class SendProcessor:
         return True
 
     def hot_long(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """10 in place."""
+        """Serve 10 in place; False as in `hot_letters`."""
         try:
             frame = decode_long(view[header:body])
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -152,7 +153,7 @@ class SendProcessor:
         return True
 
     def handle_send(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """The same for any other encoding; answered when the tick is published."""
+        """Serve a send in any other encoding; it is answered when the tick is published."""
         fields = fields_of(request, letters=request.code != RequestCode.SEND_MESSAGE)
         reply_to = None if request.flag & FLAG_ONEWAY else SendReply(self._answers, conn, request.opaque)
         self._put(fields, request.version, conn.born_host, memoryview(request.body), reply_to)

@@ -1,8 +1,8 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer could not use a message; see `sending/send_back.py`.
+"""CONSUMER_SEND_MSG_BACK (36): a consumer returns a message that it could not process; see `sending/send_back.py`.
 
-A request as Java, Go and C++ write it is read in place; any other is decoded, and goes the same way from there.
-The message is read on remoting-io when the page cache has it, which it mostly has: it was consumed a moment ago. Else
-the pool `pull-cold` reads it. The answer goes out when the copy is durable.
+A request as Java, Go and C++ write it is read in place; any other is decoded, and takes the same path from there. The
+message is read on remoting-io if the page cache has it. That is the usual case, since it was consumed a moment ago.
+Otherwise the pool `pull-cold` reads it. The answer goes out when the copy is durable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .cold_records import ColdRecords
 
 
 class _Fields(msgspec.Struct, gc=False):
-    """The fields that matter, as text: what numbers are is said in one place, `protocol.fields`."""
+    """The fields that matter, as text: only `protocol.fields` decides which texts are numbers."""
 
     offset: str
     group: str
@@ -46,16 +46,17 @@ class _Frame(msgspec.Struct, gc=False):
 
 
 _decode_frame = msgspec.json.Decoder(_Frame).decode
-#: Copies that a connection may have made in one go, and then a second; those of one address four times as many.
+#: Bytes of copies that one connection may cause in a burst, and then each second; all connections of an address
+#: together four times as many.
 COPIED_BURST_BYTES, COPIED_BYTES_A_S = 16 * 1024 * 1024, 8 * 1024 * 1024
 
 _PREFIX = struct.Struct(">ii")
-#: The header of the answer to what was stored, with a place for the opaque.
+#: The header of an answer of success, with a place for the opaque.
 _STORED = (
     b'{"code":0,"extFields":{},"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
     % VERSION
 )
-#: Digits of a number that fits i32, of one that fits i64.
+#: Numbers of at most this many digits fit i32, and i64.
 _INT_DIGITS, _LONG_DIGITS = 9, 18
 
 
@@ -68,8 +69,8 @@ def _stored_answer(opaque: int) -> bytes:
 class SendBackReply(msgspec.Struct, gc=False):
     """A consumer that waits for the answer, or (one-way) does not.
 
-    Apache answers 1 to all that was not stored, and a client then sends the message to the retry topic by itself.
-    request: as it was decoded, None for one that was read in place.
+    Apache answers 1 whenever the copy was not stored, and the client then sends the message to the retry topic itself.
+    request: the decoded request; None for one that was read in place.
     """
 
     conn: Connection
@@ -91,7 +92,7 @@ class SendBackReply(msgspec.Struct, gc=False):
         self.conn.send(_stored_answer(self.opaque))
 
     def refuse(self, code: int, reason: str) -> None:
-        if code == ResponseCode.SERVICE_NOT_AVAILABLE:  # as what the log itself refuses is answered
+        if code == ResponseCode.SERVICE_NOT_AVAILABLE:  # as a refusal by the log is answered (`put_ended`)
             code = ResponseCode.SYSTEM_ERROR
         response = RemotingCommand.response(code, reason)
         if self.request is not None:
@@ -107,7 +108,7 @@ class SendBackProcessor:
         # Constant after construction.
         self._path = path
         self._records = records
-        # Bytes of copies that connections, and addresses, may have made.
+        # Limits of the bytes that are copied for a connection, and for an address.
         self._rates = Rates(clock, COPIED_BURST_BYTES, COPIED_BYTES_A_S)
         self._of_addresses = Rates(clock, 4 * COPIED_BURST_BYTES, 4 * COPIED_BYTES_A_S)
 
@@ -116,7 +117,7 @@ class SendBackProcessor:
         dispatcher.add_hot(RequestCode.CONSUMER_SEND_MSG_BACK, self.hot_send_back)
 
     def hot_send_back(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """One as clients write it, in place; False for another."""
+        """Serve a request as clients write it, in place; False for any other."""
         try:
             frame = _decode_frame(view[header:body])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -132,7 +133,7 @@ class SendBackProcessor:
         return True
 
     def handle_send_back(self, request: RemotingCommand, conn: Connection) -> None:
-        """At once what is refused and what a group does not retry; all else when the copy's tick is published."""
+        """36: answer at once if it is refused or the group does not retry, else when the copy's tick is published."""
         self._take(_asked(request), SendBackReply(conn, request.opaque, request))
 
     def _take(self, asked: SentBack, reply: SendBackReply) -> None:
@@ -152,11 +153,11 @@ class SendBackProcessor:
         if not self._records.find(asked.physical_offset, conn, go_on):
             reply.refuse(ResponseCode.SYSTEM_BUSY, OVERLOADED)
         elif not is_done:
-            waits = conn.wait()  # one that has to be read at a time: it may be long
+            waits = conn.wait()  # one read at a time for each connection: the message may be long
 
     def _slow_down(self, conn: Connection, size: int) -> None:
-        """A request of 250 bytes may have 4 MiB copied. Who has much copied is not read from for a while; among those
-        of one address, only who has."""
+        """Pause reading from a connection that causes many copies: a request of 250 bytes may copy 4 MiB. When the
+        connections of an address exceed their common limit, only those with a large part in it are paused."""
         waits = self._rates.wait_s(conn.born_host, size)
         waits_for_others = self._of_addresses.wait_s(address_of(conn.born_host), size)
         if not waits and waits_for_others and self._rates.used(conn.born_host) > COPIED_BURST_BYTES // 4:
@@ -165,7 +166,7 @@ class SendBackProcessor:
             conn.rest(waits)
 
     def _go_on(self, asked: SentBack, found: StoredRecord | Missing, reply: SendBackReply) -> None:
-        """What is no message for the group makes neither the group nor its topic."""
+        """Store the copy. A message that the group cannot send back is refused before group and topic are made."""
         try:
             message = self._path.fit(asked, found)
             if reply.request is not None and reply.request.caller is not None:
@@ -181,7 +182,7 @@ class SendBackProcessor:
 
 
 def _usual(frame: _Frame) -> SentBack | None:
-    """What a frame asks whose numbers are plain digits; None for any other, which `_asked` looks at."""
+    """Return the request in a frame whose numbers are plain digits; None for any other frame, which `_asked` reads."""
     fields = frame.extFields
     offset, level, limit, unit = fields.offset, fields.delayLevel, fields.maxReconsumeTimes, fields.unitMode
     if frame.flag or not fields.group or not _is_plain(offset, _LONG_DIGITS) or not _is_plain(level, _INT_DIGITS):
@@ -198,7 +199,7 @@ def _is_plain(text: str, most: int) -> bool:
 
 
 def _asked(request: RemotingCommand) -> SentBack:
-    """Refuses with 1 and the field's name."""
+    """Return the fields of a decoded request. Refuses a bad one with 1 and the field's name."""
     limit = request.ext_fields.get("maxReconsumeTimes")
     return SentBack(
         require_long(request, "offset"),

@@ -1,4 +1,4 @@
-"""What only slaves ask their master: 45 delay offsets, 402 request modes, 60 how far its timers are."""
+"""Requests that only slaves send to their master: 45 delay offsets, 402 request modes, 60 progress of its timers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 
 POOL = "admin"
-#: A field of the answer to 60, which Apache's slaves pass over: `out_ms:queue_offset` (`TimerIndex.settled`).
+#: A field of the answer to 60, which Apache's slaves ignore: `out_ms:queue_offset` (`TimerIndex.settled`).
 TIMERS_DONE = "rocketboxTimersDone"
-#: Another: what this broker's wall clock shows, in ms since 1970, for members of a set (`replication/leader_clock.py`).
+#: Another field: this broker's wall clock in ms since 1970, for members of a set (`replication/leader_clock.py`).
 CLOCK_MS = "rocketboxClockMs"
 
 
@@ -26,8 +26,8 @@ class SlaveTablesProcessor:
         timers_done: Callable[[], str],
         wall_ms: Callable[[], int],
     ) -> None:
-        """delay_offsets: as `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint. timers_done: for
-        members of a set, what it does not say; "" while that is not known."""
+        """delay_offsets: returns the text of `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint.
+        timers_done: the value of TIMERS_DONE, for members of a set; "" while it is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
         self._timers_done = timers_done

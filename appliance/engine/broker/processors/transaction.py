@@ -1,7 +1,7 @@
 """END_TRANSACTION (37): a producer says how a transaction ends; see `transactions/decisions.py`.
 
-It is one-way as clients send it. The half message is read on remoting-io when the page cache has it, else by the pool
-`pull-cold`. One that asks for an answer has it when what it asked for is durable.
+Clients send it one-way. The half message is read on remoting-io if the page cache has it, otherwise by the pool
+`pull-cold`. A request that is not one-way is answered when its decision is durable.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .cold_records import ColdRecords
 
 logger = logging.getLogger(__name__)
 
-#: Lines of the log about transactions that were not ended, in so many seconds.
+#: At most this many log lines about transactions that were not ended, in this many seconds.
 _TOLD, _TELL_S = 10, 10.0
-#: What `commitOrRollback` may say, beside 0: not known yet.
+#: Values of `commitOrRollback`. The third one is 0: not known yet.
 COMMIT, ROLL_BACK = 8, 12
 
 
 class _Asked(msgspec.Struct, gc=False):
-    """What a producer says. half_offset: in the half queue."""
+    """A producer's decision. half_offset: the offset of the half message in the half queue."""
 
     group: str
     half_offset: int
@@ -45,7 +45,7 @@ class _Asked(msgspec.Struct, gc=False):
 
 
 class _Reply(msgspec.Struct, gc=False):
-    """A producer that waits for the answer, or (as all do) does not."""
+    """A producer that waits for the answer, or (one-way, as clients send it) does not."""
 
     conn: Connection
     request: RemotingCommand
@@ -87,7 +87,7 @@ class TransactionProcessor:
         dispatcher.add(RequestCode.END_TRANSACTION, self.handle_end)
 
     def handle_end(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """Nothing is answered to 0 (not known yet) and to what no producer says, as with Apache."""
+        """37: end the transaction. 0 (not known yet) and values of no meaning get no answer, as with Apache."""
         asked = _Asked(
             require_str(request, "producerGroup"),
             require_long(request, "tranStateTableOffset"),
@@ -107,7 +107,8 @@ class TransactionProcessor:
             reply.refuse(ResponseCode.SYSTEM_BUSY, OVERLOADED)
 
     def _found(self, asked: _Asked, found: StoredRecord | Missing, reply: _Reply) -> None:
-        """One whose file has left the log may have been put back before, and one may not be durable yet."""
+        """Go on with the record that was found. One that is not published yet is waited for; one whose file has left
+        the log may have been put back before, and its copy is taken."""
         if found is Missing.NOT_PUBLISHED and self._checks.when_published(
             asked.physical_offset, lambda: self._find(asked, reply)
         ):
@@ -119,7 +120,7 @@ class TransactionProcessor:
             reply.refuse(ResponseCode.SYSTEM_BUSY, OVERLOADED)
 
     def _end(self, asked: _Asked, found: StoredRecord | Missing, reply: _Reply, moved: bool = False) -> None:
-        """moved: it is where the named one was put back."""
+        """Commit or roll back. moved: `found` is the copy of the named half message that was put back."""
         try:
             half = _half_asked_for(asked, found, moved)
             if reply.request.caller is not None:
@@ -135,7 +136,7 @@ class TransactionProcessor:
 
 
 def _half_asked_for(asked: _Asked, found: StoredRecord | Missing, moved: bool) -> Half:
-    """Refuses with 1, in upstream's words, what is not the half message that the producer names."""
+    """Return the half message. Refuses with 1, in upstream's words, a record that is not the one the producer names."""
     if isinstance(found, Missing):
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {found.value}")
     half = half_of(found)
