@@ -1,7 +1,7 @@
-"""What an administrator may set of a topic and of a consumer group: one declaration for each setting.
+"""Settings of topics and consumer groups that administrators may change: one declaration for each.
 
-The window checks, applies, previews and shows settings by these tables; API and forms are held to them by tests. A
-setting that is a field or an attribute of RocketMQ's needs a line here and nothing else in the engine.
+The window checks, applies, previews and shows settings by these tables; tests hold API and forms to them. A setting
+that is a field or an attribute of RocketMQ's needs a line here and nothing else in the engine.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Value = bool | int | str
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. name: in window, API and forms. default: of something new; its type is the setting's.
+    """One setting. name: in window, API and forms. default: value for a new topic or group; its type is the setting's.
 
     field: of TopicConfig or SubscriptionGroupConfig, which JSON has in camel case. bit: the setting is this bit of the
-    field. attribute: the topic's attribute that holds it, instead of a field; absent: what it means without one.
-    minimum, maximum: of a number. choices: of a text.
+    field. attribute: the topic's attribute that holds it, instead of a field; absent: its value without the attribute.
+    minimum, maximum: bounds of a number. choices: the values of a text.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Setting:
     choices: tuple[str, ...] = ()
 
     def accepts(self, value: object) -> bool:
-        """Whether it may be set to that."""
+        """True if the setting may have this value."""
         if isinstance(self.default, bool):
             return isinstance(value, bool)
         if isinstance(self.default, int):
@@ -51,18 +51,18 @@ class Setting:
         return value in self.choices
 
     def read(self, config: Any) -> Value:
-        """Its value in a TopicConfig or a SubscriptionGroupConfig."""
+        """Return its value in a TopicConfig or a SubscriptionGroupConfig."""
         if self.attribute:
             text = config.attributes.get(self.attribute)
             if not isinstance(self.default, int):
                 return self.absent if text is None else str(text)
-            # Another's file may hold anything.
+            # The file of another broker may hold anything.
             return int(text) if text and text.isascii() and text.isdigit() else self.absent
         value: Value = getattr(config, self.field)
         return bool(int(value) & self.bit) if self.bit else value
 
     def write(self, config: Any, value: Value) -> Any:
-        """The configuration with this value, which `accepts` was asked about."""
+        """Return the configuration with this value, which `accepts` has allowed."""
         if self.attribute:
             attributes = {key: text for key, text in config.attributes.items() if key != self.attribute}
             if value != self.absent:
@@ -100,7 +100,7 @@ GROUP_SETTINGS: tuple[Setting, ...] = (
 
 
 def topic_fields(config: TopicConfig) -> dict[str, str]:
-    """A topic's settings as texts, for a list of differences; attributes with a number under their own name."""
+    """Return a topic's settings as texts, for a list of differences; numeric attributes under the attribute's name."""
     named = [setting for setting in TOPIC_SETTINGS if not setting.attribute or setting.choices]
     hidden = {setting.attribute for setting in named}
     fields = {setting.name: _text(setting.read(config)) for setting in named}
@@ -108,7 +108,7 @@ def topic_fields(config: TopicConfig) -> dict[str, str]:
 
 
 def group_fields(config: SubscriptionGroupConfig) -> dict[str, str]:
-    """The same of a group."""
+    """Return a group's settings as texts, for a list of differences."""
     return {setting.name: _text(setting.read(config)) for setting in GROUP_SETTINGS}
 
 

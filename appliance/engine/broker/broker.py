@@ -137,11 +137,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: In our own directory; docs/formats/standing-queues.md.
+#: A file in RocketBox's own directory; docs/formats/standing-queues.md.
 STANDING_QUEUES = "standing-queues.json"
-#: The store's data may be larger than this share of the memory before reads count as cold.
+#: Period of `_scan_expired`: it closes silent connections and drops old filters and pull offsets.
 _SCAN_EXPIRED_S = 10.0
-#: What a pull is told that comes too late.
+#: The answer to a pull that comes after this broker has ended.
 _ENDED = RefusedRequest(ResponseCode.SYSTEM_BUSY, "this broker changes its role")
 
 
@@ -187,7 +187,7 @@ class Processor(Protocol):
 
 
 class RunningOptions(Protocol):
-    """Where the options in force are kept and changed; `window.options.Options`."""
+    """The holder of the options in force, through which they are changed; `window.options.Options`."""
 
     @property
     def config(self) -> EngineConfig: ...
@@ -200,14 +200,14 @@ class RunningOptions(Protocol):
 
 
 class Network(NamedTuple):
-    """Where the broker is found, and whom it tells. address, ha_address: "host:port" as told to others."""
+    """The broker's addresses, and its name servers. address, ha_address: "host:port" as the broker advertises them."""
 
     address: str
     ha_address: str
     namesrvs: tuple[str, ...]
-    #: Where slaves connect; None when there shall be none.
+    #: The socket to which slaves connect; None if the broker serves no slaves.
     ha_socket: socket.socket | None = None
-    #: In place of the host in `address`, where an address is needed and that is a name.
+    #: Used instead of the host in `address` where an IP address is needed and that is a name.
     ip: str = ""
 
     @property
@@ -216,7 +216,7 @@ class Network(NamedTuple):
 
     @property
     def store_host(self) -> bytes:
-        """As records hold it."""
+        """The broker's address as records hold it."""
         return encode_host(self.ip or self.host, split_host_port(self.address)[1])
 
 
@@ -233,8 +233,8 @@ class Broker:
         clock: Clock,
         role: Role | None = None,
     ) -> None:
-        """role: of a member of a set that fails over; else the settings say it. Raises StartError; nothing stays open
-        then. The loop may run already; nothing of the broker is on it before `join_loop`."""
+        """role: given for a member of a set that fails over; otherwise it follows from the settings. Raises StartError;
+        nothing stays open then. The loop may run already; nothing of the broker is on it before `join_loop`."""
         # Constant after construction.
         self.role = role or role_of(options.config)
         self._loop = loop
@@ -248,7 +248,7 @@ class Broker:
         self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=clock))
         # Replaced whole by _take_options(), on the thread of the pool "admin".
         self._config = options.config
-        #: Of a member: those that bring its log and its tables; its role sets and starts them.
+        #: The threads that bring a member of a set its log and its tables. `failover/brokers.py` sets and starts them.
         self.member_threads: tuple[ServiceThread, ...] = ()
         # Owned by remoting-io.
         self._timers: list[Timer] = []
@@ -272,7 +272,8 @@ class Broker:
         )
 
     def join_loop(self) -> None:
-        """On remoting-io, or before it runs: from here on ticks end here, and clocks are looked at."""
+        """Put the broker on the loop: from here on ticks end here, and timers run. On remoting-io, or before it
+        runs."""
         loop = self._loop
         self._server.on_close(self._connection_closed)
         loop.put_first(self.decisions.end_tick, self.store.end_tick)
@@ -287,8 +288,8 @@ class Broker:
         self._options.on_change(self._take_options)
 
     def leave_loop(self) -> None:
-        """On remoting-io, when no request comes here any more and nothing waits to be answered: nothing of this broker
-        runs there from now on."""
+        """Take the broker off the loop, so that nothing of it runs there from now on. On remoting-io, after the last
+        request was answered and no other can come."""
         self._options.forget(self._take_options)
         for timer in self._timers:
             timer.cancel()
@@ -300,27 +301,27 @@ class Broker:
         self._server.hold_producers(False)
 
     def refuse_reads(self) -> None:
-        """Raises RefusedRequest while nobody may be told what is stored here."""
+        """Raise RefusedRequest while clients may not read what is stored here."""
         if (refusal := self.pull.refused) is not None:
             raise refusal
 
     @property
     def waits_for_confirmation(self) -> bool:
-        """Whether a follower shows nothing yet, and would."""
+        """True while a follower serves no reads only because its leader has not confirmed its log yet."""
         return self.pull.refused is NOT_CONFIRMED
 
     def open_reads(self) -> None:
-        """A follower's: its leader has confirmed all that it held when it began."""
+        """Serve reads on a follower: its leader has confirmed all that it held when it began."""
         self.pull.refuse_all(None)
 
     @property
     def is_fenced(self) -> bool:
-        """Whether nothing is acknowledged any more."""
+        """True after `fence`: nothing is acknowledged from then on."""
         return self._fenced
 
     def fence(self, why: str, seconds: float) -> None:
-        """From this moment on nothing is published or acknowledged, whatever was stored. Who waits, and who sends, is
-        told that nothing is promised; when remoting-io does not come to it within `seconds`, they are told nothing."""
+        """Publish and acknowledge nothing from this moment on, whatever was stored. Sends that wait, and new ones, are
+        answered that nothing is promised; if remoting-io does not get to it within `seconds`, they get no answer."""
         self._fenced = True
         self.store.publish_no_more()
         reason = f"this broker is fenced: {why}"
@@ -334,11 +335,11 @@ class Broker:
         run_on_loop(self._loop.call_soon, tell, lambda: self._clock.monotonic() >= end)
 
     def end_pulls(self) -> None:
-        """On remoting-io: answer held pulls, and hold none any more."""
+        """Answer held pulls, and refuse all others from now on. On remoting-io."""
         self.pull.end(_ENDED)
 
     def _let_go(self) -> None:
-        """It could not be built: close what was opened."""
+        """Close what was opened, after building has failed."""
         parts = self.__dict__
         for name, end in (
             ("pull", "close"),
@@ -354,7 +355,8 @@ class Broker:
                     logger.exception("broker: %s cannot be closed", name)
 
     def _master_side(self, network: Network) -> ReplicationServer | None:
-        """What serves slaves as the settings say; a member's is its leader's own."""
+        """Return the server for slaves, if there is a socket for them. A member of a set gets none here:
+        `failover/brokers.py` makes the leader's."""
         if self.role.is_member or network.ha_socket is None:
             return None
         from .master_side import master_side
@@ -362,7 +364,7 @@ class Broker:
         return master_side(self.store, self._config.store, network.ha_socket, self.replicated, self._clock)
 
     def _slave_side(self) -> SlaveSide:
-        """What follows the master. Nothing that appends by itself runs on a slave."""
+        """Return the part that follows the master. Nothing that appends by itself runs on a slave."""
         from .slave_side import SlaveSide
 
         return SlaveSide(
@@ -411,11 +413,12 @@ class Broker:
             self.journal = ConfigJournal(own_dir / "config.journal", clock=self._clock)
         except OSError as error:
             raise StartError(f"{own_dir / 'config.journal'} cannot be opened: {error.strerror}.") from None
-        # A message in a topic made for it is acknowledged when the topic's entry is durable, too.
+        # A message in a topic that was made for it is acknowledged only when the topic's entry is durable, too.
         self.store.sync_first(self.journal.sync_written)
 
     def _load_tables(self, network: Network) -> None:
-        """Topics, groups, offsets; who is connected; the name servers that are told. Raises StartError."""
+        """Load topics, groups and offsets; make the tables of clients and locks, and the registration. Raises
+        StartError."""
         broker, directory, clock = self._config.broker, self._config_dir, self._clock
         role = self.role
         self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock)
@@ -452,13 +455,13 @@ class Broker:
         )
 
     def _begin_queues(self, changed: list[TopicConfig]) -> None:
-        """Topics were made or changed; from any thread."""
+        """Begin queues of topics that were made or changed where those of deleted topics had ended. Any thread."""
         names = [config.topic_name for config in changed]
         if self.store.queues.begins:
             self._loop.call_soon(lambda: self.store.begin_queues(names))
 
     def _build_data_path(self, server: RemotingServer, network: Network) -> None:
-        """What every message passes: send, pull, and the acknowledgement between them."""
+        """Build what every message passes: send, pull, and the acknowledgement between them."""
         config, loop, host = self._config, self._loop, network.store_host
         broker = config.broker
         keys = UniqueKeys(host[:4], os.getpid(), hash(network.address), _month_start_ms(self._clock.wall_ms()))
@@ -516,7 +519,7 @@ class Broker:
         )
 
     def _report_settled(self, reason: str) -> None:
-        """What is wrong with the list of delayed messages that were handled early."""
+        """Log and keep a fault in the list of delayed messages that were handled early."""
         logger.error("settled delays: %s", reason)
         try:
             self.store.files.report("file", f"rocketbox/{SETTLED_DELAYS}", reason)
@@ -524,7 +527,7 @@ class Broker:
             logger.error("settled delays: the finding cannot be kept: %s", error)
 
     def _build_delays(self, levels: DelayLevels) -> None:
-        """Delivery of delayed messages, and what is kept of it. Raises StartError."""
+        """Build the delivery of delayed messages, and the files of its progress. Raises StartError."""
         self.delay_progress = DelayProgress(self._config_dir / DELAY_PROGRESS, lambda: self.store.lasting, self._clock)
         self.settled_delays = settled = SettledDelays(
             self.store.paths.own / SETTLED_DELAYS, self.store.disk, self._report_settled
@@ -540,13 +543,13 @@ class Broker:
             self._clock,
         )
         self.save_delays = SaveDelays(self.delay_progress)
-        # The store stops them when its log is durable to the end: then all that was delivered may be saved.
+        # The store stops these when its log is durable to the end: then all that was delivered may be saved.
         if self.role.appends:
             self.store.services += [self.deliver_delayed, self.save_delays]
             self.store.cleaner.keepers.append(lambda end: self.move_delayed.keep(end))
 
     def _build_timers(self) -> None:
-        """Delivery of messages that wait for a time of their own, and what is kept of them."""
+        """Build the delivery of messages that wait for a time of their own, and their index."""
         store = self.store
         self.timers = TimerIndex(store.paths.own / TIMERS, store.disk, lambda: store.lasting)
         self.deliver_timers = DeliverTimers(
@@ -589,7 +592,7 @@ class Broker:
             store.services += [self.deliver_timers, self.save_timers]
 
     def _build_transactions(self, network: Network) -> None:
-        """Half messages: which are open, how they end, and who asks about them."""
+        """Build the table of open half messages, the decisions about them, and the checks with producers."""
         self.open_halves = OpenHalves()
         self.decisions = Decisions(
             self.store, self.own_appends, self.open_halves, self.topics, self.waiting_places, self._clock.wall_ms
@@ -629,7 +632,7 @@ class Broker:
         self._build_transaction_records()
 
     def _build_transaction_records(self) -> None:
-        """How transactions ended, and what administrators do about them. Raises StartError."""
+        """Build the records of ended transactions, and administrators' acts on transactions. Raises StartError."""
         directory, disk = self.store.paths.own / "transactions", self.store.disk
         self.resolved = ResolvedTransactions(directory / "resolved", disk)
         self.decisions.on_ended = self.resolved.note
@@ -669,29 +672,29 @@ class Broker:
         )
 
     def _open_halves_now(self) -> tuple[int | None, int]:
-        """(the oldest open half message, how many), for another thread."""
+        """Return (queue offset of the oldest open half message, number of open ones). For another thread."""
         try:
             return self.open_halves.lowest, self.open_halves.count
         except RuntimeError:  # they change this moment
             return None, 0
 
     def look_at_timers(self) -> ScheduleLook:
-        """What waits for a time of its own, now."""
+        """Return a view of the messages that wait for a time of their own now."""
         return ScheduleLook(self.timers, self.store.disk, self.store.log, self._timer_precision_ms)
 
     def _timer_precision_ms(self) -> int:
         return self._config.store.timer_precision_ms
 
     def _kept_ms(self) -> int:
-        """How long messages are kept, now."""
+        """Return how long messages are kept, by the options in force."""
         return self._config.store.file_reserved_time_hours * 3_600_000
 
     def _permission(self) -> int:
-        """The broker's own, now."""
+        """Return the broker's own permission, by the options in force."""
         return self._config.broker.broker_permission
 
     def _build_delivery_events(self) -> None:
-        """Who notes which answers carried messages, who keeps that, and who finds it again (D17)."""
+        """Build the parts that note which answers carried messages, and that keep these notes (D17)."""
         budget, published = self._config.store.max_delivery_event_bytes, lambda: self.store.publication.published
         ring = DeliveryRing(self._config.data_dir / "rocketbox" / "deliveries", self.store.disk)
         self._recorder = DeliveryRecorder(self._loop, published, budget > 0)
@@ -701,7 +704,7 @@ class Broker:
         self._ring = ring
 
     def _build_services(self, server: RemotingServer) -> None:
-        """What wire and window both ask."""
+        """Build the services that wire and window share."""
         self.stats = BrokerStats(
             self.store, self.pull, server, self._pools, self.deliver_delayed, self.deliver_timers, self._clock
         )
@@ -725,14 +728,14 @@ class Broker:
             self._clock,
         )
         self.offset_resets.restore()
-        if self.role.kind is Kind.MASTER:  # behind it: what was moved may lie behind the end as well
+        if self.role.kind is Kind.MASTER:  # after `restore`: a moved offset may lie behind the end of its queue as well
             cut_offsets(self.store, self.offsets)
 
     # --- what few brokers need, or only their administrators; loaded and made at the first use
 
     @property
     def replays(self) -> ReplayService:
-        """Any thread."""
+        """The service of replay jobs. Any thread."""
         return self._replays.service()
 
     def _make_replays(self, directory: Path) -> ReplayService:
@@ -742,14 +745,14 @@ class Broker:
 
     @cached_property
     def deleted_unread(self) -> DeletedUnreadTable:
-        """What retention deleted before groups had consumed it. Any thread."""
+        """The table of messages that retention deleted before groups had consumed them. Any thread."""
         from .deleted_unread import NAME, DeletedUnreadTable
 
         return DeletedUnreadTable(self._config.data_dir / "rocketbox" / NAME, self.offsets.all, self._clock.wall_ms)
 
     @cached_property
     def early_acts(self) -> EarlyActs:
-        """On delayed messages."""
+        """Administrators' acts on delayed messages before they are due."""
         from .delays.early import EarlyActs
 
         return EarlyActs(
@@ -764,7 +767,7 @@ class Broker:
 
     @cached_property
     def move_delayed(self) -> MoveDelayed:
-        """What waits in a log file that is about to go."""
+        """Moves delayed messages out of log files that are about to be deleted."""
         from .delays.moving import MoveDelayed
 
         return MoveDelayed(
@@ -780,7 +783,7 @@ class Broker:
 
     @cached_property
     def early_timer_acts(self) -> EarlyTimerActs:
-        """On messages that wait for a time of their own."""
+        """Administrators' acts on messages that wait for a time of their own."""
         from .timers.early import EarlyTimerActs
 
         return EarlyTimerActs(
@@ -812,7 +815,7 @@ class Broker:
 
     @cached_property
     def standing_queues(self) -> StandingQueues:
-        """Since when queues stand; imported when there may be one."""
+        """Times since when queues stand; imported when a queue may stand."""
         from .standing_queues import StandingQueues
 
         path = self.store.paths.own / STANDING_QUEUES
@@ -932,7 +935,7 @@ class Broker:
         ]
 
     def _take_options(self, config: EngineConfig) -> None:
-        """Hand the options that were changed to every part that keeps some; durable when it returns."""
+        """Hand changed options to every part that keeps some. Changes of tables are durable when it returns."""
         before, self._config = self._config, config
         broker, store = config.broker, config.store
         self.topics.take_options(broker)
@@ -953,13 +956,13 @@ class Broker:
         if broker.auto_create_topic_enable and self.topics.get(TEMPLATE_TOPIC) is None:
             self.topics.wait_durable(self.topics.add_template())
         if broker.broker_permission != before.broker.broker_permission:
-            # Name servers are told of all topics, with the permission the broker has now.
+            # All topics are registered again, with the permission that the broker has now.
             self.topics.wait_durable(self.topics.touch())
             self.registration.register_all()
         self._admin_broker.take_options(config)
 
     def _take_send_options(self, broker: BrokerConfig, max_message_size: int) -> None:
-        """On remoting-io."""
+        """Hand changed options to the send path. On remoting-io."""
         trace_on = broker.trace_on
         self.send_path.no_halves = self._no_halves if broker.reject_transaction_message else None
         self.send_path.max_message_size = max_message_size
@@ -968,18 +971,18 @@ class Broker:
         self.send.take_options()
 
     def _who_changes(self) -> str:
-        """Whom to ask for what this broker does not change."""
+        """Return a text that names the broker where this one's tables are changed."""
         if self.follower is None:
             return self.role.no_sends
         address = self.follower.master_address()
         return f"ask its master, {address}" if address else "no name server has told where its master is"
 
     def wire_acts(self) -> dict[int, Act]:
-        """How each administrative request looks in the audit log."""
+        """Return request code -> the form of that administrative request in the audit log."""
         return broker_acts(self.topics, self.groups, self.offsets, lambda: broker_properties(self._config))
 
     def register(self, dispatcher: Dispatcher) -> Dispatcher:
-        """Fill the main port's table; returns the VIP port's, which serves no pulls."""
+        """Fill the main port's table; return the VIP port's, which serves no pulls."""
         for processor in self._processors:
             processor.register(dispatcher)
         if not self.role.appends:
@@ -1013,7 +1016,8 @@ class Broker:
         self.locks.closed(conn)
 
     def _consumer_gone(self, group: str, client_id: str, signed_off: bool) -> None:
-        """What it held in order is free, and the others of its group are told when they can have it."""
+        """Free the queues that a consumer held in order. If it only hung up, its group rebalances when they are
+        free."""
         if signed_off:
             self.locks.signed_off(group, client_id)
         elif left_s := self.locks.hung_up(group, client_id):
@@ -1027,7 +1031,7 @@ class Broker:
     # --- stopping, in the order the engine calls it
 
     def unregister(self, deadline_s: float) -> None:
-        """Stop counting, and tell the name servers, so that clients stop coming."""
+        """Stop the working threads, and unregister at the name servers, so that clients stop coming."""
         if self.follower is not None:
             self.follower.stop()
         working: tuple[ServiceThread | LateReplays, ...] = (
@@ -1050,7 +1054,7 @@ class Broker:
         self.registration.unregister(deadline_s)
 
     def answer_everything(self, deadline_s: float) -> None:
-        """Answer parked pulls, and wait until every stored message was acknowledged."""
+        """Answer parked pulls, and wait until every stored message is acknowledged."""
         self._loop.call_soon(self.pull.long_polling.release_all)
         end = self._clock.monotonic() + deadline_s
         quiet: list[bool] = []
@@ -1087,15 +1091,16 @@ class Broker:
         self.waiting_share.close()
 
     def forget(self) -> None:
-        """Some time after `stop` in a process that goes on: whoever still reads reads nothing."""
+        """Close the queue files of other threads, some time after `stop`, in a process that goes on. No thread may read
+        them then."""
         self.store.queues.close_others()
 
     def queues_failure(self) -> str | None:
-        """Why the queue files cannot be written, if so."""
+        """Return the reason why the queue files cannot be written; None if they can."""
         return self.store._flush_queues.failure
 
     def health(self) -> dict[str, dict[str, object]]:
-        """Check -> ok and detail."""
+        """Return check -> its "ok" and "detail"."""
         log = self.store.log
         failures = {
             "store": log.broken,

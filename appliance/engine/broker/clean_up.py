@@ -1,13 +1,14 @@
-"""Forgetting what is kept for ever and nobody uses: groups, topics, offsets. Clients make them by naming them.
+"""Removal of unused groups, topics and offsets. Clients make them by naming them, and they would be kept for ever.
 
     a group     without members, without offsets, without a message that was ever sent back or given up
-    a topic     without messages, without offsets, without subscribers; of a retry or dead letter topic no group
+    a topic     without messages, without offsets, without subscribers; a retry or dead letter topic without its group
     an offset   of a topic or a group that is gone
 
-and none of it heard of for some time. The broker has heard of nothing before its own start.
+and each of them not in use for some time, which is counted from the broker's start at the earliest.
 
-Found on any thread. Removed on remoting-io, a few at a time, after another look: there a client's message, commit or
-heartbeat comes before or after it, never in between. A client that comes after it has things made as the first time.
+They are found on any thread, and removed on remoting-io, a few at a time, after another check: there a client's
+message, commit or heartbeat comes before or after the removal, never in between. For a client that comes after it they
+are made as at the first time.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Looked at and removed in one go on remoting-io: an entry of the journal each, half a millisecond in all.
+#: Entries that are checked and removed in one go on remoting-io: one journal entry each, half a millisecond in all.
 SLICE = 16
-#: One act removes no more, and goes on for no longer; whoever waits for it waits for the syncs behind it, too.
+#: Entries that one act removes at most, and its time. Its caller waits for the syncs that follow, too.
 MOST, WORK_S = 10_000, 8.0
 
 
@@ -61,7 +62,7 @@ class CleanUpService:
         moved_at: Callable[[str], float],
         clock: Clock,
     ) -> None:
-        """moved_at: when a message last came to a topic, monotonic s; 0 when none has since the start."""
+        """moved_at: returns when a message last came to a topic, monotonic s; 0 if none has since the start."""
         # Constant after construction.
         self._topics = topics
         self._groups = groups
@@ -73,13 +74,14 @@ class CleanUpService:
         self._clock = clock
 
     def now(self) -> float:
-        """Monotonic s: before a search, for the removal of what it finds."""
+        """Return the monotonic time in s. Taken before a search, and passed to the removal of what it finds."""
         return self._clock.monotonic()
 
     # --- what nobody uses
 
     def unused_groups(self, idle_s: float, awaited: Iterable[str] = ()) -> list[str]:
-        """Groups that were never used, unheard of for so long; sorted. awaited: topics for which messages wait."""
+        """Return the groups that were never used and were quiet for `idle_s`; sorted. awaited: topics for which
+        messages wait."""
         used = {entry.group for entry in self._offsets.all()}
         used.update(topic.removeprefix(RETRY_PREFIX) for topic in awaited if topic.startswith(RETRY_PREFIX))
         return sorted(
@@ -101,7 +103,8 @@ class CleanUpService:
         return any(queue.next_offset for queue in self._store.queues.of_topic(topic))
 
     def unused_topics(self, idle_s: float, awaited: Iterable[str] = ()) -> list[str]:
-        """Topics that nobody uses, unheard of for so long; sorted. awaited: those for which messages wait."""
+        """Return the topics that are not used and were quiet for `idle_s`; sorted. awaited: topics for which messages
+        wait."""
         used = {*awaited, *(entry.topic for entry in self._offsets.all())}
         for info in self._clients.consumer_groups():
             used.update(list(info.subscriptions))
@@ -126,7 +129,7 @@ class CleanUpService:
         return self._groups.get(name) is not None or self._clients.consumer_group(name) is not None
 
     def lost_offsets(self, idle_s: float) -> list[Lost]:
-        """Offsets of topics and groups that are gone, unheard of for so long; sorted."""
+        """Return the offsets of topics and groups that are gone and were quiet for `idle_s`; sorted."""
         return sorted(Lost(entry.group, entry.topic) for entry in self._offsets.all() if self._is_lost(entry, idle_s))
 
     def _is_lost(self, entry: QueueOffsets, idle_s: float) -> bool:
@@ -140,10 +143,11 @@ class CleanUpService:
     # --- removing it
 
     def remove_groups(self, names: list[str], idle_s: float, by: str, since: float) -> list[str]:
-        """Forget those of them that are unused still, with their empty retry and dead letter topics; which they are.
+        """Remove those of the groups that are still unused, with their empty retry and dead letter topics; return their
+        names.
 
-        since: `now` before they were searched; whatever was heard of after that stays. Durable when it returns.
-        Refuses with 1 when it may not be.
+        since: `now` before the search; a group that was used after that stays. Durable when it returns. Refuses with 1
+        if it may not be durable.
         """
         deletions: list[TopicDeletion] = []
 
@@ -168,7 +172,7 @@ class CleanUpService:
         return self._clock.monotonic() - quiet_s > since
 
     def remove_topics(self, names: list[str], idle_s: float, by: str, since: float) -> list[str]:
-        """The same of topics."""
+        """Do the same with topics."""
         deletions: list[TopicDeletion] = []
 
         def remove(name: str) -> bool:
@@ -186,7 +190,7 @@ class CleanUpService:
         return done
 
     def remove_offsets(self, found: list[Lost], idle_s: float, by: str, since: float) -> list[Lost]:
-        """The same of offsets."""
+        """Do the same with offsets."""
         entries = {Lost(entry.group, entry.topic): entry for entry in self._offsets.all()}
 
         def remove(one: Lost) -> bool:
@@ -210,7 +214,8 @@ class CleanUpService:
     def _remove(
         self, names: list[str], named: Callable[[QueueOffsets], str], remove: Callable[[str], bool]
     ) -> list[str]:
-        """Remove those that have no offsets. named: the topic or the group of an entry."""
+        """Remove those of the names that have no offsets; return them. named: returns the topic or the group of an
+        entry."""
         made, used = -1, set[str]()
 
         def part_of(part: list[str]) -> list[str] | None:
@@ -220,7 +225,7 @@ class CleanUpService:
 
         def look() -> None:
             nonlocal made, used
-            made = self._offsets.made  # first: what is made from here on is seen to be new
+            made = self._offsets.made  # first: an entry that is made from here on changes it
             used = {named(entry) for entry in self._offsets.all()}
 
         look()
@@ -232,7 +237,8 @@ class CleanUpService:
         remove: Callable[[list[T]], list[T] | None],
         look: Callable[[], None] = lambda: None,
     ) -> list[T]:
-        """What was removed of at most MOST in WORK_S. remove: on remoting-io; None if it has to be looked first."""
+        """Remove at most MOST of the names within WORK_S; return those that were removed. remove: called on
+        remoting-io; returns None if `look` has to be called first."""
         done: list[T] = []
         end = self._clock.monotonic() + WORK_S
         late = lambda: self._clock.monotonic() >= end  # noqa: E731
@@ -247,7 +253,7 @@ class CleanUpService:
             except RefusedRequest:
                 if not done:
                     raise
-                break  # what is gone is made durable, and told
+                break  # the removals so far are made durable and returned
             if answer[0] is None:
                 look()
                 continue
@@ -256,7 +262,8 @@ class CleanUpService:
         return done
 
     def _remove_topic(self, name: str) -> TopicDeletion:
-        """On remoting-io. Its queues, without messages, are gone at once; the deletion is under way."""
+        """Remove a topic. Its queues, which hold no messages, are gone at once; the deletion of their files is under
+        way. On remoting-io."""
         self._topics.remove_now(name)
         deletion = TopicDeletion(name)
         if self._store.queues.of_topic(name):
@@ -266,7 +273,8 @@ class CleanUpService:
         return deletion
 
     def _finish(self, deletions: list[TopicDeletion]) -> None:
-        """Topics are durably gone, and whoever leads next knows."""
+        """Wait until the topics are durably gone, and the members of a set that may lead next have that. Refuses with
+        1."""
         self._topics.make_durable()
         try:
             for deletion in deletions:
@@ -278,7 +286,8 @@ class CleanUpService:
 
 
 def _removed(part: list[T], remove: Callable[[T], bool]) -> list[T]:
-    """Those of them that were removed. Raises what refuses the first of all; behind that what was done counts."""
+    """Remove the elements one by one; return those that were removed. A refusal is raised if none was removed before
+    it; otherwise it only ends the work."""
     done: list[T] = []
     for one in part:
         try:

@@ -1,7 +1,7 @@
 """Cleaning on request: one way for requests 306, 316 and 329 and for the window.
 
 Apache's 306 forgets every queue whose messages have all expired, so that its offsets begin again at 0 below those that
-groups have committed. Here a queue keeps its offsets as long as its topic is there; a topic that is not is let go.
+groups have committed. Here a queue keeps its offsets as long as its topic exists; queues without a topic are deleted.
 Source: RocketMQ `AdminBrokerProcessor`, `DefaultMessageStore.cleanExpiredConsumerQueue`, `cleanUnusedTopic`.
 """
 
@@ -29,19 +29,21 @@ class CleaningService:
         self._topics = topics
 
     def clean_log(self, by: str) -> None:
-        """Have expired log files deleted whatever the hour; returns before they are."""
+        """Have expired log files deleted, whatever the hour. Returns before they are."""
         logger.info("admin: deletion of expired log files requested by=%s", by)
         self._store.cleaner.request()
 
     def clean_queues(self, by: str) -> list[str]:
-        """Have all queues follow the log; the topics without a configuration whose messages had all expired."""
+        """Have all queues follow the log, and delete the queues of topics without a configuration whose messages have
+        all expired; return the names of those topics."""
         logger.info("admin: deletion of expired queue files requested by=%s", by)
         self._store.cleaner.request_queues()
         left = {queue.topic for queue in self._store.queues.all() if queue.min_offset < queue.max_offset}
         return self._delete_queues(self._unknown_topics() - left, by)
 
     def clean_topics(self, by: str) -> list[str]:
-        """Delete the queues of topics that have no configuration; their names. Blocks until the files are deleted."""
+        """Delete the queues of topics that have no configuration; return the topics' names. Blocks until the files are
+        deleted."""
         return self._delete_queues(self._unknown_topics(), by)
 
     def _unknown_topics(self) -> set[str]:

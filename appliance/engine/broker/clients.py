@@ -1,10 +1,10 @@
-"""ClientManager: who is connected - producers, consumers, their groups and subscriptions - as heartbeats say it.
+"""ClientManager: the connected producers and consumers, their groups and subscriptions, as heartbeats name them.
 
-A group's subscriptions are those of its last heartbeat, so all its members must subscribe alike. When someone joins or
-leaves a group all its members are told (40), the newcomer included, and they share out the queues again.
+A group's subscriptions are those of its last heartbeat, so all its members must subscribe alike. When a client joins or
+leaves a group, all its members are notified (40), the new one included, and they share out the queues again.
 Source: RocketMQ 5.3.3 `ClientManageProcessor`, `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`.
-Differs: a group a connection no longer mentions is left after the same 120 s without the connection being closed; a
-heartbeat without subscriptions (V2) from a client whose full one is not known asks for the full one.
+Differs: a connection leaves a group that its heartbeats have not named for the same 120 s, without being closed; the
+answer to a heartbeat without subscriptions (V2) asks for a full one if the broker has none of that client.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from .heartbeat_bounds import subscription_bytes
 logger = logging.getLogger(__name__)
 
 _opaques = itertools.count()
-#: Groups whose rebalances are counted; beyond that counting begins anew, and who differences counts is told less.
+#: Groups whose rebalances are counted; beyond that counting begins anew, and differences of counts come out too small.
 MOST_COUNTED = 20_000
-#: Groups of either kind that a closed connection leaves in a tick, and members that are told of changes: a millisecond.
+#: Groups of either kind that a closed connection leaves in a tick, and members that are notified in a tick: about a
+#: millisecond.
 _LEFT_AT_ONCE, _TOLD_AT_ONCE = 20, 250
 
 
 class Client(NamedTuple):
-    """Who sent a heartbeat. version: `MQVersion` ordinal."""
+    """The sender of a heartbeat. version: `MQVersion` ordinal."""
 
     client_id: str
     language: str
@@ -46,7 +47,8 @@ class Client(NamedTuple):
 class ClientChannel:
     """One client of one group on one connection. last_update_ms: wall time of its last heartbeat.
 
-    subscriptions: what this client itself last said it wants, which the group's table does not tell; None until it did.
+    subscriptions: those of this client's own last full heartbeat, which the group's table does not show; None before
+    one.
     """
 
     __slots__ = ("_weighed", "_weight", "client_id", "conn", "language", "last_update_ms", "subscriptions", "version")
@@ -59,12 +61,12 @@ class ClientChannel:
         self.take(who, now_ms)
 
     def take(self, who: Client, now_ms: int) -> None:
-        """Another heartbeat came."""
+        """Take over the client's data from another heartbeat."""
         self.client_id, self.language, self.version = who
         self.last_update_ms = now_ms
 
     def subscription_bytes(self) -> int:
-        """What its subscriptions take, roughly; counted once for each list of them."""
+        """Return roughly how many bytes its subscriptions take; counted once for each list of them."""
         if self._weighed is not self.subscriptions:
             self._weighed = self.subscriptions
             self._weight = subscription_bytes(self.subscriptions or ())
@@ -90,7 +92,7 @@ class ConsumerGroupInfo:
     )
 
     def __init__(self, group_name: str) -> None:
-        #: Its members are told at the end of the tick that they have to share out the queues again.
+        #: Its members will be notified that they have to share out the queues again.
         self.to_be_told = False
         self.group_name = group_name
         self.consume_type = ""
@@ -98,28 +100,29 @@ class ConsumerGroupInfo:
         self.consume_from_where = ""
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.channels: dict[Connection, ClientChannel] = {}
-        #: Client id -> how many of the channels have it; of several the newest one's connection; and those ids that
-        #: several clients use: one was heard of after a newer one came, so they are not one that is back.
+        #: ids: client id -> number of channels with it. newest: of several channels the newest one's connection. twice:
+        #: ids that several clients use: an older channel sent a heartbeat after a newer one had come, so that it is not
+        #: one client that reconnected.
         self.ids: dict[str, int] = {}
         self.newest: dict[str, Connection] = {}
         self.twice: set[str] = set()
         self.fingerprint: int | None = None
-        #: Counts what heartbeats changed of the group. While it stays, a heartbeat that says the same again changes
+        #: Counts the changes that heartbeats made to the group. While it stays the same, a repeated heartbeat changes
         #: nothing.
         self.state = 0
 
     def client_ids(self) -> list[str]:
-        """The members' client ids."""
+        """Return the members' client ids."""
         return [channel.client_id for channel in list(self.channels.values())]
 
     def add_id(self, client_id: str, conn: Connection) -> None:
-        """A channel has this id from now on."""
+        """Count a channel that has this id from now on."""
         self.ids[client_id] = number = self.ids.get(client_id, 0) + 1
         if number > 1:
             self.newest[client_id] = conn
 
     def drop_id(self, client_id: str) -> bool:
-        """A channel has it no more; whether none has."""
+        """Stop counting a channel that had this id. True if none is left with it."""
         left = self.ids.pop(client_id) - 1
         if left:
             self.ids[client_id] = left
@@ -129,10 +132,10 @@ class ConsumerGroupInfo:
         return not left
 
     def subscribe(self, wanted: list[SubscriptionData]) -> bool:
-        """Take over a member's subscriptions, which its channel has by now; whether a topic came or went.
+        """Take over a member's subscriptions, which its channel has already. True if a topic came or went.
 
-        Of a topic that members want in different ways the newest version counts, as with Apache, but of those only that
-        a member stands for now: versions are clients' clocks, and one that was ahead would fix it for good.
+        If members subscribe a topic in different ways, the newest version counts, as with Apache, but only among those
+        that a member has now: versions are clients' clocks, and one that was ahead would fix the subscription for good.
         """
         table = self.subscriptions
         changed = False
@@ -154,7 +157,8 @@ class ConsumerGroupInfo:
         return changed
 
     def _said_by_members(self) -> dict[str, list[SubscriptionData]]:
-        """Topic -> what members want of it. Each of them may name thousands: they are gone through once a heartbeat."""
+        """Return topic -> the members' subscriptions to it. Called at most once a heartbeat: each member may have
+        thousands."""
         found: dict[str, list[SubscriptionData]] = {}
         for channel in self.channels.values():
             for one in channel.subscriptions or ():
@@ -163,7 +167,7 @@ class ConsumerGroupInfo:
 
 
 def _newest(data: SubscriptionData, known: SubscriptionData, said: Iterable[SubscriptionData]) -> SubscriptionData:
-    """What counts of a topic: `known` if a member still says so, else the newest that members say."""
+    """Return the subscription to a topic that counts: `known` if a member still has it, else the newest one."""
     newest = data
     for one in said:
         if one == known:
@@ -183,7 +187,7 @@ def _want_the_same(one: SubscriptionData, other: SubscriptionData) -> bool:
 
 
 class _Known(NamedTuple):
-    """What a heartbeat led to. generation: of the tables it depends on."""
+    """The entries that a heartbeat led to. generation: of the tables it depends on."""
 
     generation: int
     consumers: tuple[tuple[ConsumerGroupInfo, int, ClientChannel], ...]
@@ -191,17 +195,17 @@ class _Known(NamedTuple):
 
 
 class _Presence:
-    """What one connection takes part in: group -> when a heartbeat named it last; times are monotonic, in seconds."""
+    """The groups that one connection is in: group -> when a heartbeat last named it, in monotonic seconds."""
 
     __slots__ = ("consumers", "heard_at", "incomplete", "known", "mark", "producer_id", "producers")
 
     def __init__(self, now: float) -> None:
         self.heard_at = now
         self.mark: int | None = None
-        #: What the last heartbeat led to, when it named all that the connection is in and can be taken again without
-        #: being read; the times of the groups then stay behind `heard_at`.
+        #: Set if the last heartbeat named all groups of the connection, so that the same one can be taken again without
+        #: being read. The times of the groups then lag behind `heard_at`.
         self.known: _Known | None = None
-        #: Part of the heartbeat that is being taken found no room.
+        #: There was no room for part of the heartbeat that is being registered.
         self.incomplete = False
         #: The client id under which replies find it, while it is in a producer group.
         self.producer_id: str | None = None
@@ -220,8 +224,8 @@ class ClientManager:
         later: Callable[[Callable[[], None]], None],
         filters: ConsumerFilters,
     ) -> None:
-        """later: runs a function on this thread in the same tick or the next. filters: is told what groups filter
-        by."""
+        """later: runs a function on this thread in the same tick or the next. filters: receives the subscriptions of
+        groups."""
         # Constant after construction.
         self._filters = filters
         self._later = later
@@ -235,37 +239,38 @@ class ClientManager:
         self._producers: dict[str, dict[Connection, ClientChannel]] = {}
         # Client id -> the connections of producers that have it, the one that came last at the end.
         self._producers_by_id: dict[str, dict[Connection, None]] = {}
-        #: Told of a consumer's client id that is in a group again, or from now on: (group, client id); and of one that
-        #: is in it over no connection any more: (group, client id, whether it signed off).
+        #: Called when a channel with a consumer's client id joins a group: (group, client id); and when the group has
+        #: lost its last channel with a client id: (group, client id, True if the client signed off).
         self.on_consumer: Callable[[str, str], None] = lambda group, client_id: None
         self.on_consumer_gone: Callable[[str, str, bool], None] = lambda group, client_id, signed_off: None
-        #: When consumer groups had members.
+        #: The times at which consumer groups had members.
         self.attendance = Attendance(clock)
-        #: Told of a producer group whose first member came.
+        #: Called with a producer group when its first member comes.
         self.on_producers: Callable[[str], None] = lambda group: None
-        # Groups whose members are to be told; the members that are being told, and what; whether a call comes for them.
+        # Groups whose members are to be notified; the members that come next, and their frame; True if `_tell_some` is
+        # due.
         self._to_tell: deque[ConsumerGroupInfo] = deque()
         self._members: deque[Connection] = deque()
         self._notice = b""
         self._is_telling = False
         # The connection that was silent longest comes first.
         self._presence: dict[Connection, _Presence] = {}
-        #: Group -> how often its members were told to share out its queues again; other threads copy it.
+        #: Group -> how often its members were notified to share out its queues again; other threads copy it.
         self.rebalances: dict[str, int] = {}
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         self._config = config
 
     def take_over(self, other: ClientManager) -> None:
-        """Know whom another broker of this process knew, who has ended: their connections stand, and their next
-        heartbeats may be far away."""
+        """Take over the clients of another broker of this process, which has ended: their connections stand, and their
+        next heartbeats may be far away."""
         self._consumers, self._producers = other._consumers, other._producers
         self._producers_by_id, self._presence = other._producers_by_id, other._presence
         self.rebalances = other.rebalances
         self.attendance.take_over(other.attendance)
         for presence in self._presence.values():
-            self._settle(presence)  # what a heartbeat led to there is to be read again here
+            self._settle(presence)  # the same heartbeat has to be read again here
             presence.mark = None
         for conn in [conn for conn in self._presence if conn.closed]:
             self.on_close(conn)
@@ -277,33 +282,33 @@ class ClientManager:
     # --- questions
 
     def consumer_group(self, group: str) -> ConsumerGroupInfo | None:
-        """The group if any of its members is online."""
+        """Return the group if any of its members is online."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[ConsumerGroupInfo]:
-        """A copy, made in one call."""
+        """Return a copy of the consumer groups that are online, made in one call."""
         return list(self._consumers.values())
 
     def producer_channels(self, group: str) -> list[ClientChannel]:
-        """The producers of a group that are online."""
+        """Return the producers of a group that are online."""
         return list(self._producers.get(group, {}).values())
 
     def producer_of(self, client_id: str) -> Connection | None:
-        """The connection of a producer with this client id; of several, the one that came last."""
+        """Return the connection of a producer with this client id; of several, the one that came last."""
         found = self._producers_by_id.get(client_id)
         return None if found is None else next(reversed(found))
 
     def producer_groups(self) -> list[str]:
-        """A copy, made in one call."""
+        """Return a copy of the names of producer groups that are online, made in one call."""
         return list(self._producers)
 
     def groups_of(self, conn: Connection) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """The consumer groups and the producer groups a connection is in, as keys."""
+        """Return the consumer groups and the producer groups that a connection is in, as keys."""
         presence = self._presence.get(conn)
         return ({}, {}) if presence is None else (presence.consumers, presence.producers)
 
     def subscription_bytes(self, conn: Connection, groups: Iterable[str]) -> int:
-        """What a connection's own subscriptions in these groups take, roughly."""
+        """Return roughly how many bytes a connection's own subscriptions in these groups take."""
         found = 0
         for name in groups:
             info = self._consumers.get(name)
@@ -322,10 +327,11 @@ class ClientManager:
         without_sub: bool = False,
         compiled: Compiled | None = None,
     ) -> bool:
-        """Take one group's entry of a heartbeat; whether the client must send a full heartbeat next (V2 only).
-        compiled: its expressions, as far as they were long. Also where there was no room for all of them now.
+        """Take one consumer group's entry of a heartbeat. True if the client has to send a full heartbeat next (V2
+        only), also because there was no room for all of its filters now.
 
-        Members are told (40) when the connection is new to the group, or a topic came or went.
+        compiled: filters of its long expressions. Members are notified (40) when the connection is new to the group, or
+        a topic came or went.
         """
         name = consumer.group_name
         now_ms = self._clock.wall_ms()
@@ -358,7 +364,7 @@ class ClientManager:
                 self.on_consumer(name, who.client_id)
             channel.take(who, now_ms)
             newest = info.newest.get(who.client_id, conn) if info.newest else conn
-            # In a broadcasting group each has all queues, whatever it is called.
+            # In a broadcasting group each member has all queues, whatever its client id.
             if newest is not conn and who.client_id not in info.twice and info.message_model != BROADCASTING:
                 self._tell_of_twins(info, who.client_id)
         if not without:
@@ -376,7 +382,7 @@ class ClientManager:
         return full_wanted
 
     def _tell_of_twins(self, info: ConsumerGroupInfo, client_id: str) -> None:
-        """One client id is used by several clients; said once."""
+        """Log, once, that several clients use one client id."""
         info.twice.add(client_id)
         hosts = [conn.remote_host for conn, channel in info.channels.items() if channel.client_id == client_id]
         logger.error(
@@ -392,7 +398,7 @@ class ClientManager:
             self.on_consumer_gone(info.group_name, client_id, signed_off)
 
     def register_producer(self, conn: Connection, who: Client, group: str) -> None:
-        """Take one group's entry of a heartbeat."""
+        """Take one producer group's entry of a heartbeat."""
         now_ms = self._clock.wall_ms()
         channels = self._producers.get(group)
         if channels is None:
@@ -412,7 +418,7 @@ class ClientManager:
             self._producers_by_id.setdefault(who.client_id, {})[conn] = None
 
     def mark_of(self, conn: Connection) -> int | None:
-        """What `heard` was told of the connection's last heartbeat."""
+        """Return the mark of the connection's last heartbeat, as `heard` got it."""
         presence = self._presence.get(conn)
         return None if presence is None else presence.mark
 
@@ -423,10 +429,10 @@ class ClientManager:
         named: tuple[Set[str], Set[str]] | None = None,
         generation: int = 0,
     ) -> None:
-        """A heartbeat of the connection was taken in full: leave the groups it has not named for long.
+        """Note that a heartbeat was taken in full; leave the groups that the connection has not named for long.
 
-        mark: tells it from another one. named: the consumer groups and producer groups it named, when the same again
-        would change nothing while `generation` stays; see `heard_again`.
+        mark: distinguishes the heartbeat from others. named: the consumer groups and producer groups that it named, if
+        the same heartbeat would change nothing while `generation` stays the same; see `heard_again`.
         """
         presence = self._presence.pop(conn, None)
         if presence is None:
@@ -437,7 +443,7 @@ class ClientManager:
         presence.heard_at = now
         self._presence[conn] = presence  # now the last one
         self._leave_unmentioned(conn, presence, now)
-        if presence.incomplete:  # what it said is to be read again when it says so again
+        if presence.incomplete:  # the same heartbeat has to be read again
             presence.incomplete = False
         elif named == (presence.consumers.keys(), presence.producers.keys()) and conn in self._presence:
             infos = [self._consumers[group] for group in presence.consumers]
@@ -448,9 +454,9 @@ class ClientManager:
             )
 
     def heard_again(self, conn: Connection, mark: int, generation: int) -> bool:
-        """The connection said once more what it said last: take it, if that changes nothing but times.
+        """Take a heartbeat that equals the connection's last one, if it changes only times.
 
-        False: it has to be read. 100,000 clients that say so every 30 s cost a few percent of a core this way.
+        False: it has to be read. This way 100,000 clients with one every 30 s cost a few percent of a core.
         """
         presence = self._presence.get(conn)
         if presence is None or presence.mark != mark:
@@ -473,7 +479,7 @@ class ClientManager:
 
     @staticmethod
     def _settle(presence: _Presence) -> None:
-        """Bring the times of its groups up to the last heartbeat, which named them all; the next has to be read."""
+        """Set the times of its groups to the last heartbeat, which named them all. The next one has to be read."""
         if presence.known is None:
             return
         presence.known = None
@@ -490,7 +496,7 @@ class ClientManager:
         return presence
 
     def _leave_unmentioned(self, conn: Connection, presence: _Presence, now: float) -> None:
-        """Take the connection out of groups its heartbeats have not named for long."""
+        """Take the connection out of groups that its heartbeats have not named for long."""
         for group in [group for group, named_at in presence.consumers.items() if now - named_at > self._expiry_s]:
             self._leave_consumer(conn, group)
         for group in [group for group, named_at in presence.producers.items() if now - named_at > self._expiry_s]:
@@ -499,7 +505,7 @@ class ClientManager:
     # --- leaving
 
     def unregister_consumer(self, conn: Connection, group: str) -> None:
-        """Take the connection out of a consumer group; the rest is told. An empty group is forgotten."""
+        """Take the connection out of a consumer group, and notify the other members. An empty group is forgotten."""
         self._leave_consumer(conn, group, signed_off=True)
 
     def unregister_producer(self, conn: Connection, group: str) -> None:
@@ -507,7 +513,7 @@ class ClientManager:
         self._leave_producer(conn, group)
 
     def on_close(self, conn: Connection) -> None:
-        """The connection is gone: out of everything, of some groups at once and of the others in the next ticks."""
+        """Take a closed connection out of all its groups: some at once, the others in the next ticks."""
         presence = self._presence.get(conn)
         if presence is None:
             return
@@ -517,7 +523,7 @@ class ClientManager:
             self._leave_producer(conn, group)
         if presence.consumers or presence.producers:
             presence.heard_at = self._clock.monotonic()
-            self._presence[conn] = self._presence.pop(conn)  # nobody waits for it
+            self._presence[conn] = self._presence.pop(conn)  # to the end, as heard of last
             self._later(lambda: self.on_close(conn))
         else:
             self._presence.pop(conn, None)
@@ -525,7 +531,7 @@ class ClientManager:
     def scan_expired(self) -> None:
         """Close connections that sent no heartbeat for channelExpiredTimeout (120 s); looks at those only.
 
-        Whoever we do not read from, or did not until just now, may have sent one: its time starts again.
+        A connection that is not being read, or was not until just now, may have sent one: its time starts again.
         """
         now = self._clock.monotonic()
         while self._presence:
@@ -554,7 +560,7 @@ class ClientManager:
             self._filters.unregister(group)
             self._groups.note_heard(group)
             return
-        info.state += 1  # what it wanted of a topic may not count any more
+        info.state += 1  # its subscription to a topic may no longer count
         self._notify(info)
 
     def _leave_producer(self, conn: Connection, group: str) -> None:
@@ -577,7 +583,7 @@ class ClientManager:
                 del self._presence[conn]
 
     def _forget_id(self, conn: Connection, presence: _Presence) -> None:
-        """Replies do not find the connection any more."""
+        """Take the connection out of the table in which replies look for it."""
         client_id, presence.producer_id = presence.producer_id, None
         if client_id is None:
             return
@@ -595,9 +601,9 @@ class ClientManager:
             self._notify(info)
 
     def _notify(self, info: ConsumerGroupInfo) -> None:
-        """Have every member share out the queues again; in a broadcasting group each member has them all.
+        """Have every member share out the queues again; not in a broadcasting group, where each member has them all.
 
-        Once a tick: one client that joins and leaves a thousand times in one read is one change.
+        Once a tick: a client that joins and leaves a thousand times in one read is one change.
         """
         if info.message_model == BROADCASTING or not self._config.notify_consumer_ids_changed_enable:
             return
@@ -612,7 +618,7 @@ class ClientManager:
                 self._later(self._tell_some)
 
     def _tell_some(self) -> None:
-        """Tell some members; others have the loop before the next ones. One that fails costs nobody else a notice."""
+        """Notify some members, and the next ones in another tick. If one notice fails, the others still go out."""
         try:
             for _ in range(_TOLD_AT_ONCE):
                 if self._members:
@@ -627,7 +633,7 @@ class ClientManager:
                 self._later(self._tell_some)
 
     def _begin_to_tell(self, info: ConsumerGroupInfo) -> None:
-        """The members of a group are the next ones to be told."""
+        """Make the members of a group the next ones to be notified, and count its rebalance."""
         info.to_be_told = False
         if len(self.rebalances) >= MOST_COUNTED and info.group_name not in self.rebalances:
             self.rebalances.clear()
