@@ -1,7 +1,7 @@
-"""What the tables of topics and of groups have in common: a JSON file of Apache's, a version, the journal.
+"""The common part of the tables of topics and of groups: Apache's JSON file, a version, the journal.
 
-A change is: next version, one journal entry, then the table. It is durable when `wait_durable` has returned; the JSON
-file follows within a second. At start the file is read, then what the journal has on top of it.
+A change makes the next version, one journal entry, then the entry of the table. It is durable when `wait_durable` has
+returned; the JSON file follows within a second. At start the file is read, then the journal is applied to it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 SAVE_INTERVAL_S = 1.0
 
 
-#: Of what a table may hold, what is made only by administrators: 1 / so much.
+#: The part of a table's entries that only administrators may make: 1 / this number.
 KEPT_FOR_ADMINISTRATORS = 8
 
 
 class TooMany(RefusedRequest):
-    """The table holds as much as it may, or as much as clients, or those of one address, may have made."""
+    """The table is full, or clients together, or those of one address, have had as many entries made as they may."""
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -51,7 +51,7 @@ class ConfigTable(TableState, Generic[T]):
     #: The journal's name for the table, and its field in the JSON file.
     table = ""
     field = ""
-    #: Entries that may be made; what a file brings is taken whatever its number. Ours: Apache has no such bound.
+    #: Entries that may be made; those of a file are all taken, whatever their number. Apache has no such limit.
     most = 0
 
     def __init__(self, path: Path, journal: ConfigJournal, clock: Clock, files: FileCalls = OS_FILE_CALLS) -> None:
@@ -60,7 +60,7 @@ class ConfigTable(TableState, Generic[T]):
         self._files = files
         self._journal = journal
         self._clock = clock
-        #: Who had entries made since the start; guarded by _lock.
+        #: Entries that each client had made since the start; guarded by _lock.
         self.shares = LastingShares(clock)
         self._saver = TableSaver(self.table, self.persist, SAVE_INTERVAL_S)
         journal.when_broken.append(self._saver.save_now)
@@ -81,18 +81,18 @@ class ConfigTable(TableState, Generic[T]):
     # --- what a subclass says
 
     def _decode(self, name: str, value: Any) -> T:
-        """A checked value from JSON; raises ValueError or msgspec.ValidationError."""
+        """Return the checked value of a JSON value. Raises ValueError or msgspec.ValidationError."""
         raise NotImplementedError
 
     def _is_legal_name(self, name: str) -> bool:
         raise NotImplementedError
 
     def _other_fields(self) -> dict[str, Any]:
-        """Fields the file has beside the version and the table."""
+        """Return the fields that the file has beside the version and the table."""
         return {}
 
     def _take_other_fields(self, document: dict[str, Any]) -> None:
-        """The same, read."""
+        """Take these fields from a file that was read."""
 
     # --- reading
 
@@ -100,20 +100,20 @@ class ConfigTable(TableState, Generic[T]):
         return self._configs.get(name)
 
     def note_heard(self, name: str) -> None:
-        """It was in use until now."""
+        """Note that an entry was in use until now."""
         if name in self._configs:
             self._heard_at[name] = self._clock.monotonic()
 
     def quiet_s(self, name: str) -> float:
-        """How long nothing was heard of it: since it was made, changed or in use, or since the table was loaded."""
+        """Return the seconds since an entry was made, changed or last in use; else since the table was loaded."""
         return self._clock.monotonic() - self._heard_at.get(name, self._loaded_at)
 
     def all(self) -> list[T]:
-        """A copy, made in one call."""
+        """Return a copy of the entries, made in one call."""
         return list(self._configs.values())
 
     def encode_table(self) -> bytearray:
-        """`{"name":{...},...}` as answers carry it: compact, every field given."""
+        """Return the table as answers carry it, `{"name":{...},...}`: compact, with every field."""
         encode = msgspec.json.encode
         text = bytearray(b"{")
         for config in self.all():
@@ -129,7 +129,7 @@ class ConfigTable(TableState, Generic[T]):
     # --- start and stop
 
     def load(self, from_the_start: dict[str, T]) -> None:
-        """Read the file and the journal, then add what every broker has and they lack. Raises StartError."""
+        """Read the file and the journal, then add the entries of every broker that they lack. Raises StartError."""
         load_at_start(self._path, self.field, self._take_document, self._files)
         self._replay()
         for name, config in from_the_start.items():
@@ -149,11 +149,11 @@ class ConfigTable(TableState, Generic[T]):
         self._take_other_fields(document)
 
     def _replay(self) -> None:
-        """Apply the journal. An entry the file already has in itself, or something newer, changes nothing.
+        """Apply the journal. An entry changes nothing if the file has it already, or something newer.
 
-        The last entry of a name counts. It is applied when it is newer than the file. An older one is in the file, with
-        one exception: Apache may have run on this directory after a crash of ours and never seen it. So a value whose
-        name the file lacks is taken, too.
+        The last entry of a name counts. It is applied if it is newer than the file. An older one is in the file, with
+        one exception: Apache may have run on this directory after a crash of RocketBox, without seeing the entry. So a
+        value whose name the file lacks is taken, too.
         """
         entries = self._journal.take(self.table)
         file_version = self.data_version
@@ -188,21 +188,21 @@ class ConfigTable(TableState, Generic[T]):
 
     @property
     def failure(self) -> str | None:
-        """Why the file could not be saved the last time, if so."""
+        """The reason why the file could not be saved the last time; None if it could."""
         return self._saver.failure
 
     # --- changing
 
     def wait_durable(self, ticket: int) -> None:
-        """Return when the change with that ticket survives a power cut. Refuses with 1 when it may not."""
+        """Wait until the change with that ticket survives a power cut. Refuses with 1 if it may not."""
         try:
             self._journal.make_durable(ticket)
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change may be lost again: {error}") from None
 
     def _change_locked(self, name: str, config: T | None, waits: bool = False, peer: bytes | None = None) -> int:
-        """Journal and apply one change (None deletes); returns its ticket. When refused, nothing changed: with 1, and
-        where the journal cannot take what comes with a client's message, with 14, as the log refuses the message.
+        """Journal and apply one change (None deletes); return its ticket. Refuses with 1; with 14, as the log refuses a
+        message, if the journal cannot take a change that a client's message causes. Nothing is changed then.
 
         waits: the caller calls `wait_durable` next, as an administrator's acts do. peer: the client that has it made,
         see `LastingShares`; None for administrators and the broker itself.
@@ -246,21 +246,24 @@ class ConfigTable(TableState, Generic[T]):
         return ticket
 
     def remove_now(self, name: str) -> None:
-        """Forget an entry; it is durable with the next `make_durable`. Refuses with 1 when it cannot be saved."""
+        """Remove an entry; that is durable with the next `make_durable`. Refuses with 1 if it cannot be saved."""
         with self._lock:
             if name in self._configs:
                 self._change_locked(name, None, waits=True)
 
     def touch(self) -> int:
-        """Give the table a new version though no entry changed, since what others are told of it did; the ticket."""
+        """Give the table a new version without a changed entry, because its registered form changes; return the
+        ticket."""
         with self._lock:
             name, config = next(iter(self._configs.items()))
             return self._change_locked(name, config, waits=True)
 
     def take_copy(self, document: Any) -> bool:
-        """Become what another broker's table is, as it answers requests for it; whether anything changed.
+        """Replace the entries by those of another broker's table, in the form of its answer. False if this table has
+        that version already.
 
-        Raises ValueError or msgspec.ValidationError for what is no table; RefusedRequest when it cannot be saved.
+        Raises ValueError or msgspec.ValidationError for a document that is no table; RefusedRequest if it cannot be
+        saved.
         """
         if not isinstance(document, dict) or not isinstance(document.get(self.field), dict):
             raise ValueError(f"there is no {self.field}")
@@ -281,7 +284,7 @@ class ConfigTable(TableState, Generic[T]):
         return True
 
     def make_durable(self) -> None:
-        """What was changed so far survives a power cut when this returns. Refuses with 1 when it may not."""
+        """Wait until all changes so far survive a power cut. Refuses with 1 if they may not."""
         self.wait_durable(self._journal.written)
 
     def _announce(self, changed: list[T]) -> None:
@@ -295,7 +298,7 @@ class ConfigTable(TableState, Generic[T]):
         returns. Raises OSError."""
         with self._save_lock:
             with self._lock:
-                if not self._dirty and self._journal.failure is None:  # a broken one waits for all files
+                if not self._dirty and self._journal.failure is None:  # a broken journal needs all files saved
                     return
                 self._dirty = False
                 written = self._journal.written
@@ -317,7 +320,8 @@ class ConfigTable(TableState, Generic[T]):
         return pretty_document(sorted(fields.items()))
 
     def _entries(self, configs: list[T]) -> Iterator[bytes]:
-        """Each entry is encoded once a change: a large table is a join of what is there."""
+        """Yield the entries as the file holds them. Each is encoded once after a change, so that saving a large table
+        is mostly a join."""
         encoded = self._encoded
         if len(encoded) > 2 * len(configs):
             encoded.clear()
@@ -331,7 +335,7 @@ class ConfigTable(TableState, Generic[T]):
 
 
 def _sorted_fields(value: Any) -> Any:
-    """A struct as Java writes it: fields in alphabetical order, those without a value left out."""
+    """Return a struct as Java writes it: fields in alphabetical order, those without a value left out."""
     return _in_order(msgspec.to_builtins(value))
 
 
@@ -344,7 +348,7 @@ def _in_order(value: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """JSON as Java reads it: a null field is a missing one."""
+    """Return JSON as Java reads it: a null field is a missing one."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

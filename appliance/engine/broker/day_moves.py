@@ -1,6 +1,6 @@
-"""How much of one thing moved in the last hour and in the last day, as request 315 asks for it.
+"""Counts of moves of one thing in the last hour and in the last day, as request 315 asks for them.
 
-Counts of ten minutes and of an hour each, of those only in which something moved: half a kilobyte at most. Times are
+There is a count for each ten minutes and for each hour in which something moved: half a kilobyte at most. Times are
 whole seconds of a steady clock.
 """
 
@@ -15,8 +15,8 @@ _TEN_S = 600
 
 
 class Moved(NamedTuple):
-    """What moved in a span, and how many seconds it has: what was counted of its first piece is in it, so it is up to
-    a piece longer than its name says."""
+    """Moves in a span, and its length in seconds. The span contains the whole of its first piece, so it is up to one
+    piece longer than its name says."""
 
     moved: int
     seconds: int

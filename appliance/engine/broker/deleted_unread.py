@@ -1,11 +1,11 @@
-"""Messages that retention deleted before a group had consumed them: kept as facts, although offsets move on.
+"""Record of messages that retention deleted before a group had consumed them; it stays when offsets move on.
 
     queue   old minimum ....... committed ......... new minimum
             consumed, deleted | deleted unread     | kept
 
-When the cleaner has raised a queue's minimum offset, each group's committed offset there is looked at, before its
-consumers are sent on. A group without a committed offset in a queue has not said what it wants of it, and is not
-counted; nor are the broker's own groups. What a crash interrupts between deletion and note is not noted.
+When the cleaner has raised a queue's minimum offset, each group's committed offset there is compared with it, before
+its consumers are sent on. A group without a committed offset in a queue is not counted, since it may not want its
+messages; nor are the broker's own groups. A crash between the deletion and the note loses the note.
 
 Kept in `DATA/rocketbox/deleted-unread.json`, a row for each group, topic, queue and hour of the deletion, the newest
 MOST_ROWS; format: docs/formats/deleted-unread.md.
@@ -34,9 +34,9 @@ _HOUR_MS = 3_600_000
 
 
 class DeletedUnread(NamedTuple):
-    """Within one hour: `messages` queue offsets below `end`, the first of them `begin`, were deleted and not consumed.
+    """Deletions within one hour: `messages` queue offsets from `begin` to below `end` were deleted and not consumed.
 
-    at_ms: when the last of them went, by the wall clock."""
+    at_ms: wall time of the last of these deletions."""
 
     group: str
     topic: str
@@ -60,7 +60,7 @@ class DeletedUnreadTable:
         self.rows: tuple[DeletedUnread, ...] = _load(path)
 
     def deleted(self, raised: Iterable[Raised]) -> None:
-        """The minimum offsets of these queues were raised."""
+        """Note which groups lost unread messages when the minimum offsets of these queues were raised."""
         by_topic: dict[str, list[Raised]] = {}
         for one in raised:
             by_topic.setdefault(one.topic, []).append(one)
@@ -103,7 +103,7 @@ def _key(one: DeletedUnread) -> tuple[str, str, int, int]:
 
 
 def _load(path: Path) -> tuple[DeletedUnread, ...]:
-    """Nothing where there is none, or it is damaged."""
+    """Return the rows of the file; none if it is missing or damaged."""
     try:
         rows = [DeletedUnread(*row) for row in json.loads(path.read_bytes())["rows"]]
         if all(isinstance(one, str) for row in rows for one in row[:2]) and all(

@@ -1,7 +1,7 @@
 """From a published tick to the answers of its sends.
 
-The store hands a tick back when it may be acknowledged (D1), or when it failed; who waits is told what became of the
-send, and answers in the protocol that asked. A sender that asked WAIT=false was answered when its tick was written.
+The store hands a tick back when it may be acknowledged (D1), or when it failed. Each `reply_to` that waits for it gets
+the outcome of its send, and answers in its own protocol. A send with WAIT=false was answered when its tick was written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from .sending.outcome import store_unavailable
 logger = logging.getLogger(__name__)
 
 
-#: How often is looked for sends that have waited too long for a slave.
+#: Period of the check for sends that have waited too long for a slave.
 SLAVE_LOOK_S = 0.1
-#: Ticks that nobody waits for any more are kept as one for each 64 KiB of the log: published together.
+#: Ticks whose sends have all been answered are merged into one for each 64 KiB of the log, and published together.
 _TOGETHER_BITS = 16
 
 
 class SlaveWait(NamedTuple):
-    """timeout_ms: then a send is answered 12. most_behind_bytes: of the log; beyond it no more is taken."""
+    """timeout_ms: after it a send is answered 12. most_behind_bytes: of the log; if slaves lack more, sends are
+    refused."""
 
     timeout_ms: int
     most_behind_bytes: int
@@ -45,7 +46,7 @@ class Durability:
         on_new_messages: Callable[[Iterable[ConsumeQueue]], None],
         slaves: SlaveWait | None = None,
     ) -> None:
-        """slaves: how long they are waited for; None where nobody waits for them."""
+        """slaves: the limits of the wait for slaves; None if sends do not wait for them."""
         self._store = store
         self._loop = loop
         self._timeout_ms = sync_flush_timeout_ms
@@ -56,7 +57,7 @@ class Durability:
         self._slaves = slaves
 
     def begin(self) -> list[Timer]:
-        """On remoting-io, or before it runs: have it look at the clock."""
+        """Start the timer that looks for late sends. On remoting-io, or before it runs."""
         if self._slaves is not None:
             return [self._loop.call_every(SLAVE_LOOK_S, self._look_at_slaves)]
         if self._store.settings.synchronous:
@@ -76,14 +77,14 @@ class Durability:
 
     @staticmethod
     def _failed(tick: Tick, reason: str) -> None:
-        """Nothing of the tick is promised."""
+        """Answer all sends of a failed tick: nothing of it is promised."""
         failed = store_unavailable(reason)
         for reply_to, _ in tick.acks + tick.early:
             reply_to.put_ended(failed)
         tick.acks, tick.early = [], []
 
     def _look_at_timeouts(self) -> None:
-        """Stored but not yet durable after syncFlushTimeout: FLUSH_DISK_TIMEOUT, and where it is."""
+        """Answer sends that are stored but not durable after syncFlushTimeout: FLUSH_DISK_TIMEOUT, and their place."""
         now = self._loop.monotonic
         for tick in self._store.pending:
             if (now - tick.written_at) * 1000 < self._timeout_ms():
@@ -95,8 +96,9 @@ class Durability:
             tick.acks = []
 
     def _look_at_slaves(self) -> None:
-        """The same where slaves are waited for: what no slave has after slaveTimeout is answered FLUSH_SLAVE_TIMEOUT.
-        It stays unpublished, and its ticks become few, so that a long wait takes no memory."""
+        """Do the same if sends wait for slaves: one that no slave has after slaveTimeout is answered
+        FLUSH_SLAVE_TIMEOUT. It stays unpublished, and its ticks are merged, so that a long wait takes little memory.
+        Refuse further sends while slaves are too far behind."""
         slaves, log, pending = self._slaves, self._store.log, self._store.pending
         assert slaves is not None
         now = self._loop.monotonic

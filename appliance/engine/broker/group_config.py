@@ -1,4 +1,4 @@
-"""SubscriptionGroupConfig: what a broker knows of a consumer group.
+"""SubscriptionGroupConfig: the configuration of a consumer group.
 
 Field names and defaults: RocketMQ 5.3.3 `SubscriptionGroupConfig`, `GroupRetryPolicy`, `SimpleSubscriptionData`.
 """
@@ -36,7 +36,7 @@ class GroupRetryPolicy(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class SimpleSubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A subscription an administrator gave the group."""
+    """A subscription that an administrator gave the group."""
 
     expression: str | UnsetType = UNSET
     expression_type: str | UnsetType = UNSET
@@ -45,7 +45,7 @@ class SimpleSubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=Fal
 
 
 class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One group. retry_queue_nums: queues of its retry topic. retry_max_times: then the message is a dead letter.
+    """One group. retry_queue_nums: queues of its retry topic. retry_max_times: retries before it is a dead letter.
 
     The fields stand in the order in which Java writes them.
     """
@@ -68,6 +68,7 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", gc=Fa
 
 
 def decode_group_config(name: str, value: Any) -> SubscriptionGroupConfig:
-    """From JSON without nulls; a name given wins. Raises msgspec.ValidationError."""
+    """Return the configuration in a JSON value without nulls; `name`, if given, wins. Raises
+    msgspec.ValidationError."""
     config = msgspec.convert(value, SubscriptionGroupConfig, strict=False)
     return config if config.group_name == name or not name else msgspec.structs.replace(config, group_name=name)

@@ -26,7 +26,7 @@ class SubscriptionGroupService:
         self._offsets = offsets
 
     def change(self, configs: Iterable[SubscriptionGroupConfig], by: str) -> None:
-        """Create or replace groups; the first bad one ends it, those before it are changed. by: who asked, for the log.
+        """Create or replace groups. The first bad one ends it; those before it are changed. by: who asked, for the log.
 
         Refuses with 1 as `SubscriptionGroupManager.update` does.
         """
@@ -38,7 +38,7 @@ class SubscriptionGroupService:
             self._groups.wait_durable(ticket)
 
     def delete(self, group: str, by: str, *, offsets: bool) -> None:
-        """Forget a group, and its offsets if these are to go, too. Refuses with 1 when they may come back."""
+        """Delete a group, and with `offsets` also its offsets. Refuses with 1 if the offsets may come back."""
         ticket = self._groups.delete(group)
         if ticket:
             self._groups.wait_durable(ticket)

@@ -26,12 +26,12 @@ from .topics import MAX_QUEUE_NUMS
 
 logger = logging.getLogger(__name__)
 
-#: Ours: each has a retry topic and later a dead letter topic, so that topics stay below their bound.
+#: RocketBox's limit. Each group has a retry topic and later a dead letter topic; these stay below the limit of topics.
 MOST_GROUPS = 100_000
-#: Of what an administrator gives a group: subscriptions, steps of its retry policy.
+#: Subscriptions, and steps of a retry policy, that an administrator may give a group.
 MOST_SUBSCRIPTIONS, MOST_RETRY_STEPS = 1000, 128
 RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
-#: Groups of the broker's own; they exist even where groups are not created by themselves.
+#: Prefix of the broker's own groups; they are made even where groups are not created automatically.
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 _FROM_THE_START = (
     "TOOLS_CONSUMER",
@@ -46,7 +46,7 @@ _FROM_THE_START = (
 
 
 def is_system_group(name: str) -> bool:
-    """One of the broker's own."""
+    """True if the group is one of the broker's own."""
     return name in _FROM_THE_START or name.startswith(SYSTEM_PREFIX)
 
 
@@ -73,7 +73,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         self.load({name: SubscriptionGroupConfig(group_name=name) for name in _FROM_THE_START})
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         self._config = config
 
     def _decode(self, name: str, value: Any) -> SubscriptionGroupConfig:
@@ -96,14 +96,15 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
             self.forbidden = without_nulls(forbidden)
 
     def may_make(self, name: str) -> bool:
-        """Whether `find` makes a group of this name that is not there."""
+        """True if `find` makes a group of this name if it is not there."""
         return (self._config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)) and is_legal_group(name)
 
     def find(self, name: str, peer: bytes | None = None) -> SubscriptionGroupConfig | None:
-        """The group, made with the defaults if it is not there and may be; else None. peer: the client that names it.
+        """Return the group, made with the defaults if it is not there and may be made; else None. peer: the client that
+        names it.
 
-        On remoting-io. The entry is in the journal, not synced, when this returns; refuses with 14 when it cannot
-        be, with 1 when the peer has had its share made.
+        On remoting-io. The entry is in the journal, not synced, when this returns. Refuses with 14 if the journal
+        cannot take it, with 1 if the peer has had its share of groups made.
         """
         known = self._configs.get(name)
         if known is not None:
@@ -121,11 +122,11 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         return config
 
     def update(self, config: SubscriptionGroupConfig) -> int:
-        """Create a group or replace its whole configuration; returns the ticket for `wait_durable`.
+        """Create a group or replace its whole configuration; return the ticket for `wait_durable`.
 
-        config.attributes are changes, of which none is known yet: those the group has stay. The same configuration
-        again changes nothing. Refuses with 1 an illegal name, bad numbers, policies and subscriptions, attributes, a
-        journal that cannot take it.
+        config.attributes are changes, and none is supported yet; the attributes that the group has stay. The same
+        configuration again changes nothing, and returns 0. Refuses with 1 an illegal name, bad numbers, policies,
+        subscriptions or attributes, and a change that the journal cannot take.
         """
         if not is_legal_group(config.group_name):
             raise RefusedRequest(
@@ -149,7 +150,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         return ticket
 
     def delete(self, name: str) -> int:
-        """Forget a group; returns the ticket for `wait_durable`, 0 when there was none."""
+        """Delete a group; return the ticket for `wait_durable`, 0 if there was none."""
         with self._lock:
             if name not in self._configs:
                 return 0
@@ -159,7 +160,7 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
 
 
 def _fitted(config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-    """A group of a file or of another broker, with numbers that `update` takes."""
+    """Return a group of a file or of another broker, its numbers changed to ones that `update` takes."""
     fitted = msgspec.structs.replace(
         config,
         retry_queue_nums=max(0, min(config.retry_queue_nums, MAX_QUEUE_NUMS)),
@@ -178,7 +179,7 @@ def _fitted(config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
 
 
 def _check_policy(config: SubscriptionGroupConfig) -> None:
-    """Refuse with 1 a retry policy or a subscription that none can be; Apache keeps both as they come."""
+    """Refuse with 1 an impossible retry policy or subscription; Apache keeps both as they come."""
     policy = config.group_retry_policy
     steps = [] if policy.customized_retry_policy is UNSET else policy.customized_retry_policy.next
     if policy.type not in RETRY_POLICIES or (steps is not UNSET and len(steps) > MOST_RETRY_STEPS):

@@ -1,7 +1,7 @@
 """The bodies clients send: HEART_BEAT (34), CHECK_CLIENT_CONFIG (46), LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-PURE: bytes in, values out. msgspec reads what Java, Go and C++ write; whatever it refuses (a null, a number as text,
-fastjson's dialect) gets a second chance through the tolerant reader.
+PURE: bytes in, values out. msgspec reads what Java, Go and C++ write; a body that it refuses (a null, a number as text,
+fastjson's dialect) is read again by the tolerant reader.
 Source: RocketMQ 5.3.3 `HeartbeatData`, `SubscriptionData`, `CheckClientRequestBody`, `LockBatchRequestBody`.
 """
 
@@ -17,15 +17,17 @@ from ..protocol.codes import ResponseCode
 from .config_table import without_nulls
 from .topic_config import I32, I64
 
-#: Ours. A subscription takes some 150 bytes; what is read on the I/O thread must not stop it for long.
+#: RocketBox's limit. A subscription takes some 150 bytes; reading a body must not stop the I/O thread for long.
 MAX_BODY_BYTES = 256 * 1024
-#: The same for what is read in a pool; a topic takes some 200 bytes.
+#: The limit of bodies that are read in a pool; a topic takes some 200 bytes.
 MAX_POOL_BODY_BYTES = 1024 * 1024
-#: One object for so many bytes of either limit: 4,096 on the I/O thread take about 2 ms, however small they are. The
-#: smallest that clients send, a producer's group, takes some 30 bytes; most take 50 (a queue) to 200 (a consumer).
+#: A body may have one object for this many bytes of either limit: 4,096 on the I/O thread take about 2 ms, however
+#: small they are. The smallest that clients send, a producer's group, takes some 30 bytes; most take 50 (a queue) to
+#: 200 (a consumer).
 _BYTES_AN_OBJECT = 64
-#: What only the tolerant reader understands: so much smaller, a value (see `fastjson.loads`) for so many bytes of the
-#: limit. 32 KiB with 2,048 values take less than 2 ms; no official client's bodies of these kinds come here.
+#: A body that only the tolerant reader understands may have this fraction of the limit, and one value (see
+#: `fastjson.loads`) for this many bytes of the limit. 32 KiB with 2,048 values take less than 2 ms; no official client
+#: sends such bodies.
 _TOLERATED_SHARE = 8
 _BYTES_A_TOLERATED_VALUE = 128
 
@@ -52,9 +54,9 @@ _ORDINALS = {
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What a group wants of a topic. sub_version: client ms when it was made. code_set: Java hashes of tags_set.
+    """A subscription to a topic. sub_version: client ms when it was made. code_set: Java hashes of tags_set.
 
-    Numbers are as wide as Java's: an answer could hold no wider ones, and wide ones can all share a place in a set.
+    Numbers are as wide as Java's: an answer could not hold wider ones, and wide ones may all share one place of a set.
     """
 
     topic: str = ""
@@ -67,7 +69,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ConsumerData(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One consumer group of a client; the three enums are names once it is made."""
+    """One consumer group of a client. The three enums may be given as numbers, and are names after construction."""
 
     group_name: str = ""
     consume_type: str | int = CONSUME_PASSIVELY
@@ -94,7 +96,7 @@ class ProducerData(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class HeartbeatData(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A whole heartbeat. heartbeat_fingerprint, without_sub: 5.x clients with useHeartbeatV2; else 0, False."""
+    """A whole heartbeat. heartbeat_fingerprint, without_sub: of 5.x clients with useHeartbeatV2; else 0, False."""
 
     client_id: str = msgspec.field(name="clientID", default="")
     producer_data_set: list[ProducerData] = []
@@ -131,7 +133,7 @@ B = TypeVar("B")
 
 
 def decode_body(body: bytes, kind: type[B], max_bytes: int = MAX_BODY_BYTES) -> B:
-    """The body as `kind`; refuses with 1 what is none. An empty body is refused, too.
+    """Return the body as `kind`. Refuses with 1 a body that is none, also an empty one.
 
     max_bytes: MAX_BODY_BYTES on the I/O thread, MAX_POOL_BODY_BYTES in a pool; the other limits follow it.
     """
@@ -172,7 +174,7 @@ def _decoder(kind: type[B]) -> msgspec.json.Decoder[B]:
 
 
 def subscription_as_dict(data: SubscriptionData) -> dict[str, Any]:
-    """As Java writes it; sets in order, so that two answers are the same."""
+    """Return a subscription as Java writes it, with sets in order, so that two answers are the same."""
     return {
         "classFilterMode": data.class_filter_mode,
         "codeSet": sorted(data.code_set),

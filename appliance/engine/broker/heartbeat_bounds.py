@@ -1,7 +1,7 @@
-"""What one heartbeat may say, and what one connection may be known for. PURE.
+"""Limits of one heartbeat, and of all that is kept for one connection. PURE.
 
-Apache keeps whatever a heartbeat holds. Here it is looked at before the first part of it is kept, so that a refused one
-changes nothing. The bounds are far above what clients of Apache's do: one with hundreds of groups and thousands of
+Apache keeps whatever a heartbeat holds. Here it is checked before the first part of it is kept, so that a refused one
+changes nothing. The limits are far above the use of Apache's clients: a client with hundreds of groups and thousands of
 topics is served.
 """
 
@@ -25,14 +25,14 @@ from .heartbeat import (
 
 #: Consumer groups of one connection, and producer groups. A process has a few; a gateway for many tenants, hundreds.
 MOST_GROUPS_OF_A_CONNECTION = 2000
-#: Topics of one group; a body of 256 KiB says some 1,800.
+#: Topics of one group; a body of 256 KiB holds some 1,800.
 MOST_SUBSCRIPTIONS_OF_A_GROUP = 5000
-#: Of one subscription: as long as a message's properties may be.
+#: Characters of one subscription's expression: as many as a message's properties may have.
 MOST_EXPRESSION_CHARS = 32_767
-#: What one connection's subscriptions may take together, in bytes, roughly. One heartbeat holds all that an honest
-#: client subscribes, which is a sixteenth of it; without it each group could hold a whole body.
+#: Bytes, roughly, that all subscriptions of one connection may take. Those of an honest client fit one heartbeat, a
+#: sixteenth of this; without the limit each group could hold a whole body.
 MOST_SUBSCRIPTION_BYTES_OF_A_CONNECTION = 4 * 1024 * 1024
-#: What an entry takes besides its texts, a tag besides its characters, and a code.
+#: Bytes of an entry besides its texts, of a tag besides its characters, and of a code.
 _ENTRY_BYTES, _TAG_BYTES, _CODE_BYTES = 200, 60, 40
 
 _ENUMS = frozenset(
@@ -53,7 +53,7 @@ def _refuse(remark: str) -> RefusedRequest:
 
 
 def check_heartbeat(data: HeartbeatData) -> None:
-    """Refuse with 1 a heartbeat with names that nothing can have, or with more of something than is kept."""
+    """Refuse with 1 a heartbeat with impossible names, or with more of something than is kept."""
     if not data.client_id and (data.consumer_data_set or data.producer_data_set):
         raise _refuse("the heartbeat has no clientID")
     if data.client_id and not is_legal_client_id(data.client_id):
@@ -77,7 +77,7 @@ def too_many_groups() -> RefusedRequest:
 
 
 def check_client_id(client_id: str) -> None:
-    """Refuse with 1 a client id that is none."""
+    """Refuse with 1 an illegal client id."""
     if not is_legal_client_id(client_id):
         raise _refuse(f"the client id {client_id[:100]!r} is illegal")
 
@@ -101,7 +101,7 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
             _check_expression(data)
 
 
-#: Names that were found legal: a heartbeat says the same ones every 30 s. Owned by remoting-io.
+#: Names that were found legal: each heartbeat repeats the same ones after 30 s. Owned by remoting-io.
 _known_topics: set[str] = set()
 _TOPICS_REMEMBERED = 10_000
 
@@ -118,7 +118,7 @@ def _check_expression(data: SubscriptionData) -> None:
 
 
 def subscription_bytes(wanted: Iterable[SubscriptionData]) -> int:
-    """What a group's subscriptions take, roughly."""
+    """Return roughly how many bytes a group's subscriptions take."""
     found = 0
     for data in wanted:
         found += _ENTRY_BYTES + len(data.topic) + len(data.sub_string) + _CODE_BYTES * len(data.code_set)

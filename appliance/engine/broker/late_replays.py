@@ -1,4 +1,4 @@
-"""Replay jobs, as the broker holds them: `replay/` is loaded when there are jobs, or when somebody first asks for any.
+"""The broker's replay jobs. `replay/` is loaded only if there are jobs, or at the first request for any.
 
 Few brokers ever send a dead letter again.
 """
@@ -28,11 +28,11 @@ class LateReplays:
         # Guarded by _lock.
         self._lock = threading.Lock()
         self._service: ReplayService | None = None
-        #: Whether its thread is to run: None before the broker starts.
+        #: True if its thread is to run; None before the broker starts.
         self._works: bool | None = None
 
     def service(self) -> ReplayService:
-        """The one of this broker, made now if it was not there. It runs once the broker does."""
+        """Return this broker's service, made now if it was not there. It runs once the broker does."""
         with self._lock:
             if self._service is None:
                 self._service = self._make(self._directory)
@@ -40,7 +40,7 @@ class LateReplays:
             return self._service
 
     def start(self, works: bool) -> None:
-        """The broker starts. works: whether it takes messages; if not, jobs can be looked at only."""
+        """Start with the broker. works: True if the broker takes messages; if not, jobs can only be looked at."""
         with self._lock:
             self._works = works
             if self._service is not None:
@@ -58,16 +58,16 @@ class LateReplays:
         except FileNotFoundError:
             return False
         except OSError:
-            return True  # the service says what is wrong with it
+            return True  # the service reports the error
 
     @property
     def failure(self) -> str | None:
-        """Why a journal could not be written the last time, if so."""
+        """The reason why a journal could not be written the last time; None if it could."""
         return None if self._service is None else self._service.failure
 
     def request_stop(self) -> None:
         with self._lock:
-            self._works = False  # who asks now looks only
+            self._works = False  # a service that is made from now on only shows its jobs
             service = self._service
         if service is not None:
             service.request_stop()

@@ -1,4 +1,4 @@
-"""Parked pulls: who waits for messages of which queue, what wakes them, when they give up.
+"""Parked pulls: which pulls wait at which queue, what wakes them, and when their time is over.
 
 A pull waits at its queue and in a bucket of its deadline. Publication of a tick wakes the pulls of the queues it
 touched whose tags match; the end of a bucket wakes the rest of it. A woken pull is answered with whatever it finds and
@@ -20,21 +20,21 @@ from .pulling.request import PullRequest
 
 #: Deadlines are kept in steps of this size, rounded down: early, never late.
 BUCKET_MS = 100
-#: However long a pull says it would wait. Clients of Apache's ask for 15 to 30 s; a client that says nothing for longer
-#: than this counts as gone (channelExpiredTimeout).
+#: The limit of the time that a pull asks to wait. Apache's clients ask for 15 to 30 s; a client that is silent for
+#: longer than this counts as gone (channelExpiredTimeout).
 LONGEST_HOLD_MS = 120_000
-#: Pulls held for one connection. A client holds one a queue: ten times what 2,000 queues take.
+#: Pulls held for one connection. A client has one for each queue: ten times those of 2,000 queues.
 MOST_OF_A_CONNECTION = 20_000
 #: Pulls held in all, shared by connection and address (`Shares`). One takes some 250 bytes: 50 MB.
 MOST_IN_ALL = 200_000
-#: Besides, each connection may have so many: the queues of most consumers. Those beyond are counted so many at a time,
-#: since counting each would cost as much as a tenth of its answer.
+#: Pulls that each connection may have held in any case: those of most consumers. Pulls beyond them are counted in steps
+#: of this size, since counting each would cost as much as a tenth of its answer.
 FEW_OF_A_CONNECTION = 64
-#: Who sent is answered before more than this many are woken, not after them.
+#: If more pulls than this are woken, the answers to senders are flushed before them, not after.
 _MANY = 32
-#: Pulls that one tick looks at in any case, some 10 us each where they are answered.
+#: Pulls that one tick looks at in any case, some 10 us each if they are answered.
 _FEW = 100
-#: What a tick gives to more of them, and after how many it looks at the clock.
+#: Time that a tick gives to further pulls, and the number of pulls between two looks at the clock.
 _SLICE_S, _STEP = 0.001, 20
 
 
@@ -52,8 +52,8 @@ class LongPolling:
         flush_answers: Callable[[], None],
         finds_something: Callable[[PullRequest, ConsumeQueue], bool],
     ) -> None:
-        """finds_something: whether to wake a pull with a filter that looks at records, now that some came; it may say
-        so later, with `wake`, and moves the pull's offset on."""
+        """finds_something: returns True if a pull whose filter looks at records is to be woken, now that some came. It
+        moves the pull's offset on, and may call `wake` later instead."""
         self._loop = loop
         self._finds_something = finds_something
         self._resume = resume
@@ -68,11 +68,11 @@ class LongPolling:
         self._ended = False
         # Queues with more pulls than a tick looks at -> those still to be looked at, in the order they came.
         self._rounds: dict[ConsumeQueue, Iterator[PullRequest]] = {}
-        # Those of them that were published to since their round began.
+        # Queues of `_rounds` with messages that were published since their round began.
         self._again: set[ConsumeQueue] = set()
 
     def hold(self, request: PullRequest, hold_ms: int) -> bool:
-        """Hold a pull at its `queue` for at most `hold_ms`; False when there is no room."""
+        """Hold a pull at its `queue` for at most `hold_ms`; False if there is no room."""
         conn, queue = request.conn, request.queue
         assert queue is not None
         assert not request.bucket, "it is held already"
@@ -134,15 +134,15 @@ class LongPolling:
             self._shares.give(conn.born_host, few)
 
     def held_at(self, queue: ConsumeQueue) -> list[PullRequest]:
-        """A queue's held pulls, in the order they came."""
+        """Return a queue's held pulls, in the order they came."""
         return list(self._waiting.get(queue, ()))
 
     def count_at(self, queue: ConsumeQueue) -> int:
-        """How many pulls are held at a queue."""
+        """Return the number of pulls held at a queue."""
         return len(self._waiting.get(queue, ()))
 
     def notify(self, touched: Iterable[ConsumeQueue]) -> None:
-        """A tick was published: wake the pulls of its queues that would find something."""
+        """Wake the pulls of a published tick's queues that would find something."""
         if not self.count:
             return
         held = [(queue, waiting) for queue in touched if (waiting := self._waiting.get(queue))]
@@ -162,7 +162,7 @@ class LongPolling:
             self._wake(request)
 
     def _begin_round(self, queue: ConsumeQueue) -> None:
-        """Look at a queue's pulls a slice a tick: strangers can have as many there as they like."""
+        """Look at a queue's pulls a slice a tick: any client can have as many there as it likes."""
         if queue in self._rounds:
             self._again.add(queue)
             return
@@ -171,7 +171,7 @@ class LongPolling:
         self._rounds[queue] = iter(self.held_at(queue))
 
     def _continue(self) -> None:
-        """The next slice of the rounds that have begun."""
+        """Look at the next slice of the rounds that have begun."""
         ends = time.monotonic() + _SLICE_S
         while self._rounds:
             queue, waiting = next(iter(self._rounds.items()))
@@ -190,9 +190,9 @@ class LongPolling:
             self._loop.call_soon(self._continue)
 
     def _wake(self, request: PullRequest) -> None:
-        """Answer a pull now, unless it is not held any more: one before it may have cost their connection.
+        """Answer a pull now, unless it is no longer held: the answer to one before it may have closed their connection.
 
-        An error of ours costs its connection and no other's pulls.
+        An exception closes the pull's connection, and leaves those of others alone.
         """
         if not request.bucket:
             return
@@ -203,11 +203,12 @@ class LongPolling:
             request.conn.fail()
 
     def wake(self, request: PullRequest) -> None:
-        """Answer a held pull now: something was found for it."""
+        """Answer a held pull now, because something was found for it."""
         self._wake(request)
 
     def _matches(self, request: PullRequest, queue: ConsumeQueue) -> bool:
-        """Whether an entry the pull has not seen carries one of its tags; moves its offset behind those that do not."""
+        """True if an entry that the pull has not seen may carry one of its tags; if none does, move its offset behind
+        these entries."""
         if request.wanted.reads_records:
             return self._finds_something(request, queue)
         codes = request.wanted.codes
@@ -243,12 +244,12 @@ class LongPolling:
                 self._wake(request)
 
     def forget(self, conn: Connection) -> None:
-        """A connection closed: drop its pulls."""
+        """Drop the pulls of a closed connection."""
         while (request := self._lists.get(conn)) is not None:
             self._remove(request)
 
     def end(self) -> None:
-        """Answer every held pull, and hold none any more: another broker takes over here."""
+        """Answer every held pull, and hold no other one: another broker takes over here."""
         self._ended = True
         self.release_all()
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Who follows this broker: the server for slaves, made where somebody listens for them."""
+"""The server for the slaves that follow this broker, made only if there is a socket for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def master_side(
     replicated: ReplicatedPosition | None,
     clock: Clock,
 ) -> ReplicationServer:
-    """What serves the slaves that come to this socket."""
+    """Return the server for the slaves that connect to this socket."""
     server = ReplicationServer(
         sock,
         parse_networks(config.ha_slave_addresses),

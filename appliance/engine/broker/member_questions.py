@@ -1,7 +1,7 @@
-"""What is asked of one member of a consumer group: 307 (how is it) and 309 (consume this message now).
+"""Questions to one member of a consumer group: 307 (its running state) and 309 (consume this message now).
 
-Wire and window ask the same way; each makes its own answer of what comes. Questions go out from remoting-io and nothing
-waits for them there.
+Wire and window ask in the same way; each builds its own answer from the member's. Questions are sent on remoting-io,
+which does not block until they are answered.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor.callConsumer`, `Broker2Client`.
 """
 
@@ -17,10 +17,10 @@ from ..remoting.peer_requests import Done, PeerRequests
 from .clients import ClientChannel, ClientManager
 from .groups import SubscriptionGroupManager
 
-#: Apache's.
+#: Time that a member has to answer, as with Apache.
 ANSWER_TIMEOUT_S = 10.0
 
-#: physical offset -> the record's bytes, None when there is none; may wait for the disk.
+#: physical offset -> the record's bytes, None if there is none; may wait for the disk.
 ReadRecord = Callable[[int], bytes | None]
 
 
@@ -45,7 +45,7 @@ class MemberQuestions:
         self.read_record = read_record
 
     def member(self, group: str, client_id: str) -> ClientChannel | None:
-        """The member of a group with this client id, if it is connected."""
+        """Return the member of a group with this client id, if it is connected."""
         info = self._clients.consumer_group(group)
         for channel in [] if info is None else list(info.channels.values()):
             if channel.client_id == client_id:
@@ -53,7 +53,8 @@ class MemberQuestions:
         return None
 
     def candidates(self, topic: str) -> list[tuple[str, ClientChannel]]:
-        """(group, member) of all who consume a topic; of a retry or dead letter topic, its group's."""
+        """Return (group, member) of all members that consume a topic; for a retry or dead letter topic, those of its
+        group, too."""
         own = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         found = []
         for info in self._clients.consumer_groups():
@@ -63,11 +64,11 @@ class MemberQuestions:
 
     @staticmethod
     def is_too_old(channel: ClientChannel) -> bool:
-        """Whether its client's version does not know these questions."""
+        """True if the client's version does not support these questions."""
         return channel.version < KNOWS_MEMBER_QUESTIONS
 
     def consume_fields(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """The header of a 309 for the client, from what was asked of the broker."""
+        """Return the header of a 309 to the client, made from that of the request to the broker."""
         config = self._groups.get(asked["consumerGroup"])
         fields = dict(asked) | {"brokerName": self._broker_name}
         fields.setdefault("groupSysFlag", str(config.group_sys_flag if config else 0))
@@ -79,5 +80,5 @@ class MemberQuestions:
         self._peers.ask(channel.conn, RemotingCommand(code, ext_fields=fields, body=body), ANSWER_TIMEOUT_S, done)
 
     def ask_soon(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes, done: Done) -> None:
-        """The same from any thread; `done` is called on remoting-io, and never when that has ended."""
+        """Do the same from any thread. `done` is called on remoting-io, and never if that has ended."""
         self._loop.call_soon(lambda: self.ask(channel, code, fields, body, done))

@@ -1,4 +1,4 @@
-"""A follower's tables are its leader's: the same requests as a slave's, more often."""
+"""Copying of a leader's tables to a follower, by the same requests as a slave's, but more often."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .processors.slave_tables import CLOCK_MS, TIMERS_DONE
 from .slave_sync import LOOK_S, RIPE_S, TIMER_BYTES, SlaveSync
 from .timers.apache_files import Done, checkpoint_path, leaders_checkpoint
 
-#: At a change of leader so much of consumption may be repeated.
+#: Period of the copies; after a change of leader, this much consumption may be repeated.
 PERIOD_S = 1.0
-#: An election may have to wait for a connection to a leader that has gone.
+#: Time-out of a request: an election may have to wait for a connection to a leader that has gone.
 ASK_MS = 1000
 
 
 class _FromLeader(SlaveSync):
     def __init__(self, name: str, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock) -> None:
-        """leader: its address, "" while its log is not known to be this one's."""
+        """leader: returns its address; "" while it is not known that its log agrees with this one."""
         super().__init__(
             leader,
             lambda: None,
@@ -40,7 +40,7 @@ class _FromLeader(SlaveSync):
 
 
 class LeadersTopics(_FromLeader):
-    """The thread `sync-topics`, of a follower: who changes topics waits for it, and so it waits for nothing else."""
+    """The thread `sync-topics`, of a follower. Changes of topics at the leader wait for it, so it does nothing else."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class LeadersTopics(_FromLeader):
         on_taken: Callable[[int], None],
         on_not_deleted: Callable[[list[str]], None],
     ) -> None:
-        """on_taken: told how many changes of topics are here, durably. on_not_deleted: of topics that were deleted
-        here, and at the leader not. Both on this thread."""
+        """on_taken: called with the number of topic changes that are durable here. on_not_deleted: called with topics
+        that were deleted here, but not at the leader. Both on this thread."""
         super().__init__("sync-topics", broker, leader, loop, clock)
         self._on_taken = on_taken
         self._on_not_deleted = on_not_deleted
-        #: So far the log had come when the topics were last asked for that are here now; -1 before.
+        #: End of this log when the topics that are here now were asked for; -1 before the first copy.
         self.whole_to = -1
 
     def steps(self) -> tuple[Callable[[str], None], ...]:
@@ -77,7 +77,7 @@ class LeadersTopics(_FromLeader):
 
 
 class LeadersTables(_FromLeader):
-    """The thread `sync-from-master`, of a follower: all but topics, and what the leader's clock shows."""
+    """The thread `sync-from-master`, of a follower: copies all tables but topics, and follows the leader's clock."""
 
     def __init__(
         self,
@@ -88,7 +88,8 @@ class LeadersTables(_FromLeader):
         synchronous: bool,
         epoch_start: Callable[[], int],
     ) -> None:
-        """synchronous: as the set is. epoch_start: from there on the leader stamps what is in the log."""
+        """synchronous: True if the set is. epoch_start: returns the physical offset from which on the leader stamps the
+        log."""
         super().__init__("sync-from-master", broker, leader, loop, clock)
         self._synchronous = synchronous
         self._epoch_start = epoch_start
@@ -99,8 +100,9 @@ class LeadersTables(_FromLeader):
         return tuple(step for step in super().steps() if step != self._take_topics)
 
     def _is_ripe(self, address: str) -> bool:
-        """An asynchronous leader counts as done what may not have come here yet: whoever leads next would believe that,
-        and have no copy. A synchronous one counts what all in sync hold."""
+        """True when the leader's progress may be stored here. An asynchronous leader counts work as done whose records
+        may not have come here yet; the next leader would rely on that and have no copy, so this waits for the log. A
+        synchronous leader counts only what all members in sync hold."""
         if self._synchronous:
             return True
         master_end = self._end_of(address)
@@ -112,17 +114,17 @@ class LeadersTables(_FromLeader):
         return True
 
     def _end_of(self, address: str) -> int:
-        """Where the leader's log ends now."""
+        """Return the end of the leader's log."""
         self._look_at_log(address)
         return self.master_end or 0
 
     def _take_timers(self, address: str) -> None:
-        """Nothing while the leader has not read all of the topic: it delivers nothing before that, and what is here
-        stays true."""
+        """Copy the leader's timer checkpoint, and read its clock. No checkpoint comes while the leader has not read all
+        of the timer topic: it delivers nothing before that, so the one here stays true."""
         asked = self._leader_clock.moment()
         answer = self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)
         leader_ms = (answer.ext_fields or {}).get(CLOCK_MS, "")
-        if leader_ms.isdigit():  # an older version does not say
+        if leader_ms.isdigit():  # an older version does not send it
             self._leader_clock.said(asked, int(leader_ms), self._epoch_start(), lambda: self._end_of(address))
         out_ms, _, offset = (answer.ext_fields or {}).get(TIMERS_DONE, "").partition(":")
         if not offset or len(answer.body) != TIMER_BYTES:

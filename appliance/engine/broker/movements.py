@@ -1,4 +1,4 @@
-"""What was counted, as request 315 and `consumeTps` ask for it."""
+"""The sampled counts of moves, in the form of request 315 and `consumeTps`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from .sending.send_back_counts import SendBackCounts
 
 
 class SampledMovements:
-    """Any thread. Sums are of whole seconds; hours and days are counted from the start on."""
+    """Any thread. Sums are of whole seconds; the counts of hours and days begin with the start."""
 
     def __init__(self, sampler: Sampler, send_backs: SendBackCounts) -> None:
         self._sampler = sampler
         self._send_backs = send_backs
 
     def put_into(self, topic: str, seconds: int) -> int | None:
-        """Messages stored in a topic; None when it has no queue yet."""
+        """Return the number of messages stored in a topic; None if it has no queue yet."""
         return self._sum(self._sampler.topics.get(topic), seconds)
 
     def consumed_from(self, topic: str, group: str, seconds: int) -> int | None:
-        """Offsets a group went on by in a topic; None when it never committed one."""
+        """Return by how many offsets a group advanced in a topic; None if it never committed one."""
         return self._sum(self._sampler.pairs.get((topic, group)), seconds)
 
     def sent_back(self, topic: str, group: str) -> int | None:
-        """Messages of a topic that a group sent back in the last minute; None when none is known of."""
+        """Return the number of messages of a topic that a group sent back in the last minute; None if none is known."""
         return self._send_backs.of_last_minute(topic, group)
 
     def longer(self, topic: str, group: str = "", sent_back: bool = False) -> tuple[Moved, Moved]:
-        """The last hour and the last day of the same: put into a topic, or, with a group, consumed or sent back."""
+        """Return the same for the last hour and the last day: put into a topic or, with a group, consumed or sent
+        back."""
         sampler, key = self._sampler, (topic, group)
         day: DayMoves | None
         if sent_back:

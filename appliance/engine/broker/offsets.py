@@ -1,7 +1,7 @@
 """ConsumerOffsetManager: how far each group has consumed each queue, `store/config/consumerOffset.json`.
 
-remoting-io commits; a thread of the table's own saves what changed since the last time, every
-flushConsumerOffsetInterval and at stop. A crash takes back at most that much: messages come again, none is lost.
+remoting-io commits. A thread of the table saves the changes since the last time, every flushConsumerOffsetInterval and
+at stop. A crash takes back at most these: messages come again, none is lost.
 Source: RocketMQ 5.3.3 `ConsumerOffsetManager`.
 """
 
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: 5.x bumps the version every so many commits (consumerOffsetUpdateVersionStep).
+#: Commits between two versions of the table, as in 5.x (consumerOffsetUpdateVersionStep).
 VERSION_STEP = 500
-#: Entries that commits may make, one for each group and topic, of a kilobyte each; what a file brings is taken. Ours:
-#: strangers can make groups and topics, and all pairs of them. 2,500 topics with 100 groups each.
+#: Entries that commits may make, one for each group and topic, of a kilobyte each; those of a file are all taken.
+#: RocketBox's limit: any client can make groups and topics, and all pairs of them. 2,500 topics with 100 groups each.
 MOST_ENTRIES = 250_000
 #: Offsets in all that clients may make, some 100 bytes each: a topic may have very many queues.
 MOST_OFFSETS = 2_000_000
@@ -44,13 +44,13 @@ _OFFSET_MAX = (1 << 63) - 1
 
 
 def is_brokers_own(group: str) -> bool:
-    """True if the broker itself consumes by this group: nobody else moves its offsets, in whatever way."""
+    """True if the broker itself consumes by this group. Then nothing else may move its offsets."""
     return group == CHECK_GROUP
 
 
 def check_movable(group: str) -> None:
-    """Refuses with 16 a group whose offsets are the broker's own. Apache believes what clients say of it, and forgets
-    half messages."""
+    """Refuse with 16 a group whose offsets are the broker's own. Apache accepts clients' commits for it, and forgets
+    half messages by that."""
     if is_brokers_own(group):
         raise RefusedRequest(ResponseCode.NO_PERMISSION, f"the offsets of group[{group}] are the broker's own")
 
@@ -87,32 +87,33 @@ class ConsumerOffsetManager:
         self._files = files
         self._clock = clock or Clock()
         self._saver = TableSaver("offsets", self.persist, lambda: interval_ms() / 1000)
-        # Each step on the dict is one C call; nobody needs a lock.
+        # Each step on the dict is one C call; no lock is needed.
         self._table: dict[str, QueueOffsets] = {}
         self.data_version = DataVersion(self._clock.wall_ms())
-        #: Offsets that administrators moved, until members have taken them over; its table by its short name.
+        #: Offsets that administrators moved and members have not taken over yet; `resets` is its table.
         self.pending = PendingResets(self._clock)
         self.resets = self.pending.table
-        #: Called by the saving thread when the file is saved: (moves that were over before, what was removed before:
-        #: ("topic" or "group", name)). May raise OSError, and is then called with them again.
+        #: Called by the saving thread when the file is saved, with the resets that were over before, and with the
+        #: removals before: ("topic" or "group", name). May raise OSError, and is then called with them again.
         self.after_save: Callable[[list[tuple[int, str, int]], list[tuple[str, str]]], None] = lambda over, gone: None
-        #: Called by the saving thread at each of its turns, for what is kept beside the file. No offset depends on it.
+        #: Called by the saving thread at each of its turns, to save what is kept beside the file. No offset depends on
+        #: it.
         self.beside: Callable[[], None] = lambda: None
-        #: Where a queue ends: nobody has read what is not there. Set by who knows the queues.
+        #: Returns the end of a queue, behind which no group can have read. Set by the broker, which has the queues.
         self.end_of: Callable[[str, int], int] = lambda topic, queue_id: _OFFSET_MAX
-        #: Of a slave, which may lack what its master gave out: what lies behind the end counts as the end. Elsewhere it
-        #: counts for nothing.
+        #: True on a slave, which may lack messages that its master delivered: an offset behind the end is kept as the
+        #: end. Elsewhere it is not kept.
         self.cuts = False
-        #: What administrators moved lately, (entry, queue ids), for whoever counts what was consumed. Once before the
-        #: offsets change and once after: who copies offsets first and then looks here misses none.
+        #: Recent moves by administrators, (entry, queue ids), which do not count as consumption. Each is added before
+        #: the offsets change and again after: a thread that copies offsets first and then looks here misses none.
         self.moved_by_hand: deque[tuple[QueueOffsets, Collection[int]]] = deque(maxlen=4096)
-        #: How far groups have pulled; not in the file.
+        #: The offsets up to which groups have pulled; not in the file.
         self.pulled = PullOffsets()
-        # Who had entries made since the start, and offsets; owned by remoting-io.
+        # Entries, and offsets, that each client had made since the start; owned by remoting-io.
         self._shares = LastingShares(self._clock)
         self._offset_shares = LastingShares(self._clock, few=256, a_minute=1024)
         self._offsets = 0
-        #: Entries that were ever made.
+        #: Number of entries that were ever made.
         self.made = 0
         # Counted by remoting-io.
         self._commits = 0
@@ -126,7 +127,7 @@ class ConsumerOffsetManager:
         load_at_start(self._path, "offsetTable", self._take, self._files)
 
     def _take(self, document: dict[str, Any]) -> None:
-        """groupTopicMap says nothing new and is not read."""
+        """Take the offsets of a document. Its groupTopicMap contains nothing new and is not read."""
         for key, queues in document["offsetTable"].items():
             topic, at, group = key.partition("@")
             if not at or not isinstance(queues, dict):
@@ -144,15 +145,15 @@ class ConsumerOffsetManager:
     # --- remoting-io
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset; -1 when there is none."""
+        """Return the committed offset; -1 if there is none."""
         entry = self._table.get(f"{topic}@{group}")
         return -1 if entry is None else entry.queues.get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: bytes | None = None) -> bool:
-        """Remember an offset; a lower one than before counts, too (a reset). What fits no queue is dropped, and what
-        others say of a group whose offsets are the broker's own. peer: the client that says so.
+        """Store an offset, also one that is lower than before (a reset). An offset that its queue cannot have is
+        dropped, and so is one of a group whose offsets are the broker's own. peer: the client that commits.
 
-        False when it is not kept since the table is full, or the peer has had its share of it made.
+        False if it is not kept because the table is full, or the peer has had its share of it made.
         """
         if not 0 <= queue_id <= _QUEUE_ID_MAX or is_brokers_own(group):
             return True
@@ -160,22 +161,22 @@ class ConsumerOffsetManager:
         return fitting < 0 or self._keep(group, topic, queue_id, fitting, peer)
 
     def fitting(self, topic: str, queue_id: int, offset: int) -> int:
-        """What a group's offset comes to; -1 for one that its queue cannot have. Apache keeps any number: behind the
-        end it would say that messages were read which are yet to come."""
+        """Return the offset that is kept for a group; -1 for one that its queue cannot have. Apache keeps any number:
+        one behind the end would mean that messages were read which are yet to come."""
         if offset < 0:
             return -1
         end = self.end_of(topic, queue_id)
         return offset if offset <= end else end if self.cuts else -1
 
     def take_copies(self, found: list[tuple[str, str, int, int]]) -> None:
-        """(group, topic, queue id, offset): what the master of this broker has; also of groups whose offsets are the
-        broker's own."""
+        """Take over offsets of this broker's master, (group, topic, queue id, offset), also those of the broker's own
+        group."""
         for group, topic, queue_id, offset in found:
             if 0 <= queue_id <= _QUEUE_ID_MAX and 0 <= offset <= _OFFSET_MAX:
                 self._keep(group, topic, queue_id, offset)
 
     def commit_own(self, topic: str, offset: int) -> None:
-        """How far the broker is with half messages, or their op messages: a start relies on it."""
+        """Store the broker's own progress with half messages, or with op messages; the next start relies on it."""
         self._keep(CHECK_GROUP, topic, 0, offset)
 
     def _keep(self, group: str, topic: str, queue_id: int, offset: int, peer: bytes | None = None) -> bool:
@@ -202,13 +203,13 @@ class ConsumerOffsetManager:
         return True
 
     def _made(self, topic: str, group: str) -> QueueOffsets:
-        """The entry, made if it is not there."""
+        """Return the entry, made if it is not there."""
         entry = self._table.setdefault(f"{topic}@{group}", QueueOffsets(topic, group))
         self.made += 1
         return entry
 
     def _tell_of_refusal(self, key: str) -> None:
-        """Once in a while."""
+        """Log, at most once in _TELL_EVERY_S, that an offset is not kept."""
         now = self._clock.monotonic()
         if now - self._told_at >= _TELL_EVERY_S:
             self._told_at = now
@@ -219,9 +220,9 @@ class ConsumerOffsetManager:
             )
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, reset_id: int = 0) -> None:
-        """Set an offset against whatever members are doing: it holds until one of them has taken it over.
+        """Set an offset, whatever members commit meanwhile: it holds until one of them has taken it over.
 
-        It is kept however full the table is: only an administrator comes here. reset_id: its act in the journal.
+        It is kept however full the table is, because only administrators reset. reset_id: the act in the journal.
         """
         entry = self._made(topic, group)
         self.moved_by_hand.append((entry, (queue_id,)))
@@ -230,7 +231,7 @@ class ConsumerOffsetManager:
         self.pending.arm((group, topic, queue_id), offset, reset_id)
 
     def reset_all(self, move: GroupMove) -> None:
-        """The same of many queues at once, a fraction of a microsecond each."""
+        """Do the same for many queues at once, in a fraction of a microsecond each."""
         assert not is_brokers_own(move.group), "whoever moves offsets asks check_movable first"
         group = move.group
         for topic, queues in move.targets.items():
@@ -245,7 +246,7 @@ class ConsumerOffsetManager:
             self.forget(group, topic, queue_id)
 
     def forget(self, group: str, topic: str, queue_id: int) -> None:
-        """The group has no offset of the queue, as before its first commit."""
+        """Remove the group's offset of the queue, as before its first commit."""
         self.pending.end((group, topic, queue_id))
         entry = self._table.get(f"{topic}@{group}")
         if entry is not None and entry.queues.pop(queue_id, None) is not None:
@@ -253,8 +254,7 @@ class ConsumerOffsetManager:
             self._commits += 1
 
     def clamp(self, entry: QueueOffsets, queue_id: int, offset: int) -> None:
-        """Correct an offset that fits its queue no more, and what members are to be told of it. Before the broker
-        serves."""
+        """Correct an offset that no longer fits its queue, and a pending reset to it. Before the broker serves."""
         key = (entry.group, entry.topic, queue_id)
         told = self.pending.table.get(key)
         if told is not None and told.target == entry.queues[queue_id]:
@@ -264,18 +264,18 @@ class ConsumerOffsetManager:
         self._commits += 1
 
     def queues_of(self, group: str, topic: str) -> dict[int, int]:
-        """A copy of a group's offsets of a topic."""
+        """Return a copy of a group's offsets of a topic."""
         entry = self._table.get(f"{topic}@{group}")
         return {} if entry is None else entry.queues.copy()
 
     # --- any thread
 
     def all(self) -> list[QueueOffsets]:
-        """A copy of the table's entries, made in one call."""
+        """Return a copy of the table's entries, made in one call."""
         return list(self._table.values())
 
     def groups_of(self, topic: str) -> list[str]:
-        """The groups that have offsets of a topic."""
+        """Return the groups that have offsets of a topic."""
         return [entry.group for entry in self.all() if entry.topic == topic]
 
     def remove_topic(self, topic: str) -> None:
@@ -292,7 +292,7 @@ class ConsumerOffsetManager:
         self._gone.append(("group", group))
 
     def remove_entry(self, entry: QueueOffsets) -> None:
-        """Forget a group's offsets of a topic, where one of both is gone."""
+        """Forget a group's offsets of a topic, when the group or the topic is gone."""
         self._remove([entry])
 
     def _remove(self, entries: list[QueueOffsets]) -> None:
@@ -311,7 +311,7 @@ class ConsumerOffsetManager:
         self._saver.start()
 
     def save_soon(self) -> None:
-        """Save at the next opportunity, and from then on in the interval that counts now."""
+        """Save soon, and from then on at the interval that is in force now."""
         self._saver.wakeup()
 
     def stop(self) -> None:
@@ -320,7 +320,7 @@ class ConsumerOffsetManager:
 
     @property
     def failure(self) -> str | None:
-        """Why the file could not be saved the last time, if so."""
+        """The reason why the file could not be saved the last time; None if it could."""
         return self._saver.failure
 
     def persist(self) -> None:
@@ -336,7 +336,7 @@ class ConsumerOffsetManager:
                 raise
             try:
                 self.beside()
-            except (OSError, ImportError) as error:  # a package that was replaced under us, too
+            except (OSError, ImportError) as error:  # ImportError: a package was replaced while the process runs
                 logger.warning("offsets: what is kept beside them was not saved: %s", error)
 
     def _save(self) -> None:
@@ -352,7 +352,7 @@ class ConsumerOffsetManager:
         self._saved_commits = commits
 
     def document(self) -> bytes:
-        """What the file would hold now."""
+        """Return the text that the file would hold now."""
         return b"".join(self._document())
 
     def _document(self) -> Iterator[bytes]:
@@ -370,12 +370,12 @@ class ConsumerOffsetManager:
 
 
 def _drained(waiting: deque[T]) -> list[T]:
-    """What waits there now, taken out."""
+    """Take out and return all elements that are there now."""
     return [waiting.popleft() for _ in range(len(waiting))]
 
 
 def _encoded(entry: QueueOffsets) -> bytes:
-    """The entry as the file holds it; encoded once a change. A commit meanwhile shows in the next save."""
+    """Return the entry as the file holds it; encoded once a change. A commit meanwhile shows in the next save."""
     changes = entry.changes
     if entry.encoded_changes != changes:
         queues = entry.queues.copy()

@@ -1,7 +1,7 @@
-"""What a new leader makes of what lies beside its log: tables that came later than the log, or went further.
+"""Correction of a new leader's tables by its log: their last copy may be older than the log, or go beyond it.
 
-The log is what counts. A topic that it holds and the table does not was made just before the old leader went; a
-consumer's offset may lie behind its end, where messages were that no member had.
+The log counts. A topic that is in the log, but not in the table, was made just before the old leader went. A consumer's
+offset may lie behind the end of its queue, where messages were that no member had.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ logger = logging.getLogger(__name__)
 def settle_side_state(
     store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager, tables_end: int
 ) -> None:
-    """Before the broker starts. tables_end: so far the log had come when the tables were taken over last; below it a
-    topic without a configuration was deleted, not lost. -1: nobody knows, so that none was."""
+    """Correct topics, queues and offsets, before the broker starts. tables_end: end of the log when the tables were
+    last taken over; a topic with messages below it only, and without a configuration, was deleted, not lost. -1: not
+    known, and no topic counts as deleted."""
     _make_topics(store, topics, tables_end)
     _begin_queues(store, topics, offsets)
     _clamp(store, offsets)
 
 
 def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: int) -> None:
-    """Topics that came later than the table, and queues that topics were given later: the log has messages in them."""
+    """Make topics and queues that are newer than the table: the log has messages in them."""
     lacking: dict[str, list[ConsumeQueue]] = {}
     for queue in store.queues.all():
         if queue.max_offset > queue.min_offset:
@@ -44,7 +45,8 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: in
     for topic, queues in lacking.items():
         if topic_name_error(topic) is not None or topics.is_system_topic(topic):
             continue
-        # What lies before was in the table when it was taken over, or was taken out of it: deleted, or fewer queues.
+        # Queues with older messages only were in the table when it was taken over, or had been taken out of it: their
+        # topic was deleted, or got fewer queues.
         later = [queue.queue_id for queue in queues if _newest(store, queue) >= tables_end]
         known = topics.get(topic)
         if not later:
@@ -71,7 +73,7 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: in
 
 
 def _newest(store: MessageStore, queue: ConsumeQueue) -> int:
-    """Physical offset of a queue's last record; the log's end where that cannot be told."""
+    """Return the physical offset of a queue's last record; the log's end if it cannot be read."""
     try:
         entries = store.queues.read_entries(queue, queue.max_offset - 1, 1)
     except (QueueBroken, OSError):
@@ -82,10 +84,11 @@ def _newest(store: MessageStore, queue: ConsumeQueue) -> int:
 
 
 def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager) -> None:
-    """Whoever copied the log after its first files had been deleted has nothing of a queue whose messages all lay in
-    them. It goes on behind what consumers have read of it, not at 0: those numbers were given away before.
+    """Begin queues without a message here behind the offsets that consumers have committed.
 
-    Anybody may commit any number: there are never more messages in deleted files than they had room for.
+    A member that copied the log after its first files had been deleted has nothing of a queue whose messages all lay in
+    those files. The queue does not begin at 0 again, because these offsets were used before. Any client may commit any
+    number: one counts only if the deleted files had room for that many messages.
     """
     most = store.log.min_offset // FIXED_BYTES
     begins: dict[tuple[str, int], int] = {}
@@ -102,8 +105,9 @@ def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: Cons
 
 
 def cut_offsets(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
-    """Before a broker starts that nobody promoted: bring offsets behind the end of their queue to it, so that what
-    comes next does not count as read. A power cut may have taken what they speak of, and Apache keeps any number."""
+    """Set offsets behind the end of their queue to that end, so that the next messages do not count as read. A power
+    cut may have taken the messages below such an offset, and Apache keeps any number. Called before a broker starts
+    that is no member of a set."""
     for entry, queue_id, offset in _of_consumers(offsets):
         end = store.end_of(entry.topic, queue_id)
         if offset > end:
@@ -111,8 +115,8 @@ def cut_offsets(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
 
 
 def _of_consumers(offsets: ConsumerOffsetManager) -> Iterator[tuple[QueueOffsets, int, int]]:
-    """(entry, queue id, offset). The broker's own group says how far it has come with half messages, and looks at
-    that by itself."""
+    """Yield (entry, queue id, offset) of all groups but the broker's own: its progress with half messages is checked
+    elsewhere."""
     for entry in offsets.all():
         if not is_brokers_own(entry.group):
             for queue_id, offset in list(entry.queues.items()):
@@ -120,7 +124,7 @@ def _of_consumers(offsets: ConsumerOffsetManager) -> Iterator[tuple[QueueOffsets
 
 
 def _bring_back(offsets: ConsumerOffsetManager, who: str, entry: QueueOffsets, queue_id: int, end: int) -> None:
-    """Bring an offset behind the end of its queue to it."""
+    """Set an offset behind the end of its queue to that end, and log it."""
     logger.warning(
         "%s: %s@%s queue=%d was at %d, behind the end: now %d",
         who, entry.topic, entry.group, queue_id, entry.queues[queue_id], end,
@@ -129,7 +133,7 @@ def _bring_back(offsets: ConsumerOffsetManager, who: str, entry: QueueOffsets, q
 
 
 def _clamp(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
-    """Bring the offsets of consumers to what the queues hold."""
+    """Move the offsets of consumers into the range of their queues."""
     changed = 0
     for entry, queue_id, offset in _of_consumers(offsets):
         low, high = store.offset_range(entry.topic, queue_id)

@@ -1,6 +1,6 @@
-"""PullOffsets: how far each group has pulled each queue, which tells what is in flight: pulled, and not yet committed.
+"""PullOffsets: the offset up to which each group has pulled each queue. What is not committed of that is in flight.
 
-Kept in memory only: a pull after a restart says it again.
+Kept in memory only: the first pull after a restart sets it again.
 Source: RocketMQ 5.3.3 `ConsumerOffsetManager.pullOffsetTable`, `commitPullOffset`.
 """
 
@@ -13,22 +13,23 @@ from ..store.queues.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 
-#: Ours. An entry takes some 100 bytes: 50 MB. 500 groups that read 1,000 queues each stay below; beyond it everything
-#: is forgotten, and known again with each group's next pulls.
+#: RocketBox's limit. An entry takes some 100 bytes: 50 MB. 500 groups that read 1,000 queues each do not exceed it.
+#: Beyond it all entries are forgotten, and each group's next pulls set them again.
 MOST_ENTRIES = 500_000
 
 
 class PullOffsets:
-    """group -> queue -> offset behind what was last given out. `note` belongs to remoting-io, the rest to any thread.
+    """group -> queue -> offset behind the last pulled message. `note` belongs to remoting-io, the rest to any thread.
 
-    Each step on a table is one C call; nobody needs a lock.
+    Each step on a table is one C call; no lock is needed.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[ConsumeQueue, int]] = {}
 
     def note(self, group: str, queue: ConsumeQueue | None, next_offset: int) -> None:
-        """A pull was answered, or is held: the group is at `next_offset` of the queue. On every pull's way."""
+        """Note that a pull was answered, or is held, and the group is at `next_offset` of the queue. Runs for each
+        pull."""
         if queue is not None:
             try:
                 self._groups[group][queue] = next_offset
@@ -36,16 +37,16 @@ class PullOffsets:
                 self._groups[group] = {queue: next_offset}
 
     def get(self, group: str, queue: ConsumeQueue | None) -> int:
-        """The offset behind what was last given out; -1 when nothing was."""
+        """Return the offset behind the last message that was pulled; -1 if none was."""
         queues = self._groups.get(group)
         return -1 if queues is None or queue is None else queues.get(queue, -1)
 
     def forget(self, group: str, queue: ConsumeQueue) -> None:
-        """The group's offset was moved: what it had pulled before says nothing any more."""
+        """Forget up to where the group has pulled, because its offset was moved."""
         self._groups.get(group, {}).pop(queue, None)
 
     def remove_topic(self, topic: str) -> None:
-        """The topic is gone, and its queues with it."""
+        """Forget the queues of a deleted topic."""
         for queues in list(self._groups.values()):
             for queue in [queue for queue in list(queues) if queue.topic == topic]:
                 queues.pop(queue, None)
@@ -54,9 +55,10 @@ class PullOffsets:
         self._groups.pop(group, None)
 
     def trim(self, known: Callable[[str], object]) -> None:
-        """Keep the bound, and let groups go that were answered once more after their end; called every few seconds.
+        """Keep the limit, and forget groups that were deleted and had a pull answered after that; called every few
+        seconds.
 
-        known: a group's configuration, None when there is no such group.
+        known: returns a group's configuration, None if there is no such group.
         """
         for group in list(self._groups):
             if known(group) is None:

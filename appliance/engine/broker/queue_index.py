@@ -7,10 +7,10 @@ from ..store.queues.consume_queue_table import ConsumeQueueTable
 
 
 class QueueIndex:
-    """Any thread may look; whoever finds it stale makes a new one, and nothing is changed in place.
+    """Any thread may look. One that finds the index stale makes a new one; nothing is changed in place.
 
-    Comparing the copied table with the last one costs 10 ns a queue; grouping it again, 200 ns,
-    which is spent on new queues only unless some went.
+    Comparing the copied table with the last one costs 10 ns a queue. Grouping it again costs 200 ns a queue, for new
+    queues only unless some were removed.
     """
 
     def __init__(self, table: ConsumeQueueTable) -> None:
@@ -19,7 +19,7 @@ class QueueIndex:
         self._known: tuple[list[ConsumeQueue], dict[str, list[ConsumeQueue]]] = ([], {})
 
     def look(self) -> tuple[list[ConsumeQueue], dict[str, list[ConsumeQueue]]]:
-        """(all queues in the table's order, topic -> its queues); neither may be changed."""
+        """Return (all queues in the table's order, topic -> its queues); neither may be changed."""
         queues = self._table.all()
         known, by_topic = self._known
         if queues == known:
@@ -42,5 +42,5 @@ class QueueIndex:
         return self.look()[1]
 
     def of(self, topic: str) -> list[ConsumeQueue]:
-        """A topic's queues that were ever written or waited for, by queue id."""
+        """Return a topic's queues that were ever written or waited for, by queue id."""
         return sorted(self.by_topic().get(topic, ()), key=lambda queue: queue.queue_id)

@@ -11,10 +11,10 @@ import msgspec
 
 
 def queue_key(broker_name: str, topic: str, queue_id: int) -> bytes:
-    """{"brokerName":..,"queueId":..,"topic":..}"""
+    """Return {"brokerName":..,"queueId":..,"topic":..}."""
     return msgspec.json.encode({"brokerName": broker_name, "queueId": queue_id, "topic": topic})
 
 
 def queue_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """{key:value,..} of what `queue_key` made and of values in JSON."""
+    """Return {key:value,..}. entries: keys made by `queue_key`, and values in JSON."""
     return b"{" + b",".join(key + b":" + value for key, value in entries) + b"}"

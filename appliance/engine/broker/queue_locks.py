@@ -1,8 +1,9 @@
 """RebalanceLockManager: which consumer of a group holds a queue it consumes in order.
 
-A lock is a lease of 60 s; clients renew every 20 s. A member that signs off (35) has no leases any more. One whose
-connection has closed keeps them as long as it may believe in them itself: it may only have lost its connection, and be
-at work on what it has pulled. It is back with its next renewal, or heartbeat. Apache lets both run out.
+A lock is a lease of 60 s; clients renew every 20 s. A member that signs off (35) loses its leases. One whose connection
+has closed keeps them as long as the client itself may take them for valid: it may only have lost its connection, and
+still process the messages it has pulled. It is back with its next renewal, or heartbeat. With Apache the leases of both
+run out.
 Source: RocketMQ `RebalanceLockManager`.
 """
 
@@ -21,18 +22,18 @@ logger = logging.getLogger(__name__)
 
 #: rocketmq.broker.rebalance.lockMaxLiveTime
 LEASE_S = 60.0
-#: Leases are looked through for dead ones when the table has doubled since the last time, and at least this large.
+#: Leases are searched for dead ones when the table has doubled since the last time, and is at least this large.
 _SWEEP_AT = 1024
-#: Dead leases dropped, and groups looked at, at once; a millisecond. The next step comes with a lock, and not sooner
-#: than the pause: strangers can ask for thousands of locks in one read.
+#: Dead leases dropped, and groups looked at, in one step, which takes a millisecond. The next step comes with a lock,
+#: and not sooner than the pause: any client can ask for thousands of locks in one read.
 _SWEEP_STEP = 2000
 _SWEEP_PAUSE_S = 0.05
-#: Leases in all, some 300 bytes each: 100,000 queues in order for two groups. What is free beyond it stays free.
+#: Leases in all, some 300 bytes each: 100,000 queues in order for two groups. Beyond it free queues stay free.
 MOST_LEASES = 200_000
-#: And what each connection may hold besides: a client's queues of some topics.
+#: Leases that each connection may hold in any case: a client's queues of some topics.
 FEW_LEASES = 64
-#: A client believes in a lease for 30 s from the answer on (`ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`), and handles
-#: what it has so long, connected or not.
+#: A client takes a lease for valid for 30 s from the answer on (`ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`), and
+#: processes its messages for that long, connected or not.
 BELIEVED_S = 32.0
 
 
@@ -54,8 +55,8 @@ class _Line:
 
 
 class _Holder:
-    """A client of a group that holds queues. peer: over whose connection it first asked. line: over which it asked
-    last. ends: of its last lease. gone_at: when it counts as gone."""
+    """A client of a group that holds queues. peer: of the connection over which it first asked. line: over which it
+    asked last. ends: end of its last lease. gone_at: when it counts as gone."""
 
     __slots__ = ("client_id", "count", "ends", "gone_at", "line", "peer")
 
@@ -68,7 +69,8 @@ class _Holder:
         self.gone_at = math.inf
 
     def leaves_at(self) -> float:
-        """When its leases end, however long they last. One that no heartbeat told of hangs up, too."""
+        """Return when it counts as gone, whatever its leases have left. A closed line counts as hanging up: no
+        heartbeat may have named this client."""
         line = self.line
         return self.gone_at if line is None or not line.closed else min(self.gone_at, self.believes_until())
 
@@ -83,10 +85,10 @@ Lease = tuple[_Holder, float]
 
 
 class RebalanceLockManager:
-    """group -> queue -> (who holds it, end of the lease on the monotonic clock). Guarded by _lock, held for arithmetic.
+    """group -> queue -> (holder, end of the lease on the monotonic clock). Guarded by _lock, held for arithmetic.
 
-    Within a group the lease that ends last comes last, so that dead ones are found without looking at the others; so
-    does the holder whose last lease does.
+    Within a group leases stand in the order of their ends, so that dead ones are found without looking at the others;
+    so do holders, by the end of their last lease.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -109,8 +111,9 @@ class RebalanceLockManager:
         peer: bytes | None = None,
         conn: object | None = None,
     ) -> list[MessageQueue]:
-        """Those of the queues the client holds now: free ones as far as its share goes, its own, and those whose lease
-        ran out. peer: who asks, see `Shares`. conn: over what; `closed` is told when it is gone."""
+        """Lock queues for a client; return those that it holds now: its own, those whose lease ran out, and free ones
+        as far as its share goes. peer: the client's address, see `Shares`. conn: its connection; `closed` is called
+        with it."""
         now = self._clock.monotonic()
         held: list[MessageQueue] = []
         taken_over: list[tuple[MessageQueue, str]] = []
@@ -166,7 +169,7 @@ class RebalanceLockManager:
         return held
 
     def _end_locked(self, group: str, holder: _Holder) -> None:
-        """One of a holder's leases is no more."""
+        """Stop counting one of a holder's leases."""
         self._count -= 1
         self._shares.give(holder.peer)
         holder.count -= 1
@@ -181,7 +184,7 @@ class RebalanceLockManager:
             self._holders.pop(group, None)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release those of the queues the client holds."""
+        """Release those of the queues that the client holds."""
         with self._lock:
             locks = self._groups.get(group)
             if locks is None:
@@ -195,7 +198,7 @@ class RebalanceLockManager:
                 del self._groups[group]
 
     def signed_off(self, group: str, client_id: str) -> None:
-        """The client has left the group: its queues are free."""
+        """Free the queues of a client that has left the group."""
         now = self._clock.monotonic()
         with self._lock:
             holder = self._held_locked(group, client_id, now)
@@ -203,8 +206,8 @@ class RebalanceLockManager:
                 holder.gone_at = now
 
     def hung_up(self, group: str, client_id: str) -> float:
-        """The client is a member over no connection any more: its queues are free as soon as it does not believe in its
-        leases itself, unless it is back by then. Seconds until that; 0.0 when it holds none."""
+        """Note that a client has lost its last connection in the group. Its queues are free when it does not take its
+        leases for valid itself, unless it is back by then. Return the seconds until that; 0.0 if it holds none."""
         now = self._clock.monotonic()
         with self._lock:
             holder = self._held_locked(group, client_id, now)
@@ -218,15 +221,15 @@ class RebalanceLockManager:
         return None if holder is None or holder.ends <= now else holder
 
     def closed(self, conn: object) -> None:
-        """A connection is gone, and with it those that asked over it and sent no heartbeat, as after a restart of the
-        broker: they believe in their leases for a while, as in `hung_up`."""
+        """Note that a connection is gone. Clients that asked over it and sent no heartbeat, as after a restart of the
+        broker, then count as hung up, too (see `hung_up`)."""
         line = self._lines.pop(conn, None)
         if line is not None:
             line.closed = True
 
     def came_back(self, group: str, client_id: str) -> None:
-        """The client is a member again, over another connection: what it held it holds."""
-        if group not in self._holders:  # as with all that lock nothing
+        """Let a client keep the queues that it held: it is a member again, over another connection."""
+        if group not in self._holders:  # as for all groups that lock nothing
             return
         now = self._clock.monotonic()
         with self._lock:
@@ -236,28 +239,28 @@ class RebalanceLockManager:
                 holder.line = None
 
     def is_locked(self, group: str) -> bool:
-        """Whether any queue of the group is leased now (then the group consumes in order)."""
+        """True if any queue of the group is leased now (then the group consumes in order)."""
         now = self._clock.monotonic()
         with self._lock:
             holders = self._holders.get(group)
             while holders:
                 client_id, holder = next(reversed(holders.items()))
                 if holder.ends <= now:
-                    return False  # so have those of all others
+                    return False  # the leases of all others have ended, too
                 if holder.is_there(now):
                     return True
                 del holders[client_id]  # its leases are found to be free one by one
             return False
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """The client that holds a queue now."""
+        """Return the client that holds a queue now."""
         now = self._clock.monotonic()
         with self._lock:
             lease = self._groups.get(group, {}).get(queue)
         return lease[0].client_id if lease is not None and _is_alive(lease, now) else None
 
     def leases(self, group: str) -> dict[MessageQueue, tuple[str, float]]:
-        """What is leased now: queue -> (client id, seconds until it is free unless the client renews it)."""
+        """Return the present leases: queue -> (client id, seconds until it is free unless the client renews it)."""
         now = self._clock.monotonic()
         with self._lock:
             locks = dict(self._groups.get(group, {}))
@@ -268,7 +271,7 @@ class RebalanceLockManager:
         }
 
     def _sweep_locked(self, now: float) -> None:
-        """Drop leases that ran out: they are free anyway. One step of a round; the next comes with the next lock."""
+        """Drop leases that ran out: their queues are free anyway. One step of a round; the next comes with a lock."""
         if not self._to_sweep:
             self._to_sweep = list(self._groups)
         looked = 0

@@ -1,7 +1,7 @@
-"""How much of one thing moved in each of the last samples.
+"""Counts of moves of one thing in each of the last samples.
 
-Most things of a large broker move seldom: a few numbers tell all of it. A ring with a place for every sample is kept
-for what moves often.
+Most things of a large broker move seldom, and a few numbers are enough for them. Only a thing that moves often has a
+ring with a place for every sample.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .day_moves import DayMoves
 
 #: Samples kept: ten minutes.
 SLOTS = 600
-#: Samples with moves from which on there is a ring.
+#: Samples with moves that are kept without a ring.
 FEW = 8
 _MOST = 0xFFFFFFFF
 
@@ -31,7 +31,7 @@ class RecentMoves:
         self.few: array[int] | None = None
         self.day: DayMoves | None = None
         self.pending = 0
-        #: Moves since the start, those that are pending left out.
+        #: Moves since the start, without the pending ones.
         self.total = 0
         #: The sample of the last move; -1 before the first.
         self.last = -1
@@ -39,11 +39,11 @@ class RecentMoves:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing moved within the samples kept."""
+        """True if nothing moved within the samples kept."""
         return self.ring is None and self.few is None
 
     def take(self, sample: int, now_s: int = 0) -> None:
-        """What is pending moved in this sample."""
+        """Count the pending moves in this sample."""
         if self.day is None:
             self.day = DayMoves()
         self.day.add(now_s, self.pending)
@@ -68,11 +68,11 @@ class RecentMoves:
         self.few = None
 
     def rest(self) -> None:
-        """Nothing moved within the samples kept."""
+        """Drop all counts: nothing moved within the samples kept."""
         self.ring = self.few = None
 
     def moved(self, count: int, samples: int = SLOTS) -> int:
-        """How much moved in the last `samples` of `count` samples taken."""
+        """Return the moves in the last `samples` of `count` samples taken."""
         ring = self.ring
         if ring is not None:
             end = (count - 1) % SLOTS + 1

@@ -1,10 +1,10 @@
-"""Tells the name servers that we are here: REGISTER_BROKER (103) to each of them, again and again.
+"""Registration at the name servers: REGISTER_BROKER (103) to each of them, again and again.
 
-Each name server has a thread and a connection of its own, so a dead one delays nobody. It is told the whole table at
-the start, each period, after any failure and after it lost the connection (which made it forget us); in between, the
-topics that changed. In a period without a change a name server of ours is told which table it has, without the table.
-The connections stay open: a name server removes a broker whose connection closes. The name server of this process is
-told of changed topics without the wire, as soon as it knows us by our connection.
+Each name server has a thread and a connection of its own, so a dead one does not delay the others. It gets the whole
+table at the start, each period, after any failure and after it lost the connection (and so forgot this broker); in
+between, the topics that changed. In a period without a change a RocketBox name server gets the version of the table
+that it has, without the table. The connections stay open: a name server removes a broker whose connection closes. The
+name server of this process gets changed topics without the wire, once this broker is registered by its connection.
 Follows RocketMQ 5.3.3 BrokerOuterAPI.registerBrokerAll and BrokerController.registerIncrementBrokerData.
 """
 
@@ -37,26 +37,26 @@ logger = logging.getLogger(__name__)
 #: Bounds of registerNameServerPeriod, as upstream.
 MIN_PERIOD_S, MAX_PERIOD_S = 10.0, 60.0
 CONNECT_TIMEOUT_MS = 2000
-#: How soon a name server is tried again after a failure; doubled each time up to the second.
+#: Delay before a name server is tried again after a failure; doubled each time, from the first up to the second.
 FIRST_RETRY_S, LAST_RETRY_S = 0.25, 5.0
-#: How soon a connection that the name server closed is noticed.
+#: Time within which a connection that the name server closed is noticed.
 WATCH_S = 1.0
-#: A wait that took so much longer than it should: the process did not run.
+#: If a wait took this much longer than it should, the process did not run meanwhile.
 STOOD_STILL_S = 1.0
-#: How long a change of topics waits for the name servers that answer at all.
+#: Time that a change of topics waits for the name servers that answer at all.
 CHANGE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_MS = 1000
-#: How often a new leader tells who it is: name servers may hear the old one in between, and 4.9's take the last word.
+#: Period in which a new leader registers: the old one may register in between, and name servers of 4.9 keep the last.
 HURRY_PERIOD_S = 1.0
 
 
-#: Gives a name server of this process a request as if it came over our connection to it, and returns the answer. Raises
-#: RemotingError when none came in time. (request, milliseconds)
+#: (request, milliseconds): gives the name server of this process a request as if it came over this broker's connection
+#: to it, and returns the answer. Raises RemotingError if none comes in time.
 Direct = Callable[[RemotingCommand, int], RemotingCommand]
 
 
 class _Told(NamedTuple):
-    """The whole table that a name server of ours was told last. state: `TableText.state`."""
+    """The whole table that a RocketBox name server got last. state: `TableText.state`."""
 
     state: tuple[DataVersion, int]
     table: SameTable
@@ -81,7 +81,8 @@ class NameServerLink(ServiceThread):
         hurry_s: float = 0.0,
         says_good_bye: bool = True,
     ) -> None:
-        """hurry_s: so long from the start on it is told each HURRY_PERIOD_S. says_good_bye: else it only hangs up."""
+        """hurry_s: time from the start on in which it registers each HURRY_PERIOD_S. says_good_bye: unregister at the
+        end; otherwise only close the connection."""
         super().__init__(f"registration-{address}")
         # Constant after construction.
         self.address = address
@@ -101,7 +102,7 @@ class NameServerLink(ServiceThread):
         self._due_at = 0.0
         self._retry_s = FIRST_RETRY_S
         self._seen: DataVersion | None = None
-        # None: the next period brings the whole table.
+        # None: the next period sends the whole table.
         self._told: _Told | None = None
         # Guarded by _state.
         self._state = threading.Condition()
@@ -114,12 +115,12 @@ class NameServerLink(ServiceThread):
     # --- any thread
 
     def hurry(self, seconds: float) -> None:
-        """It may have heard somebody else: tell it at once, and for a while each HURRY_PERIOD_S."""
+        """Register at once, and for `seconds` each HURRY_PERIOD_S: another broker may have registered by this name."""
         self._hurried_to = max(self._hurried_to, self._clock.monotonic() + seconds)
         self.ask(None)
 
     def ask(self, changed: Iterable[TopicConfig] | None) -> int:
-        """Have topics registered, or the whole table (None); returns a ticket for `settled`. Never blocks."""
+        """Have topics registered, or the whole table (None); return a ticket for `settled`. Never blocks."""
         with self._state:
             self._asked += 1
             if changed is None:
@@ -132,7 +133,7 @@ class NameServerLink(ServiceThread):
         return ticket
 
     def settled(self, ticket: int, deadline: float) -> bool:
-        """Wait until an attempt has covered the ticket, at most to `deadline` (monotonic); whether it succeeded."""
+        """Wait until an attempt has covered the ticket, at most to `deadline` (monotonic). True if it succeeded."""
         with self._state:
             while self._done < ticket:
                 if not self._state.wait(deadline - self._clock.monotonic()) and deadline <= self._clock.monotonic():
@@ -166,15 +167,15 @@ class NameServerLink(ServiceThread):
         self._client.close()
 
     def _rest(self, seconds: float) -> None:
-        """Wait. A leader whose process stood still meanwhile may lead no more: it is given the time to notice before it
-        says that it does."""
+        """Wait. If the process of a leader stood still meanwhile, it may have lost the lead: it gets time to notice
+        that before it registers again."""
         began = self._clock.monotonic()
         self.wait(seconds)
         if not self._says_good_bye and self._clock.monotonic() - began > seconds + STOOD_STILL_S:
             self.wait(WATCH_S)
 
     def _attempt(self) -> bool:
-        """Do what is asked for or due; False when the name server could not be told."""
+        """Register what is asked for or due; False if that failed."""
         with self._state:
             ticket = self._asked
             changed, self._pending = self._pending, {}
@@ -212,10 +213,10 @@ class NameServerLink(ServiceThread):
         self._told_it()
 
     def _register_same(self) -> bool:
-        """Register without the table where that is known and nothing has changed; whether it was taken.
+        """Register without the table, if the name server has it and nothing has changed. True if it was accepted.
 
-        It goes without a body. Should an Apache's have taken the place of ours, it takes this for an empty table of no
-        version, and so takes the whole one, which comes next, as a newer one.
+        The request has no body. If a name server of Apache's has replaced a RocketBox one, it takes this for an empty
+        table without a version, and then takes the whole one, which comes next, as a newer one.
         """
         told, self._told = self._told, None
         if told is None or told.state != self._table.state():
@@ -239,7 +240,7 @@ class NameServerLink(ServiceThread):
             version, body = self._table.increment(changed.values(), self._seen)
             self._register(version, body, self.direct)
         except _Refused:
-            # It has forgotten us: an increment must not be the first it hears.
+            # It has forgotten this broker: an increment must not be the first registration.
             self._register_whole()
 
     def _register(
@@ -257,7 +258,7 @@ class NameServerLink(ServiceThread):
         return answer
 
     def _unregister(self) -> None:
-        """Say good-bye, if the name server knows us by a connection that stands."""
+        """Unregister, if this broker is registered by a connection that stands."""
         if not self._says_good_bye or not (self.registered and self._client.is_connected()):
             return
         names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
@@ -272,7 +273,7 @@ class NameServerLink(ServiceThread):
 
 
 class Registration:
-    """This broker at all its name servers."""
+    """The registration of this broker at all its name servers."""
 
     def __init__(
         self,
@@ -288,12 +289,12 @@ class Registration:
         hurry_s: float = 0.0,
         says_good_bye: bool = True,
     ) -> None:
-        """address, ha_address: "host:port" as told to others. on_orders: called with a name server's order
+        """address, ha_address: "host:port" as the broker advertises them. on_orders: called with a name server's order
         configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread. broker_id:
-        instead of the settings'. epoch: the state version of the table, by which name servers tell leaders of a set
-        apart. hurry_s: so long the whole table is told each second. says_good_bye: not where another broker may have
-        this broker's id meanwhile: 104 makes name servers of 4.9 forget whoever has it. A connection that closes tells
-        them of this address alone.
+        instead of the settings'. epoch: the state version of the table, by which name servers distinguish leaders of a
+        set. hurry_s: time in which the whole table is sent each second. says_good_bye: unregister at the end. False if
+        another broker may have this broker's id meanwhile: 104 makes name servers of 4.9 forget the broker that has it,
+        while a closed connection makes them forget this address only.
 
         Changes of `topics` are registered from now on.
         """
@@ -328,26 +329,26 @@ class Registration:
             for namesrv in dict.fromkeys(namesrv_addrs)
         }
         self._on_orders = on_orders
-        #: (address, HA address) of the master, as the last name server that knew it said; for a slave.
+        #: (address, HA address) of the master, from the last answer that contained it; for a slave.
         self.master: tuple[str, str] | None = None
         topics.on_change.append(self.topics_changed)
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         self._config = config
 
     def tell_directly(self, namesrv: str, direct: Direct) -> None:
-        """Tell that name server of changed topics through a call. Before `start`."""
+        """Register changed topics at that name server by a call. Before `start`."""
         if namesrv in self._links:
             self._links[namesrv].direct = direct
 
     def start(self) -> None:
-        """Start telling; returns at once."""
+        """Start registering; returns at once."""
         for link in self._links.values():
             link.start()
 
     def wait_registered(self, namesrv: str, seconds: float) -> bool:
-        """Wait until that name server has taken a registration."""
+        """Wait until that name server has taken a registration; False if it has not within `seconds`."""
         link = self._links.get(namesrv)
         if link is None:
             return False
@@ -366,7 +367,7 @@ class Registration:
             link.ask(changed)
 
     def register_topics(self, changed: Iterable[TopicConfig], seconds: float = CHANGE_TIMEOUT_S) -> dict[str, bool]:
-        """Wait until the name servers that answer at all know these changes; who knows them.
+        """Wait until the name servers that answer at all have these changes; return name server -> True if it has them.
 
         The changes are on their way since `topics` announced them; this only waits. A name server that failed the last
         time is not waited for. Not on the I/O thread.
@@ -384,13 +385,13 @@ class Registration:
             link.ask(None)
 
     def hurry(self, seconds: float) -> None:
-        """Name servers may have heard another broker of our name: tell them at once, and again. Any thread, never
+        """Register at once, and again for a while: another broker may have registered by this name. Any thread, never
         blocks."""
         for link in self._links.values():
             link.hurry(seconds)
 
     def unregister(self, seconds: float) -> None:
-        """Stop telling and say good-bye to every name server; returns within `seconds`, more or less."""
+        """Stop registering, and unregister at every name server; returns within `seconds`, more or less."""
         deadline = self._clock.monotonic() + seconds
         for link in self._links.values():
             link.request_stop()
@@ -404,11 +405,11 @@ class Registration:
 
     @property
     def status(self) -> dict[str, bool]:
-        """Name server -> whether the last attempt to register there succeeded."""
+        """Name server -> True if the last attempt to register there succeeded."""
         return {address: link.registered for address, link in self._links.items()}
 
     def _take_answer(self, answer: RemotingCommand) -> None:
-        """On a registration thread: what a name server says back."""
+        """Take the master and the order configuration from a name server's answer. On a registration thread."""
         fields = answer.ext_fields
         if fields.get("masterAddr"):
             self.master = fields["masterAddr"], fields.get("haServerAddr", "")
