@@ -1,4 +1,4 @@
-"""What a broker tells a name server: the body of REGISTER_BROKER (103), as 5.3.3 writes it, uncompressed.
+"""The body of REGISTER_BROKER (103), by which a broker registers at a name server, as 5.3.3 writes it, uncompressed.
 
 A table of tens of thousands of topics is written topic by topic, and kept until it changes: to register an unchanged
 table again is one join (D10).
@@ -25,14 +25,14 @@ _encode = msgspec.json.encode
 
 
 def encode_topic(config: TopicConfig, broker_permission: int) -> bytes:
-    """`"name":{TopicConfig}`; a broker that lacks R or W takes it from all its topics."""
+    """Return `"name":{TopicConfig}`. A broker without R or W takes that permission from all its topics."""
     if broker_permission & _READ_WRITE != _READ_WRITE:
         config = msgspec.structs.replace(config, perm=config.perm & broker_permission)
     return b"%b:%b" % (_encode(config.topic_name), _encode(config))
 
 
 def encode_body(version: DataVersion, topics: bytes) -> bytes:
-    """RegisterBrokerBody; topics: entries of `encode_topic`, joined by commas. There are no static topics to map."""
+    """Return a RegisterBrokerBody. topics: entries of `encode_topic`, joined by commas. There are no static topics."""
     return (
         b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":'
         b'{"counter":0,"stateVersion":0,"timestamp":%d},"topicConfigTable":{%b},'
@@ -41,11 +41,11 @@ def encode_body(version: DataVersion, topics: bytes) -> bytes:
 
 
 class TableText:
-    """The text of the whole table, made when it is asked for after a change."""
+    """The text of the whole table, made anew at the first request after a change."""
 
     def __init__(self, topics: TopicConfigManager, broker_permission: Callable[[], int], epoch: int = 0) -> None:
-        """broker_permission: the option as it is now; whoever changes it gives the topics a new version. epoch: the
-        version's state version, 0 for what the table itself has."""
+        """broker_permission: returns the option in force; a change of it gives the topics a new version. epoch: state
+        version to be sent; 0: the table's own."""
         # Constant after construction.
         self._topics = topics
         self._permission = broker_permission
@@ -56,15 +56,15 @@ class TableText:
         self._parts: list[bytes] = []
 
     def state(self) -> tuple[DataVersion, int]:
-        """Another one after each change. Read before `whole`, it is at most that old."""
+        """Return a value that differs after each change. If it is read before `whole`, the text is not older."""
         return self._version(), self._topics.generation
 
     def whole(self) -> list[tuple[DataVersion, bytes]]:
-        """(version, body) of all topics; several where one would not fit a frame, the last under the true version.
+        """Return (version, body) of all topics; several if one would not fit a frame, the last with the true version.
 
-        A name server never drops what a body leaves out, but it ignores changes that come under a version it knows: so
-        each part has its own. The version is read before the table, so the table has at least what the version
-        promises; what it has beyond comes again under its own version.
+        A name server never drops topics that a body leaves out, but it ignores changes that come with a version it has:
+        so each part has its own. The version is read before the table, so the table has at least the changes of that
+        version; later ones are sent again with their own version.
         """
         with self._lock:
             key = self.state()
@@ -93,18 +93,18 @@ class TableText:
         return [*parts, b",".join(entries)]
 
     def increment(self, changed: Iterable[TopicConfig], seen: DataVersion | None) -> tuple[DataVersion, bytes]:
-        """(version, body) of a few topics, as they are now: what another thread announced meanwhile may come first.
+        """Return (version, body) of a few topics as they are now, with changes that another thread has yet to announce.
 
-        seen: the version this name server was told last. Two changes may share one, when the second was made before
-        the first was sent, and then the name server would ignore the second: so it gets another, which the next whole
-        table puts right.
+        seen: the version that this name server got last. Two changes have the same version if the second was made
+        before the first was sent, and then the name server would ignore the second. So that gets a higher version,
+        which the next whole table corrects.
         """
         with self._lock:
             if self._made_for is not None and self._made_for[1] != self._topics.generation:
-                self._made_for, self._parts = None, []  # nobody will ask for that text any more
+                self._made_for, self._parts = None, []  # that text is stale
         version = self._version()
         if version == seen:
             version = version.plus_ms(1)
-        # Looked up after the version was read, so that the text has at least what the version promises.
+        # Looked up after the version was read, so that the text has at least the changes of that version.
         now = [config for old in changed if (config := self._topics.get(old.topic_name)) is not None]
         return version, encode_body(version, b",".join([encode_topic(c, self._permission()) for c in now]))

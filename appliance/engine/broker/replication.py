@@ -1,6 +1,7 @@
-"""The broker's part in replication that every broker has: what its role lets it serve, and what it tells of it.
+"""The part of replication that every broker has: what its role allows it to serve, and its answer to 907.
 
-Who follows it is `master_side.py`, whom it follows `slave_side.py`: most brokers need neither, and load none of it.
+`master_side.py` serves the slaves of a broker, `slave_side.py` follows its master: most brokers need neither, and load
+none of it.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def slave_wait(config: StoreConfig, role: Role) -> SlaveWait | None:
-    """How sends wait for slaves; None where they do not."""
+    """Return the limits of the wait of sends for slaves; None if they do not wait."""
     waits = role.position is not None and role.appends if role.is_member else slaves_needed(config) > 0
     return SlaveWait(config.slave_timeout_ms, config.ha_slave_fallbehind_max_bytes) if waits else None
 
 
-#: A slave that is less behind counts as in sync. Upstream: haMaxGapNotInSync.
+#: A slave that lacks fewer bytes counts as in sync. Upstream: haMaxGapNotInSync.
 IN_SYNC_BYTES = 256 * 1024 * 1024
 
 
 class NoAdmission(SendAdmission):
-    """A slave takes no sends."""
+    """The admission of a broker that takes no sends, such as a slave."""
 
     def __init__(self, why: str, *parts: Any) -> None:
         """why: as `Role.no_sends`. parts: what SendAdmission takes."""
@@ -46,8 +47,8 @@ class NoAdmission(SendAdmission):
 
 
 def refuse_pulls(role: Role, config: BrokerConfig) -> RefusedRequest | None:
-    """Why a broker serves no pulls, from its start: a slave does only with slaveReadEnable, a follower only once its
-    leader has confirmed all that it held."""
+    """Return the refusal of pulls with which a broker starts; None if it serves them. A slave serves them only with
+    slaveReadEnable, a follower only after its leader has confirmed all that it held."""
     if role.kind is Kind.FENCED:
         return RefusedRequest(ResponseCode.SYSTEM_BUSY, role.no_sends)
     if role.appends or config.slave_read_enable:
@@ -61,7 +62,7 @@ NOT_CONFIRMED = RefusedRequest(ResponseCode.SYSTEM_BUSY, "the leader has not con
 def ha_status(
     store: MessageStore, server: ReplicationServer | None, slave: SlaveSide | None, follows: bool
 ) -> dict[str, object]:
-    """What 907 tells beside the log's end. follows: it takes no messages itself, whoever it follows."""
+    """Return the fields of 907 besides the log's end. follows: True if the broker takes no messages itself."""
     if slave is None and follows:
         return {"master": False}
     if slave is not None:
@@ -97,5 +98,5 @@ def ha_status(
 
 
 def is_in_sync(slave: LinkStatus, end: int) -> bool:
-    """Whether a slave has said how far it is, and is close to the end."""
+    """True if a slave has reported its offset, and that is close to the end."""
     return slave.acknowledged >= 0 and end - slave.acknowledged < IN_SYNC_BYTES

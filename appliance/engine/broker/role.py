@@ -1,4 +1,4 @@
-"""What a broker is in its set, and what follows from it. It is built for one role; for another, another is built."""
+"""The role of a broker in its set. A broker is built for one role; at a change of role another one is built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..named_tuple import NamedTuple
 
 
 class Kind(enum.Enum):
-    """MASTER, SLAVE: as the settings say, for the broker's life. The others: of a member of a set that fails over."""
+    """MASTER, SLAVE: by the settings, for the broker's life. The others: of a member of a set that fails over."""
 
     MASTER = "master"
     SLAVE = "slave"
@@ -19,15 +19,16 @@ class Kind(enum.Enum):
     LEADER = "leader"
 
 
-#: A new leader says at all name servers that it is there, again and again: they may hear the old one in between.
+#: Time in which a new leader registers at all name servers again and again: the old one may register in between.
 HURRY_S = 30.0
 
 
 class Role(NamedTuple):
-    """broker_id: as name servers are told. epoch: of a leader or of the one that is followed; 0 without fail-over.
+    """broker_id: the one that is registered. epoch: of a leader or of the one that is followed; 0 without fail-over.
 
-    why: of a fenced one. position: of a leader, up to where all that it waits for have the log; of a follower, up to
-    where its leader has confirmed it. None where nothing else limits what is published.
+    why: reason why a broker is fenced. position: returns up to where the log may be published: on a leader, where all
+    members that it waits for have it; on a follower, where its leader has confirmed it. None if nothing else limits
+    publication.
     """
 
     kind: Kind
@@ -38,7 +39,7 @@ class Role(NamedTuple):
 
     @property
     def appends(self) -> bool:
-        """Whether it takes messages, and stores any of its own."""
+        """True if the broker takes messages, and stores messages of its own."""
         return self.kind in (Kind.MASTER, Kind.LEADER)
 
     @property
@@ -47,20 +48,20 @@ class Role(NamedTuple):
 
     @property
     def is_told(self) -> bool:
-        """Whether name servers hear of it."""
+        """True if the broker registers at name servers."""
         return self.kind is not Kind.FENCED
 
     @property
     def no_sends(self) -> str:
-        """Why it takes none, behind "service not available now"."""
+        """The reason why it takes no sends, to follow "service not available now"; "" if it takes them."""
         if self.kind is Kind.SLAVE:
-            return "messages are put to the slave"  # as Apache's slaves say it, to whoever sends to them
+            return "messages are put to the slave"  # the text of Apache's slaves
         if self.kind is Kind.FOLLOWER:
             return "another broker of the set leads"
         return f"this broker is fenced: {self.why}" if self.kind is Kind.FENCED else ""
 
 
 def role_of(config: EngineConfig) -> Role:
-    """What the settings say, of a broker that keeps its role."""
+    """Return the role by the settings, for a broker that keeps its role."""
     kind = Kind.SLAVE if config.store.broker_role == "SLAVE" else Kind.MASTER
     return Role(kind, config.broker.broker_id)

@@ -1,7 +1,7 @@
-"""What moved in each of the last 600 seconds: per broker, topic, and (topic, group).
+"""Counts of messages that moved in each of the last 600 seconds: per broker, topic, and (topic, group).
 
-Once a second the totals of everything are copied by a few C calls and compared with those of the second before; Python
-steps are spent on what moved only. Numbers are kept only of what moved within the last ten minutes (recent_moves.py).
+Once a second all totals are copied by a few C calls and compared with those of the second before; Python steps are
+spent only on those that changed. Numbers are kept only of things that moved in the last ten minutes (recent_moves.py).
 Measured at 2,000 topics of 8 queues and 500 groups: see tests/engine/broker/test_sampler.py.
 """
 
@@ -26,11 +26,11 @@ from .recent_moves import SLOTS, RecentMoves
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
-#: What "now" means in a rate.
+#: Samples over which a present rate is taken.
 RATE_SAMPLES = 10
 T = TypeVar("T")
 
-#: Objects one C call looks at, so that it holds the interpreter for less than half a millisecond (D10).
+#: Objects that one C call looks at, so that it holds the interpreter for less than half a millisecond (D10).
 SLICE = 8192
 
 _max_offset = operator.attrgetter("max_offset")
@@ -38,7 +38,7 @@ _changes = operator.attrgetter("changes")
 
 
 def _moved_since(items: Sequence[T], figure: Callable[[T], int], known: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(place, known figure, present one) of each item that moved; a slice of `known` follows once it is done."""
+    """Yield (place, known figure, present one) of each item that moved. `known` is updated slice by slice."""
     for begin in range(0, len(items), SLICE):
         part = list(map(figure, items[begin : begin + SLICE]))
         old = known[begin : begin + SLICE]
@@ -50,7 +50,7 @@ def _moved_since(items: Sequence[T], figure: Callable[[T], int], known: list[int
 
 
 class Deliveries(Protocol):
-    """What pulls carried since the start."""
+    """Counts of the messages that pulls have carried since the start."""
 
     @property
     def message_count(self) -> int: ...
@@ -60,7 +60,7 @@ class Deliveries(Protocol):
 
 
 class Sampler(ServiceThread):
-    """The thread `admin-sampler`. Owns: the rings. Woken by: its clock. Everyone may read them."""
+    """The thread `admin-sampler`. Owns: the rings, which any thread may read. Woken by: its clock."""
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager, deliveries: Deliveries) -> None:
         super().__init__("admin-sampler")
@@ -91,7 +91,7 @@ class Sampler(ServiceThread):
         self._entry_changes: list[int] = []
         self._committed: dict[QueueOffsets, dict[int, int]] = {}
         self._queue_moved_at: dict[QueueOffsets, dict[int, float]] = {}
-        # When a queue's first offset was seen, or one that went back: no consumption, but from then on it is due.
+        # When a queue's first offset was seen, or a lower one: that is no consumption, but it stands from then on.
         self._queue_begun_at: dict[QueueOffsets, dict[int, float]] = {}
         # (topic, group) -> queue id -> (offset, since when an earlier process saw it there); until the first sample.
         self._earlier: dict[tuple[str, str], dict[int, tuple[int, float]]] = {}
@@ -113,7 +113,7 @@ class Sampler(ServiceThread):
                 self.wait(left)
 
     def sample(self) -> None:
-        """Take one sample. A test may do so besides the thread."""
+        """Take one sample. A test may call it beside the thread."""
         with self._sampling:
             self._sample(time.monotonic())
 
@@ -145,9 +145,10 @@ class Sampler(ServiceThread):
             self._moved(all_moves[place], end - before, now)
 
     def _take_queues(self, queues: list[ConsumeQueue]) -> None:
-        """The table of queues changed: known queues keep their last offset, what new ones hold has just come.
+        """Take over a changed table of queues. Known queues keep their last offset; the messages of new ones have just
+        come.
 
-        At the first look all of them are new, and nothing has just come.
+        At the first look all queues are new, and no message counts as just come.
         """
         first = self.count == 0
         topics = self.topics
@@ -196,7 +197,7 @@ class Sampler(ServiceThread):
         self._earlier.clear()
 
     def _committed_moved(self, entry: QueueOffsets, queues: dict[int, int], by_hand: set[int], now: float) -> None:
-        """Count how far its offsets went on; a first commit of a queue or a reset is no consumption.
+        """Count by how much an entry's offsets advanced; a first commit of a queue or a reset is no consumption.
 
         by_hand: queues whose offsets an administrator moved.
         """
@@ -257,16 +258,18 @@ class Sampler(ServiceThread):
     # --- any thread
 
     def take_earlier(self, group: str, topic: str, queue_id: int, offset: int, since: float) -> None:
-        """An earlier process saw an offset there since then (monotonic). Counts if it still is. Before the start."""
+        """Note that an earlier process saw this offset since then (monotonic). It counts if the offset is still the
+        same. Before the start."""
         self._earlier.setdefault((topic, group), {})[queue_id] = offset, since
 
     def queue_moved_at(self, entry: QueueOffsets, queue_id: int) -> float | None:
-        """When a committed offset last went on, in monotonic seconds, before the start too; None: nobody saw it."""
+        """Return when a committed offset last advanced, in monotonic seconds, maybe before the start; None if that was
+        not seen."""
         return self._queue_moved_at.get(entry, {}).get(queue_id)
 
     def queue_since(self, entry: QueueOffsets, queue_id: int) -> float:
-        """Since when a committed offset has been where it is: it went on, was set for the first time, or went back. The
-        sampler's start if nobody knows."""
+        """Return since when a committed offset is unchanged: it advanced, was set for the first time, or went back. The
+        sampler's start if that is not known."""
         moved_at = self.queue_moved_at(entry, queue_id)
         begun = self._queue_begun_at.get(entry, {}).get(queue_id)
         if begun is None:
@@ -274,11 +277,12 @@ class Sampler(ServiceThread):
         return begun if moved_at is None else max(begun, moved_at)
 
     def standing_at(self, entry: QueueOffsets, queue_id: int) -> int | None:
-        """The offset that `queue_since` is about, which may have gone on within this second."""
+        """Return the offset that `queue_since` is about, which may have advanced within this second."""
         return self._committed.get(entry, {}).get(queue_id)
 
     def span(self, samples: int = RATE_SAMPLES) -> tuple[int, float]:
-        """(steps, seconds) between the last sample and the one `samples` before it; (0, 0.0) before there are two."""
+        """Return (steps, seconds) from the sample `samples` before the last one to that; (0, 0.0) before there are
+        two."""
         count = self.count
         steps = min(samples, count - 1, SLOTS - 1)
         if steps <= 0:
@@ -286,14 +290,14 @@ class Sampler(ServiceThread):
         return steps, self._times[(count - 1) % SLOTS] - self._times[(count - 1 - steps) % SLOTS]
 
     def rate(self, moves: RecentMoves | None, span: tuple[int, float] | None = None) -> float | None:
-        """Moves a second; None before there are two samples. span: of `span()`, when many are asked for."""
+        """Return the moves a second; None before there are two samples. span: of `span()`, for many calls in a row."""
         steps, seconds = span or self.span()
         if not steps or seconds <= 0:
             return None
         return 0.0 if moves is None else moves.moved(self.count, steps) / seconds
 
     def total_rate(self, name: str, samples: int = RATE_SAMPLES) -> float | None:
-        """The same of one of the broker's totals."""
+        """Return the same for one of the broker's totals."""
         steps, seconds = self.span(samples)
         if not steps or seconds <= 0:
             return None
@@ -301,11 +305,11 @@ class Sampler(ServiceThread):
         return max(0, totals[last % SLOTS] - totals[(last - steps) % SLOTS]) / seconds
 
     def topic_out_rates(self) -> dict[str, float]:
-        """topic -> offsets committed a second, by all its groups."""
+        """Return topic -> offsets committed a second, by all its groups."""
         return self._sum_rates(0)
 
     def group_out_rates(self) -> dict[str, float]:
-        """group -> offsets committed a second, of all its topics."""
+        """Return group -> offsets committed a second, in all its topics."""
         return self._sum_rates(1)
 
     def _sum_rates(self, which: int) -> dict[str, float]:
@@ -319,7 +323,7 @@ class Sampler(ServiceThread):
         return found
 
     def times(self, seconds: int) -> list[tuple[int, int, float]]:
-        """(slot, wall ms, seconds since the sample before) of the last samples, oldest first."""
+        """Return (slot, wall ms, seconds since the sample before) of the last samples, oldest first."""
         count = self.count
         steps = min(seconds, count - 1, SLOTS - 2)
         found = []
@@ -329,7 +333,7 @@ class Sampler(ServiceThread):
         return found
 
     def history(self, name: str, seconds: int) -> list[tuple[int, float]]:
-        """(wall ms, rate) of one of the broker's totals, a point a sample."""
+        """Return (wall ms, rate) of one of the broker's totals, one point for each sample."""
         totals = self.totals[name]
         return [
             (
@@ -340,7 +344,7 @@ class Sampler(ServiceThread):
         ]
 
     def moves_history(self, all_moves: list[RecentMoves], seconds: int) -> list[tuple[int, float]]:
-        """(wall ms, moves a second) of several things together."""
+        """Return (wall ms, moves a second) of several things together."""
         sums = [0] * SLOTS
         for moves in all_moves:
             moves.add_to(sums, self.count)

@@ -1,7 +1,7 @@
-"""Requests that a slave does not do: what they change comes from its master, and would be undone by its next look.
+"""Requests that a slave refuses: they change tables that come from its master, and the next copy would undo that.
 
 Deleting a topic is answered 0, and nothing is done: `mqadmin deleteTopic` sends 215 to every broker of a cluster,
-slaves too, and stops at the first that refuses; what the master deletes is taken over here a moment later.
+slaves too, and stops at the first that refuses. A deletion at the master is taken over here a moment later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..protocol.command import RemotingCommand
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
 
-#: The master's work. What a slave cleans up, and its own options, are its own.
+#: Requests for the master only. A slave does its own cleaning, and has its own options.
 REFUSED = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -29,7 +29,7 @@ REFUSED = (
 
 
 def refuse_changes(dispatcher: Dispatcher, where: Callable[[], str]) -> None:
-    """Put these in the place of their handlers. where: what to do instead, in words."""
+    """Replace the handlers of these requests by refusals. where: returns a text that says what to do instead."""
 
     def remark() -> str:
         return f"what this broker has comes from another one, and is changed there: {where()}"

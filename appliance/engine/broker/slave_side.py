@@ -1,4 +1,4 @@
-"""Whom this broker follows, when it is a slave: its master's log, and its tables."""
+"""The part of a slave that follows its master."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .topics import TopicConfigManager
 
 
 class SlaveSide:
-    """Follows the master: its log, and its tables."""
+    """Copies the master's log and its tables."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class SlaveSide:
             clock,
         )
         self.sync = SlaveSync(
-            # Tables of another log's master would take away what is needed to read this one.
+            # The tables of a master with another log would remove entries that are needed to read this one.
             lambda: found.address if (found := self.master()) and self.follower.agrees else "",
             registration.register_all,
             topics,
@@ -60,7 +60,8 @@ class SlaveSide:
         store.log.refuse(role.no_sends, "role")
 
     def master(self) -> Master | None:
-        """Where the master is: its log where the settings say, else as the name servers do."""
+        """Return the master's addresses: for its log that of the settings, else as name servers give them. None while
+        no address for the log is known."""
         address, ha_address = self._registration.master or ("", "")
         if address == self._own_address:
             address = ha_address = ""
@@ -68,7 +69,7 @@ class SlaveSide:
         return Master(address, ha_address) if ha_address else None
 
     def master_address(self) -> str:
-        """Where clients reach the master, "" while nobody has told."""
+        """Return the address where clients reach the master; "" while it is not known."""
         found = self.master()
         return found.address if found is not None else ""
 
@@ -77,7 +78,7 @@ class SlaveSide:
         self.sync.start()
 
     def stop(self) -> None:
-        """Before the loop ends: who appends waits for it."""
+        """Stop both threads. Before the loop ends, since the thread that appends waits for it."""
         self.follower.request_stop()
         self.sync.request_stop()
         self.follower.stop()

@@ -1,7 +1,7 @@
-"""A slave's tables are its master's: topics, groups, offsets, how far delays and timers are (21, 201, 43, 45, 60).
+"""Copies of a master's tables on a slave: topics, groups, offsets, progress of delays and timers (21, 201, 43, 45, 60).
 
-Asked for again and again; what the master says replaces what is here, but for offsets, which are added: one that the
-master does not know stays. Follows RocketMQ `SlaveSynchronize`.
+The slave asks again and again. The master's tables replace those here, but offsets are added: one that the master does
+not have stays. Follows RocketMQ `SlaveSynchronize`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
-#: As Apache's slaves ask for their timers, and for the rest once a minute: all of it is little.
+#: Period of the rounds. Apache's slaves ask for timers in this period, and for the rest once a minute: all of it is
+#: little.
 PERIOD_S = 3.0
 ASK_MS = 3000
 #: Offsets that are taken over in one turn of the I/O thread.
 _OFFSETS_A_TURN = 2000
-#: So long progress waits for the log that it speaks of; else it is asked for again in the next round.
+#: Time that the master's progress waits for this log to come as far, in pauses of the second; after it the next round
+#: asks again.
 RIPE_S, LOOK_S = 0.3, 0.01
-#: What a step may raise: the last four where an answer is not one.
+#: Exceptions that a step may raise; the last four mean that an answer is malformed.
 FAILURES = (RemotingError, FrameError, RefusedRequest, OSError, ValueError, KeyError, TypeError, AttributeError)
-#: What a master answers to 60.
+#: Bytes of a master's answer to 60.
 TIMER_BYTES = 56
 
 
@@ -66,8 +68,8 @@ class SlaveSync(ServiceThread):
         ask_ms: int = ASK_MS,
         name: str = "sync-from-master",
     ) -> None:
-        """master: its address, "" while it is not known; find_master: have somebody ask.
-        ask_ms: so long a request may take, connecting included."""
+        """master: returns its address, "" while it is not known. find_master: has name servers asked for it.
+        ask_ms: time-out of a request, connecting included."""
         super().__init__(name, clock)
         # Constant after construction.
         self._period_s = period_s
@@ -84,16 +86,16 @@ class SlaveSync(ServiceThread):
         # Owned by this thread; `request_stop` ends a call of the client's that waits.
         self._client: RemotingClient | None = None
         self._saved: dict[Path, bytes] = {}
-        # How many notes of deletions are known of this master, -1: none. _ends: of queues that have no message here,
-        # and where its log ended then; None before they were asked.
+        # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
+        # of queues that have no message here; None before they were asked for.
         self._seen = -1
         self._ends: tuple[int, list[Deletion]] | None = None
         self._ends_taken = False
-        #: Topics that were deleted here, and at the master not.
+        #: Topics that were deleted here, but not at the master.
         self.not_deleted: list[str] = []
-        #: What went wrong the last time; None when all is well. Read by anyone.
+        #: The failure of the last round; None if it had none. Read by any thread.
         self.failure: str | None = None
-        #: Where the master's log ended when it was last asked, None before that; and when it had come how far.
+        #: End of the master's log when it was last asked for, None before that; and the ends seen, with times.
         self.master_end: int | None = None
         self.master_log = LogClock()
 
@@ -101,7 +103,7 @@ class SlaveSync(ServiceThread):
         super().request_stop()
         client = self._client
         if client is not None:
-            client.hang_up()  # a master that says nothing holds nobody up
+            client.hang_up()  # a master that does not answer must not delay the stop
 
     def run(self) -> None:
         while not self.stopped:
@@ -115,7 +117,7 @@ class SlaveSync(ServiceThread):
             self._client.close()
 
     def steps(self) -> tuple[Callable[[str], None], ...]:
-        """Of a round."""
+        """Return the steps of a round."""
         return (
             self._take_topics,
             self._look_at_log,
@@ -126,7 +128,7 @@ class SlaveSync(ServiceThread):
         )
 
     def work(self, address: str) -> None:
-        """One round; what fails is logged once, and tried again in the next."""
+        """Do one round. A step that fails is logged once, and tried again in the next."""
         failure = None
         for step in self.steps():
             if self.stopped:
@@ -160,7 +162,7 @@ class SlaveSync(ServiceThread):
         return self._client.invoke_sync(request, self._ask_ms)
 
     def _take_topics(self, address: str) -> None:
-        """Topics, and which were deleted, from one of our brokers; before its tables, which do not say that."""
+        """Copy the topics; from a RocketBox master also their deletions, which go first: no table contains them."""
         code, store = RequestCode.ROCKETBOX_TOPIC_PLACES, self._store
         answer = self._invoke(address, RemotingCommand(code, ext_fields={"seen": str(self._seen)}))
         if answer.code != ResponseCode.SUCCESS:  # an Apache broker
@@ -185,7 +187,7 @@ class SlaveSync(ServiceThread):
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
         if self.not_deleted:
-            return  # until its queues are there again, it shows less than the master
+            return  # this broker shows less than the master until the queues are there again
         if not told.log_begin or self._take_ends(address, [config.topic_name for config in self._topics.all()]):
             self.on_taken(told.changes)
 
@@ -194,15 +196,15 @@ class SlaveSync(ServiceThread):
             logger.info("replication: %s taken over from the master", table.table)
 
     def on_taken(self, changes: int) -> None:
-        """All that administrators had changed of topics, as many times, is here."""
+        """Called when this many changes of topics by administrators are here."""
 
     def on_not_deleted(self, topics: list[str]) -> None:
-        """They were deleted here, and at the master not."""
+        """Called with topics that were deleted here, but not at the master."""
         logger.warning("replication: deleted here, and at the master not: %s", topics[:20])
 
     def _take_ends(self, address: str, topics: list[str]) -> bool:
-        """Where queues go on whose messages had all gone from the master's log before this one began. Whether nothing
-        of that is missing."""
+        """Take over where queues go on whose messages had all left the master's log before this one began. True if
+        none of that is missing."""
         store = self._store
         if self._ends_taken:
             return True
@@ -228,7 +230,7 @@ class SlaveSync(ServiceThread):
             return False
         still = []
         for one in found:
-            # What has come with the log meanwhile stays: this would delete it.
+            # Queues that have come with the log meanwhile stay: `take_deletions` would delete them.
             empty = {number: at for number, at in one.ends.items() if store.find_queue(one.topic, number) is None}
             if empty:
                 still.append(one._replace(ends=empty))
@@ -240,7 +242,7 @@ class SlaveSync(ServiceThread):
         return True
 
     def _comes_to(self, end: int) -> bool:
-        """Whether this log comes so far within a moment."""
+        """True if this log comes to `end` within RIPE_S."""
         until = self.clock.monotonic() + RIPE_S
         while self._store.log.written < end:
             if self.stopped or self.clock.monotonic() >= until:
@@ -249,7 +251,7 @@ class SlaveSync(ServiceThread):
         return True
 
     def _look_at_log(self, address: str) -> None:
-        """How far the master is: what a slave is behind it."""
+        """Ask for the end of the master's log, from which the slave's lag follows."""
         document = loads(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO))
         table = document.get("table") if isinstance(document, dict) else None
         end = int(table.get("commitLogMaxOffset", "")) if isinstance(table, dict) else -1
@@ -262,7 +264,7 @@ class SlaveSync(ServiceThread):
         self._take_table(self._groups, loads(self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
 
     def _is_ripe(self, address: str) -> bool:
-        """Whether what the master just said of its work may be believed here."""
+        """True if the progress that the master has just reported may be stored here."""
         return True
 
     def _take_offsets(self, address: str) -> None:
@@ -286,7 +288,7 @@ class SlaveSync(ServiceThread):
             self._on_loop(partial(self._offsets.take_copies, some))
 
     def _take_delays(self, address: str) -> None:
-        """The file is written for whoever becomes master here; nothing on a slave reads it."""
+        """Write the file of delays for the case that this broker becomes the master; nothing on a slave reads it."""
         body = self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET)
         document = loads(body)
         if not isinstance(document, dict) or not isinstance(document.get("offsetTable"), dict):
@@ -297,7 +299,7 @@ class SlaveSync(ServiceThread):
             self._saved[path] = body
 
     def _take_timers(self, address: str) -> None:
-        """The same, of timers. A 4.9 master has none."""
+        """Do the same with the checkpoint of timers. A 4.9 master has none."""
         try:
             body = self._ask(address, RequestCode.GET_TIMER_CHECK_POINT)
         except ValueError:

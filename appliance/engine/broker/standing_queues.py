@@ -1,9 +1,9 @@
-"""Which queues stand although messages wait in them, and since when: `DATA/rocketbox/standing-queues.json`.
+"""Queues that stand although messages wait in them, and since when: `DATA/rocketbox/standing-queues.json`.
 
-What a diagnosis says of a fault that stands still must not begin anew with the process. Apache's consumerOffset.json
-has no times and stays as it is. Kept are only queues that are behind and have stood for a while, in groups that had
-members: of all others the store time of the next message says as much. Format page: docs/formats/standing-queues.md.
-The file may be lost: then the count begins with the start.
+The duration of such a fault must not begin anew with the process. Apache's consumerOffset.json has no times and stays
+as it is. The file has only queues that are behind and have stood for a while, in groups that had members: for all
+others the store time of the next message says as much. Format page: docs/formats/standing-queues.md.
+If the file is lost, the count begins with the start.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
-#: A queue that has stood for so long is written down, and the file is at most so old while one stands.
+#: Time after which a standing queue is written down, and greatest age of the file while a queue stands.
 STOOD_S = 30.0
 SAVE_S = 60.0
-#: Queues in the file, some 100 bytes each; of more the first ones that are found.
+#: Queues in the file, some 100 bytes each; if more stand, the first ones that are found.
 MOST_QUEUES = 10_000
 
 
 class _File(msgspec.Struct, rename="camel"):
-    """Times are wall clock ms. groups: group -> its spells; queues: group, topic, queue id, offset, since when."""
+    """Times are wall clock ms. groups: group -> its spells. queues: (group, topic, queue id, offset, since when)."""
 
     saved_at: int
     groups: dict[str, list[tuple[int, int]]]
@@ -62,8 +62,8 @@ class StandingQueues:
         self._holds_any = False
 
     def load(self) -> None:
-        """Hand over what an earlier process knew; before the sampler and the clients. A file that cannot be read is
-        logged: nothing else depends on it."""
+        """Pass the file of an earlier process to sampler and attendance, before sampling and clients begin. A file that
+        cannot be read is logged: nothing else depends on it."""
         try:
             document = load_json_with_backup(self._path, OWN_FILE_CALLS)
             if document is None:
@@ -87,7 +87,7 @@ class StandingQueues:
                 self._attendance.take_earlier(group, [Spell(moment(began), moment(ended)) for began, ended in spells])
 
     def save_when_due(self) -> None:
-        """Once a minute. Raises OSError."""
+        """Save if the last time was a minute ago. Raises OSError."""
         if self._clock.monotonic() >= self._due_at:
             self.save()
 

@@ -35,7 +35,7 @@ class _Sample(NamedTuple):
 
 
 class BrokerStats:
-    """`sample` runs on remoting-io; the rest may be read by anyone."""
+    """`sample` runs on remoting-io; the rest may be read by any thread."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class BrokerStats:
         self._booted = clock.steady()
         # Owned by remoting-io.
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS[-1] + 1)
-        # The day by its number -> (put, got) when it began; none of a day that nobody saw begin.
+        # Number of a day -> (put, got) when it began, as far as this process has seen it.
         self._mornings = {_day_of(self._boot_ms): (0, 0)}
         self._day_begins()
         self.sample()
 
     def sample(self) -> None:
-        """Remember the totals of now; at a new day also as the morning's."""
+        """Keep the present totals; at a new day also as the morning's."""
         pull = self._pull
         put, got = self._store.put_count, pull.message_count
         timed, timed_out = self._timers.index.indexed.queue_offset, self._timers.delivered
@@ -74,8 +74,8 @@ class BrokerStats:
         self._day_begins()
 
     def _day_begins(self) -> None:
-        """Keep the totals as the morning's of a new day. A clock that goes back makes no new day: the one that it goes
-        back to began when it began, and the one that it leaves will begin again."""
+        """Keep the totals as the morning's if a new day has begun. A clock that is set back makes no new day: the
+        earlier day keeps its morning, and the later one will begin again."""
         day = _day_of(self._clock.wall_ms())
         mornings = {one: totals for one, totals in self._mornings.items() if day - 1 <= one <= day}
         now = (self._store.put_count, self._pull.message_count)
@@ -98,7 +98,7 @@ class BrokerStats:
         return " ".join(str(a + b) for a, b in zip(found, miss, strict=True))
 
     def runtime_info(self) -> dict[str, str]:
-        """The store's and the traffic's part of request 28; every value is text."""
+        """Return the store's and the traffic's part of request 28; every value is text."""
         store = self._store
         seconds = int(self._clock.steady() - self._booted)
         minutes, s = divmod(seconds, 60)
@@ -147,7 +147,7 @@ class BrokerStats:
         }
 
     def _waiting(self) -> dict[str, str]:
-        """Sends that back-pressure holds, pulls that wait for the disk, and searches."""
+        """Return the figures of sends that back-pressure holds, pulls that wait for the disk, and searches."""
         sends = self._server.held_producers()
         pulls, queries = self._pools["pull-cold"], self._pools[QUERY_POOL]
         pulled, queried = pulls.waiting(), queries.waiting()
@@ -164,12 +164,12 @@ class BrokerStats:
 
 
 def _day_of(wall_ms: int) -> int:
-    """The local day's number."""
+    """Return the local day's number."""
     return date.fromtimestamp(wall_ms / 1000).toordinal()
 
 
 def _size(count: int) -> str:
-    """1536 -> "1.5 KiB", as Apache prints sizes."""
+    """Return a size as Apache prints it: 1536 -> "1.5 KiB"."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:

@@ -11,14 +11,14 @@ logger = logging.getLogger(__name__)
 
 
 class TableSaver(ServiceThread):
-    """The thread `save-<table>`: calls `save` every `interval_s` seconds, and once more at stop.
+    """The thread `save-<table>`: calls `save` every `interval_s` seconds, and at stop.
 
-    Owns nothing: `save` looks whether there is anything to save. When it fails that is logged, and tried again at the
+    Owns nothing: `save` checks whether there is anything to save. If it fails, that is logged, and tried again at the
     next turn: an OSError of the disk, a ValueError for a text that has no UTF-8.
     """
 
     def __init__(self, table: str, save: Callable[[], None], interval_s: float | Callable[[], float]) -> None:
-        """interval_s: asked before each turn when it may change."""
+        """interval_s: a function, called before each turn, if it may change."""
         super().__init__(f"save-{table}")
         self._save = save
         self._interval_s = interval_s if callable(interval_s) else lambda: interval_s
@@ -31,7 +31,7 @@ class TableSaver(ServiceThread):
                 self.save_now()
 
     def save_now(self) -> None:
-        """Save, or log why not; `failure` says so until it works again."""
+        """Save, or log the error; `failure` holds it until a save succeeds."""
         try:
             self._save()
             self.failure = None

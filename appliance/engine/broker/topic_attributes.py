@@ -1,4 +1,4 @@
-"""A topic's attributes: which there are, what each may hold, and the changes that requests 17 and 18 make of them.
+"""A topic's attributes: their names, the values of each, and the changes that requests 17 and 18 make to them.
 
 Texts and order of checks: RocketMQ 5.3.3 `TopicAttributes`, `AttributeParser`, `AttributeUtil`.
 """
@@ -17,10 +17,10 @@ _I64_MAX = (1 << 63) - 1
 
 
 class Attribute(NamedTuple):
-    """What an attribute may hold. choices: one of these; without them a number from -1 to the largest long.
+    """The values of an attribute. choices: one of these; without them a number from -1 to the largest long.
 
-    changeable: also when the topic is there already. unsupported: value -> what it is called in the refusal, for those
-    that mean files this broker does not write.
+    changeable: True if an existing topic may change it. unsupported: value -> its name in the refusal, for values that
+    mean files which this broker does not write.
     """
 
     choices: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ ATTRIBUTES: dict[str, Attribute] = {
 
 
 class AttributeChange(NamedTuple):
-    """One attribute set (sign "+") or taken away ("-"); any other sign, or none, is refused when it is applied."""
+    """One attribute set (sign "+") or removed ("-"); any other sign, or none, is refused when it is applied."""
 
     sign: str
     key: str
@@ -45,18 +45,18 @@ class AttributeChange(NamedTuple):
 
     @classmethod
     def from_wire(cls, signed_key: str, value: str) -> AttributeChange:
-        """As requests write it: `+key`, `-key`."""
+        """Return the change that requests write as `+key` or `-key`."""
         return cls(signed_key[:1], signed_key[1:], value)
 
 
 def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[AttributeChange, ...]:
-    """What makes `after` of `before`."""
+    """Return the changes that turn `before` into `after`."""
     put = [AttributeChange("+", key, value) for key, value in after.items() if before.get(key) != value]
     return (*put, *(AttributeChange("-", key) for key in before if key not in after))
 
 
 def parse_attributes(text: str) -> tuple[AttributeChange, ...]:
-    """`+key=value,-key` of request 17; refuses with 1 what is not of that form."""
+    """Return the changes in `+key=value,-key` of request 17. Refuses with 1 a text that is not of that form."""
     found: dict[str, str] = {}
     for part in text.split(",") if text else ():
         key, equals, value = part.partition("=")
@@ -71,9 +71,9 @@ def parse_attributes(text: str) -> tuple[AttributeChange, ...]:
 
 
 def alter_attributes(current: Mapping[str, str] | None, changes: Iterable[AttributeChange]) -> dict[str, str]:
-    """The attributes after `changes`; current: None for a new topic.
+    """Return the attributes after `changes`. current: None for a new topic.
 
-    Refuses with 1 and 5.3.3's words; with 29 the two values that mean files this broker does not write.
+    Refuses with 1 and 5.3.3's words; with 29 the two values that mean files which this broker does not write.
     """
     attributes = dict(current or {})
     seen: set[str] = set()
@@ -98,7 +98,7 @@ def alter_attributes(current: Mapping[str, str] | None, changes: Iterable[Attrib
 
 
 def _check_attribute(key: str, value: str | None, is_new: bool) -> None:
-    """value: None when the key is deleted."""
+    """Refuse a bad change of one attribute. value: None if the key is deleted."""
     attribute = ATTRIBUTES.get(key)
     if attribute is None:
         raise _refuse(f"unsupported key: {key}")

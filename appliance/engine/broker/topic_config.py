@@ -1,6 +1,6 @@
-"""TopicConfig: what a broker knows of a topic. Field names and defaults: RocketMQ 5.3.3 `TopicConfig`.
+"""TopicConfig: the configuration of a topic. Field names and defaults: RocketMQ 5.3.3 `TopicConfig`.
 
-What an administrator may set of it is declared in `admin_settings.py`; its attributes in `topic_attributes.py`.
+Its settings for administrators are declared in `admin_settings.py`, its attributes in `topic_attributes.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..protocol.names import PERM_READ, PERM_WRITE, permission_text
 I32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
-#: The attributes of a topic that something here reads.
+#: Names of the attributes that this broker reads.
 MESSAGE_TYPE = "message.type"
-#: Hours that a topic's messages are shown, -1 as long as the broker keeps them. Unit: 5.x's tiered storage.
+#: Hours for which a topic's messages are shown; -1: as long as the broker keeps them. Unit: 5.x's tiered storage.
 RESERVE_TIME = "reserve.time"
 QUEUE_TYPE = "queue.type"
 BATCH_QUEUES = "BatchCQ"
@@ -41,7 +41,7 @@ class TopicConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
     write_queue_nums: I32 = 16
 
     def __str__(self) -> str:
-        """Java's toString, which error remarks hold."""
+        """Return Java's toString, which error remarks contain."""
         attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
@@ -52,13 +52,14 @@ class TopicConfig(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 def reserve_hours_of(config: TopicConfig) -> int | None:
-    """The hours of its attribute reserve.time; None without one, for -1, and for what is no number (another's file)."""
+    """Return the hours of its attribute reserve.time; None without one, and for a value that is no positive number: -1,
+    or a text in the file of another broker."""
     text = config.attributes.get(RESERVE_TIME, "")
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
 
 
 def refuse_batch_queues(config: TopicConfig) -> None:
-    """Refuses with 29 a topic that Apache 5.x made with queue.type=BatchCQ: its queues lie in files of another kind."""
+    """Refuse with 29 a topic that Apache 5.x made with queue.type=BatchCQ: its queues lie in files of another kind."""
     if config.attributes and config.attributes.get(QUEUE_TYPE) == BATCH_QUEUES:
         raise RefusedRequest(
             ResponseCode.INVALID_PARAMETER,
@@ -68,7 +69,7 @@ def refuse_batch_queues(config: TopicConfig) -> None:
 
 
 def new_topic(name: str, queue_nums: int, perm: int, order: bool = False, topic_sys_flag: int = 0) -> TopicConfig:
-    """A topic with as many queues to read as to write."""
+    """Return a topic with as many queues to read as to write."""
     return TopicConfig(
         topic_name=name,
         read_queue_nums=queue_nums,
@@ -80,6 +81,6 @@ def new_topic(name: str, queue_nums: int, perm: int, order: bool = False, topic_
 
 
 def decode_topic_config(name: str, value: Any) -> TopicConfig:
-    """From JSON without nulls; the name given wins. Raises msgspec.ValidationError."""
+    """Return the configuration in a JSON value without nulls; the name given wins. Raises msgspec.ValidationError."""
     config = msgspec.convert(value, TopicConfig, strict=False)
     return config if config.topic_name == name else msgspec.structs.replace(config, topic_name=name)

@@ -1,15 +1,15 @@
-"""What one of our brokers tells another of its topics: their table, which were deleted, where queues go on.
+"""The request of one RocketBox broker to another for its topics: their table, those deleted, where queues go on.
 
-    asked     field `seen`: how many notes of deletions are known, -1 at first
-    answered  {"changes": 7, "seen": 3, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
+    request   field `seen`: number of notes of deletions that are known, -1 at first
+    answer    {"changes": 7, "seen": 3, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
                "topics": as 21}
 
-    asked     a body ["T", ...]
-    answered  {"end": the log's, "ends": {"T": {"0": 10}}}
+    request   a body ["T", ...]
+    answer    {"end": the log's, "ends": {"T": {"0": 10}}}
 
-changes: how many changes by administrators are in it. deleted: as `store/retention/deleted_topics.py` has it, all at
-first, then what is new. ends: behind the last message of each queue, which lies before `end` in the log.
-Apache's brokers answer 3.
+changes: number of changes by administrators that the answer contains. deleted: as `store/retention/deleted_topics.py`
+has it, all notes at first, then the new ones. ends: behind the last message of each queue, which lies before `end` in
+the log. Apache's brokers answer 3.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..remoting.dispatcher import Dispatcher
 from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
 
-#: Not "admin": that one waits for who asks here.
+#: Not "admin": changes there wait for the members that ask here.
 POOL = "pull-cold"
-#: Topics whose queues are asked about at a time.
+#: Topics in one request for the ends of queues.
 MOST_TOPICS = 1000
-#: A name and what is around it, at most.
+#: Bytes of a name and the JSON around it, at most.
 _NAME_BYTES = 1024
 
 
 class TopicPlaces(NamedTuple):
-    """An answer. topics: the document of 21."""
+    """An answer to `seen`. topics: the document of 21."""
 
     changes: int
     seen: int
@@ -52,7 +52,7 @@ class TopicPlacesProcessor:
     def __init__(
         self, store: MessageStore, changes: Callable[[], int], topics: Callable[[], bytes | bytearray]
     ) -> None:
-        """changes: how many by administrators there were. topics: as 21 answers."""
+        """changes: returns the number of changes by administrators. topics: returns the body of 21."""
         self._store = store
         self._changes = changes
         self._topics = topics
@@ -70,10 +70,10 @@ class TopicPlacesProcessor:
             known = int((request.ext_fields or {}).get("seen", "-1"))
         except ValueError:
             known = -1
-        changes = self._changes()  # first: what follows has at least these
+        changes = self._changes()  # first: what is read below contains at least these
         seen = len(deleted.changed)
         names = set(deleted.changed[known:seen]) if 0 <= known <= seen else None
-        # Each member asks each second, and whoever deletes many topics has a long file.
+        # Each member asks each second, and the file is long where many topics were deleted.
         below, ends = deleted.load_all() if names is None or names else ({}, {})
         names = below.keys() | ends.keys() if names is None else names
         said = {name: [below.get(name, 0), ends.get(name, {})] for name in sorted(names)}
@@ -87,12 +87,12 @@ class TopicPlacesProcessor:
             name: {queue.queue_id: queue.max_offset for queue in queues.of_topic(name) if queue.max_offset}
             for name in wanted
         }
-        end = self._store.log.written  # last: what the queues have lies before, so that who has come so far has it, too
+        end = self._store.log.written  # last: the queues' messages lie before it, so a log that reaches it has them
         return json.dumps({"end": end, "ends": ends}).encode()
 
 
 def _names_in(body: bytes) -> Any:
-    """What a request names; refuses with 1 what is no document, or a longer one than a member sends."""
+    """Return the document in a request. Refuses with 1 a body that is none, or is longer than members send."""
     if len(body) > MOST_TOPICS * _NAME_BYTES:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the body has {len(body)} bytes, which is too much")
     try:
@@ -102,7 +102,7 @@ def _names_in(body: bytes) -> Any:
 
 
 def decode_places(body: bytes) -> TopicPlaces:
-    """Raises ValueError, KeyError, TypeError, AttributeError for what is none."""
+    """Return the answer to `seen`. Raises ValueError, KeyError, TypeError, AttributeError if the body is none."""
     found = loads(body)
     deletions = tuple(
         Deletion(
@@ -114,7 +114,7 @@ def decode_places(body: bytes) -> TopicPlaces:
 
 
 def decode_ends(body: bytes) -> tuple[int, dict[str, dict[int, int]]]:
-    """(the log's end, topic -> queue id -> its end). Raises as `decode_places`."""
+    """Return (the log's end, topic -> queue id -> its end). Raises as `decode_places`."""
     found = loads(body)
     ends = {
         topic: {int(queue_id): int(end) for queue_id, end in queues.items()} for topic, queues in found["ends"].items()
@@ -123,7 +123,7 @@ def decode_ends(body: bytes) -> tuple[int, dict[str, dict[int, int]]]:
 
 
 def differences(told: TopicPlaces, below: dict[str, int], ends: dict[str, dict[int, Begin]]) -> list[Deletion]:
-    """Deletions that are not noted here, as far as `below` and `ends` say, which is what is noted."""
+    """Return the deletions that are not noted here. below, ends: the notes here."""
     news = []
     for deletion in told.deletions:
         own = ends.get(deletion.topic, {})
@@ -137,8 +137,8 @@ def differences(told: TopicPlaces, below: dict[str, int], ends: dict[str, dict[i
 
 
 def not_deleted(told: TopicPlaces, below: dict[str, int], ends: dict[str, dict[int, Begin]], begin: int) -> list[str]:
-    """Topics that were deleted here, and there not: nobody had been told before another one led. told: all of them.
-    begin: of the own log; what lies before it is gone in any case."""
+    """Return topics that were deleted here, but not there: another broker became leader before any had the note. told:
+    with all notes there. begin: of the own log; messages before it are gone in any case."""
     theirs = {deletion.topic: deletion for deletion in told.deletions}
     found = []
     for topic, place in below.items():

@@ -1,7 +1,7 @@
 """Changing topics: one way for requests 17, 18 and 215 and for the window.
 
-On the thread of the pool "admin", one change after the other. What it does is durable, and the name servers that answer
-know it, when a call returns: tools ask for the route right afterwards.
+On the thread of the pool "admin", one change after the other. When a call returns, its change is durable, and the name
+servers that answer have it: tools ask for the route right afterwards.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicChange(NamedTuple):
-    """A topic as it shall be. attributes: what changes of them; those of `config` are not looked at."""
+    """The new configuration of a topic. attributes: changes to its attributes; those of `config` are ignored."""
 
     config: TopicConfig
     attributes: tuple[AttributeChange, ...] = ()
 
 
 class NameServers(Protocol):
-    """What registration.py does for us."""
+    """The part of registration.py that is used here."""
 
     def register_topics(self, changed: Iterable[TopicConfig]) -> dict[str, bool]:
-        """Wait until the name servers that answer know these topics; who does. Raises nothing."""
+        """Wait until the name servers that answer have these topics; return name server -> True if it has them. Raises
+        nothing."""
 
 
 class QueueStore(Protocol):
-    """Where the queues of topics are."""
+    """The store of the topics' queues."""
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic's queues. OSError when not all of them are gone."""
+        """Remove a topic's queues. Raises OSError if not all of them are gone."""
 
 
-#: So long a change waits for the members of a set that are in sync; tools wait for 5 s.
+#: Time that a change waits for the members of a set that are in sync; tools wait for 5 s.
 MEMBERS_S = 4.0
 _LOOK_S = 0.005
 
@@ -68,9 +69,10 @@ class TopicService:
         self._store = store
         self._name_servers = name_servers
         self._clock = clock
-        #: Changes so far. What was changed is in the tables before it is counted.
+        #: Number of changes so far. A change is in the tables before it is counted.
         self.changes = 0
-        #: Of a set's leader: one was counted; and whether all that may lead next have so many.
+        #: Set on a leader. on_change: called after a change was counted. all_have: returns True if all members that may
+        #: lead next have this many changes.
         self.on_change: Callable[[], None] = lambda: None
         self.all_have: Callable[[int], bool] = lambda changes: True
 
@@ -83,7 +85,7 @@ class TopicService:
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, error)
 
     def change(self, changes: Sequence[TopicChange], by: str) -> dict[str, bool]:
-        """Create or replace topics whose names were checked; name server -> whether it knows them.
+        """Create or replace topics whose names were checked; return name server -> True if it has them.
 
         by: who asked, for the log. Refuses with 1 and 29 as `TopicConfigManager.update` does; those before the one that
         is refused are changed.
@@ -111,11 +113,11 @@ class TopicService:
         return self._name_servers.register_topics(changed)
 
     def delete(self, topic: str, by: str) -> None:
-        """Configuration, offsets and queue files go; the topic's records stay in the log until they expire.
+        """Delete a topic's configuration, offsets and queue files; its records stay in the log until they expire.
 
-        Also what a pop consumer of it left behind, as 5.3.3 does. Fine, too, when there is no such topic: what an
-        interrupted deletion has left goes now. Nobody can create the topic again in between. Refuses with 29 a bad
-        name, with 1 when not everything of it is gone.
+        Retry topics of its pop consumers are deleted as well, as by 5.3.3. If there is no such topic, the rest of an
+        interrupted deletion is removed. The topic cannot be created again in between. Refuses with 29 a bad name, with
+        1 if not everything of it is gone.
         """
         self.check_name(topic)
         names = [topic]
@@ -131,7 +133,7 @@ class TopicService:
         logger.info("admin: topics deleted %s by=%s", names, by)
 
     def tell_members(self, what: str) -> None:
-        """Whoever leads next knows of it when this returns. Refuses with 1."""
+        """Count a change, and wait until all members that may lead next have it. Refuses with 1 after MEMBERS_S."""
         self.changes = changes = self.changes + 1
         self.on_change()
         end = self._clock.monotonic() + MEMBERS_S

@@ -1,7 +1,7 @@
 """TopicConfigManager: the broker's topics, `store/config/topics.json`.
 
 A topic is made in one of four ways: the broker has it from the start; an administrator makes it; a producer sends
-to it and a template topic lets it be (autoCreateTopicEnable); a consumer group needs its retry topic.
+to it and a template topic allows it (autoCreateTopicEnable); a consumer group needs its retry topic.
 Source: RocketMQ 5.3.3 `TopicConfigManager`. Differs: autoCreateTopicEnable=false stops the third way whatever template
 the producer names, and then there is no TBW102 in the table even if the file still holds it.
 """
@@ -64,11 +64,11 @@ _RESERVED = frozenset(
         "CHECKPOINT_TOPIC",
     )
 )
-#: Ours; Apache takes any number. Each queue of a topic costs its consumers a poll.
+#: RocketBox's limit; Apache takes any number. Each queue of a topic costs its consumers a poll.
 MAX_QUEUE_NUMS = 65_536
 #: The bits of `topicSysFlag`. Source: `TopicSysFlag`.
 _SYS_FLAGS = 3
-#: Ours: as many as a name server of ours takes of one broker. One of Apache's stops at 70,000, where 16 MiB are full.
+#: RocketBox's limit: as many as its name server takes of one broker. Apache's stops at 70,000, where 16 MiB are full.
 MOST_TOPICS = 250_000
 _REVIVE_QUEUES = 8  # reviveQueueNum
 _DELAY_LEVELS = 18
@@ -92,7 +92,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         super().__init__(path, journal, clock, files)
         # Replaced whole by take_options().
         self._config = config
-        # Guarded by _lock: topics whose deletion is under way; nobody may make them again before it is done.
+        # Guarded by _lock: topics whose deletion is under way; they cannot be made again before it is done.
         self._closing: set[str] = set()
         topics = _topics_from_the_start(config)
         self.system_topics = _RESERVED | topics.keys()
@@ -101,21 +101,21 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             self._dirty = True
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Use these options from now on. Any thread."""
         self._config = config
 
     def _decode(self, name: str, value: Any) -> TopicConfig:
         return _fitted(decode_topic_config(name, without_nulls(value)))
 
     def _is_legal_name(self, name: str) -> bool:
-        # Apache's own topics may hold a plus (pop retry topics) and be longer than what clients may send to.
+        # Apache's own topics may hold a plus (pop retry topics) and be longer than those that clients may send to.
         return is_legal_group(name.replace("+", "-"))
 
     def _name_of(self, config: TopicConfig) -> str:
         return config.topic_name
 
     def is_system_topic(self, name: str) -> bool:
-        """Whether administrators must leave it alone."""
+        """True if administrators must not change the topic."""
         return name in self.system_topics or name.startswith(SYSTEM_PREFIX)
 
     def is_order_topic(self, name: str) -> bool:
@@ -123,7 +123,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         return config is not None and config.order
 
     def reserve_hours(self) -> dict[str, int]:
-        """Topic -> hours of its attribute reserve.time, where it has one that is not -1."""
+        """Return topic -> hours of its attribute reserve.time, for topics that have one other than -1."""
         return {
             topic: hours
             for topic, config in list(self._configs.items())
@@ -133,7 +133,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     # --- creation without an administrator, on remoting-io
 
     def may_make(self, topic: str, default_topic: str) -> bool:
-        """Whether `create_from_default` makes a topic that is not there."""
+        """True if `create_from_default` makes this topic if it is not there."""
         template = self._configs.get(default_topic)
         return (
             self._config.auto_create_topic_enable
@@ -145,11 +145,11 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, topic_sys_flag: int = 0, peer: bytes | None = None
     ) -> TopicConfig | None:
-        """The topic, made after the template `default_topic` if it is not there; None when it may not be made.
+        """Return the topic, made after the template `default_topic` if it is not there; None if it may not be made.
 
-        queue_nums: what the producer asks for; the template's number is the limit. peer: who it is. The entry is in the
-        journal, not synced, when this returns. Refuses with 14 when the journal cannot take it, with 1 when the
-        peer has had its share made.
+        queue_nums: the number that the producer asks for; the template's is the limit. peer: the producer's address.
+        The entry is in the journal, not synced, when this returns. Refuses with 14 if the journal cannot take it, with
+        1 if the peer has had its share made.
         """
         known = self._configs.get(topic)
         if known is not None:
@@ -173,9 +173,10 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     def create_retry_topic(
         self, topic: str, queue_nums: int, perm: int, order: bool = False, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
-        """The retry or dead letter topic of a group, made if it is not there; None when its name is illegal.
+        """Return the retry or dead letter topic of a group, made if it is not there; None if its name is illegal, or
+        its deletion is under way.
 
-        An existing one takes the order flag over. Durability and refusal as in `create_from_default`.
+        An existing topic takes the order flag over. Durability and refusal as in `create_from_default`.
         """
         known = self._configs.get(topic)
         if known is not None and known.order == order:
@@ -198,15 +199,15 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
     # --- by an administrator, in the pool "admin"
 
     def add_template(self) -> int:
-        """Make the topic after which producers' topics are made by default (TBW102); as `update`."""
+        """Make the topic after which producers' topics are made by default (TBW102); return as `update` does."""
         return self.update(_template(self._config))
 
     def update(self, config: TopicConfig, attributes: Iterable[AttributeChange] = ()) -> int:
-        """Create a topic or replace its whole configuration; returns the ticket for `wait_durable`.
+        """Create a topic or replace its whole configuration; return the ticket for `wait_durable`.
 
-        attributes: what changes of them; those not named stay, and `config.attributes` are not looked at. The same
-        configuration again changes nothing, not even the version. Refuses with 1 bad attributes and a journal that
-        cannot take it, with 29 bad numbers and what is not supported. The name was checked.
+        attributes: changes to the topic's attributes; those not named stay, and `config.attributes` are ignored. The
+        same configuration again changes nothing, not even the version, and returns 0. Refuses with 1 bad attributes and
+        a change that the journal cannot take, with 29 bad numbers and unsupported values. The name was checked before.
         """
         if not (0 <= config.read_queue_nums <= MAX_QUEUE_NUMS and 0 <= config.write_queue_nums <= MAX_QUEUE_NUMS):
             raise RefusedRequest(
@@ -223,14 +224,15 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
             if config == known:
                 return 0
             ticket = self._change_locked(config.topic_name, config, waits=True)
-        self._announce([config])  # name servers are told while the caller waits for the disk
+        self._announce([config])  # name servers get it while the caller waits for the disk
         logger.info("topics: %s %s", "created" if known is None else "changed", config)
         return ticket
 
     def take_orders(self, orders: Iterable[str]) -> None:
         """Mark topics as ordered that the name servers' order configuration names. On a registration thread.
 
-        Those it does not name stay as they are, as in 5.x (`updateOrderTopicConfig`): an administrator may have set it.
+        Topics that it does not name stay as they are, as in 5.x (`updateOrderTopicConfig`): an administrator may have
+        set the flag.
         """
         changed = []
         with self._lock:
@@ -250,7 +252,7 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
 
     @contextmanager
     def keeping_unknown(self, topic: str) -> Iterator[bool]:
-        """Keep a topic that is not there from being made while the block removes what was left of it; False when it is
+        """Keep a topic that is not there from being made while the block removes its remains. Gives False if it is
         there."""
         with self._lock:
             unknown = topic not in self._configs
@@ -265,10 +267,10 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
 
     @contextmanager
     def deleting(self, topic: str) -> Iterator[int]:
-        """Forget a topic, and keep it from being made again while the block removes what else there is of it.
+        """Remove a topic's entry, and keep it from being made again while the block removes the rest of it.
 
-        Gives the ticket for `wait_durable`, 0 when there was no such topic. Otherwise a producer could make it again in
-        between, and its first messages would go with the old ones.
+        Gives the ticket for `wait_durable`, 0 if there was no such topic. Without this a producer could make it again
+        in between, and its first messages would be deleted with the old ones.
         """
         with self._lock:
             ticket = self._change_locked(topic, None, waits=True) if topic in self._configs else 0
@@ -281,14 +283,14 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         logger.info("topics: deleted %s", topic)
 
     def delete(self, topic: str) -> int:
-        """Forget a topic; returns the ticket for `wait_durable`, 0 when there was none."""
+        """Remove a topic's entry; return the ticket for `wait_durable`, 0 if there was none."""
         with self.deleting(topic) as ticket:
             return ticket
 
 
 def _fitted(config: TopicConfig) -> TopicConfig:
-    """A topic of a file or of another broker, with numbers that `update` takes: Apache takes any, and each of a topic's
-    queues is looked at now and then."""
+    """Return a topic of a file or of another broker, its numbers changed to ones that `update` takes. Apache takes any
+    number, and each of a topic's queues is looked at now and then."""
     fitted = msgspec.structs.replace(
         config,
         read_queue_nums=max(0, min(config.read_queue_nums, MAX_QUEUE_NUMS)),
@@ -306,7 +308,7 @@ def _template(config: BrokerConfig) -> TopicConfig:
 
 
 def _topics_from_the_start(config: BrokerConfig) -> dict[str, TopicConfig]:
-    """Every broker's topics. Source: `TopicConfigManager.init` of 5.3.3."""
+    """Return every broker's topics. Source: `TopicConfigManager.init` of 5.3.3."""
     cluster, broker = config.cluster_name, config.broker_name
     topics = [
         new_topic("SELF_TEST_TOPIC", 1, _READ_WRITE),

@@ -1,9 +1,9 @@
-"""What waits is kept whatever the disk says, and so has a share of it: beyond that no more is taken to wait.
+"""The limit of waiting messages: they are kept however full the disk is, and so may take only a share of it.
 
 Messages with a time of their own, those at delay levels, retries among them, and open half messages stay in the log
-until their time has come: no full disk deletes them. Anybody may send such messages for three days ahead. So what they
-hold together is measured after each round of the cleaner, and beyond MOST_SHARE of what the log can have sends of such
-messages are refused with 14, while all others go on. Retries, which nobody sends of his own will, have some more.
+until their time has come: no full disk deletes them. Any client may send such messages for three days ahead. So their
+bytes are measured after each round of the cleaner. If they exceed MOST_SHARE of what the log can have, sends of such
+messages are refused with 14, while all others go on. Retries, which are not a client's choice, have a larger share.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from .delays.levels import queue_of_level
 
 logger = logging.getLogger(__name__)
 
-#: Of what the log has and may still take: for what clients have wait, and for that and retries.
+#: Shares of what the log has and may still take. If waiting messages exceed the first, sends of such messages are
+#: refused; if they exceed the second, retries, too.
 MOST_SHARE, MOST_SHARE_OF_RETRIES = 1 / 3, 1 / 2
-#: Entries read at a time, and in one look: with more the measure lags behind for some looks.
+#: Entries read at a time, and in one look: if there are more, the measure lags behind for some looks.
 _AT_ONCE, _MOST_ENTRIES = 4096, 1 << 20
 _DESCRIPTORS = 4
 
 
 class _Window:
-    """A queue's entries from `begin` to `end`, and what their records have together."""
+    """A queue's entries from `begin` to `end`, and the bytes of their records."""
 
     __slots__ = ("begin", "bytes", "end")
 
@@ -39,7 +40,7 @@ class _Window:
 
 
 class WaitingShare:
-    """Belongs to the cleaner's thread; what it says is read by anyone."""
+    """Owned by the cleaner's thread; its public attributes are read by any thread."""
 
     def __init__(
         self,
@@ -49,8 +50,9 @@ class WaitingShare:
         delivered_to: Callable[[int], int],
         open_halves: Callable[[], tuple[int | None, int]],
     ) -> None:
-        """timer_bytes: what waits for a time of its own. delivered_to: the queue offset of a level's first message that
-        waits. open_halves: (queue offset of the oldest, how many)."""
+        """timer_bytes: returns the bytes of messages that wait for a time of their own. delivered_to: returns the queue
+        offset of a level's first message that waits. open_halves: returns (queue offset of the oldest, their
+        number)."""
         # Constant after construction.
         self._store = store
         self._timer_bytes = timer_bytes
@@ -61,14 +63,15 @@ class WaitingShare:
         # Owned by the thread.
         self._windows: dict[tuple[str, int], _Window] = {}
         self._budget = 0
-        #: What waits has so many bytes.
+        #: Bytes of all waiting messages.
         self.bytes = 0
-        #: Why no more is taken to wait, of clients and of retries; None when it is.
+        #: The reason why sends of waiting messages, or retries, are refused; None if they are taken.
         self.refusing: str | None = None
         self.refusing_retries: str | None = None
 
     def look(self, usage: DiskUsage, refuse_share: float) -> None:
-        """Measure, after a round of the cleaner. usage: of the log's disk; refuse_share: when it refuses all."""
+        """Measure, after a round of the cleaner. usage: of the log's disk. refuse_share: used share of the disk at
+        which all sends are refused."""
         self._budget = _MOST_ENTRIES
         found = self._timer_bytes()
         for level in self._levels():
@@ -98,7 +101,7 @@ class WaitingShare:
         return before or reason
 
     def _between(self, topic: str, queue_id: int, begin: int) -> tuple[int, int]:
-        """(bytes, entries) of a queue from `begin` to its end, as far as was looked at."""
+        """Return (bytes, entries) of a queue from `begin` to its end, as far as they were read."""
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return 0, 0
@@ -113,12 +116,12 @@ class WaitingShare:
             while window.end < queue.max_offset and self._budget > 0:
                 taken, size = self._read(topic, queue_id, window.end, queue.max_offset)
                 window.end, window.bytes = window.end + taken, window.bytes + size
-        except (OSError, QueueBroken):  # once more at the next look, from the beginning
+        except (OSError, QueueBroken):  # measured again at the next look, from the beginning
             del self._windows[topic, queue_id]
         return window.bytes, window.end - window.begin
 
     def _read(self, topic: str, queue_id: int, begin: int, end: int) -> tuple[int, int]:
-        """(entries, bytes of their records) of some."""
+        """Read some entries; return (their number, bytes of their records)."""
         queue = self._store.find_queue(topic, queue_id)
         assert queue is not None
         data = self._store.queues.read_entries(queue, begin, min(_AT_ONCE, end - begin), self._files)

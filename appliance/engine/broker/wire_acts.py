@@ -1,4 +1,4 @@
-"""How the broker's administrative requests look in the audit log: what each is about, and how that is now."""
+"""Forms of the broker's administrative requests in the audit log: the names in each, and their present state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .topics import TopicConfigManager
 
 
 def _field(*names: str) -> Callable[[RemotingCommand], Names]:
-    """The texts of these header fields, as far as they are there."""
+    """Return a function that returns the texts of these header fields, as far as they are there."""
     return lambda request: tuple(request.ext_fields[name] for name in names if request.ext_fields.get(name))
 
 
@@ -42,7 +42,7 @@ def _groups_listed(request: RemotingCommand) -> Names:
 
 
 def option_names(request: RemotingCommand) -> Names:
-    """The keys of a properties text."""
+    """Return the keys of a properties text."""
     return tuple(name for name, _ in parse_properties(request.body.decode()))
 
 
@@ -52,7 +52,7 @@ def broker_acts(
     offsets: ConsumerOffsetManager,
     properties: Callable[[], Mapping[str, str]],
 ) -> dict[int, Act]:
-    """Request code -> its Act. properties: the options in force, as text."""
+    """Return request code -> its Act. properties: returns the options in force, as text."""
 
     def topic_state(names: Names) -> State:
         return _one_or_more(names, topics.get, _topic_fields)
@@ -65,7 +65,7 @@ def broker_acts(
         return {name: current[name] for name in names if name in current}
 
     def offsets_now(names: Names) -> State:
-        """names: group, topic. Of that one topic only: a group may have any number."""
+        """Return a group's offsets in one topic only: a group may have any number of topics. names: group, topic."""
         if len(names) != 2:
             return {}
         group, topic = names
@@ -102,7 +102,7 @@ def broker_acts(
 
 
 def _one_or_more(names: Names, get: Callable[[str], Any], fields: Callable[[Any], State]) -> State:
-    """The fields of the one thing that is named, or of each by its name."""
+    """Return the fields of the one thing that is named; of several, name -> fields."""
     known = {name: config for name in names[:MAX_NAMES] if (config := get(name)) is not None}
     if len(names) == 1:
         return fields(known[names[0]]) if known else {}
