@@ -1091,8 +1091,8 @@ class Broker:
         self.waiting_share.close()
 
     def forget(self) -> None:
-        """Close the queue files of other threads, some time after `stop`, in a process that goes on. No thread may read
-        them then."""
+        """Close the queue files of other threads, some time after `stop`, in a process that goes on. A late reader
+        finds no queues then."""
         self.store.queues.close_others()
 
     def queues_failure(self) -> str | None:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 #: Entries that are checked and removed in one go on remoting-io: one journal entry each, half a millisecond in all.
 SLICE = 16
-#: Entries that one act removes at most, and its time. Its caller waits for the syncs that follow, too.
+#: Entries that one act removes at most, and the time that it may take. Its caller waits for the syncs after it, too.
 MOST, WORK_S = 10_000, 8.0
 
 

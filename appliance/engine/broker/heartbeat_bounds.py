@@ -101,7 +101,7 @@ def _check_subscriptions(consumer: ConsumerData) -> None:
             _check_expression(data)
 
 
-#: Names that were found legal: each heartbeat repeats the same ones after 30 s. Owned by remoting-io.
+#: Names that were found legal: heartbeats repeat the same ones every 30 s. Owned by remoting-io.
 _known_topics: set[str] = set()
 _TOPICS_REMEMBERED = 10_000
 

@@ -106,7 +106,7 @@ def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: Cons
 
 def cut_offsets(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
     """Set offsets behind the end of their queue to that end, so that the next messages do not count as read. A power
-    cut may have taken the messages below such an offset, and Apache keeps any number. Called before a broker starts
+    cut may have taken the messages below such an offset, and Apache keeps any number. Called at the start of a broker
     that is no member of a set."""
     for entry, queue_id, offset in _of_consumers(offsets):
         end = store.end_of(entry.topic, queue_id)

@@ -1,6 +1,7 @@
-"""PullOffsets: the offset up to which each group has pulled each queue. What is not committed of that is in flight.
+"""PullOffsets: the offset up to which each group has pulled each queue.
 
-Kept in memory only: the first pull after a restart sets it again.
+Messages between it and the committed offset are in flight. Kept in memory only: the first pull after a restart sets it
+again.
 Source: RocketMQ 5.3.3 `ConsumerOffsetManager.pullOffsetTable`, `commitPullOffset`.
 """
 

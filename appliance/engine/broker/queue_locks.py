@@ -55,8 +55,8 @@ class _Line:
 
 
 class _Holder:
-    """A client of a group that holds queues. peer: of the connection over which it first asked. line: over which it
-    asked last. ends: end of its last lease. gone_at: when it counts as gone."""
+    """A client of a group that holds queues. peer: address of the connection over which it first asked. line: the
+    connection over which it asked last. ends: end of its last lease. gone_at: when it counts as gone."""
 
     __slots__ = ("client_id", "count", "ends", "gone_at", "line", "peer")
 
@@ -69,8 +69,8 @@ class _Holder:
         self.gone_at = math.inf
 
     def leaves_at(self) -> float:
-        """Return when it counts as gone, whatever its leases have left. A closed line counts as hanging up: no
-        heartbeat may have named this client."""
+        """Return when it counts as gone, whatever its leases have left. A closed line counts as a hang-up, since maybe
+        no heartbeat has named this client."""
         line = self.line
         return self.gone_at if line is None or not line.closed else min(self.gone_at, self.believes_until())
 
@@ -206,8 +206,8 @@ class RebalanceLockManager:
                 holder.gone_at = now
 
     def hung_up(self, group: str, client_id: str) -> float:
-        """Note that a client has lost its last connection in the group. Its queues are free when it does not take its
-        leases for valid itself, unless it is back by then. Return the seconds until that; 0.0 if it holds none."""
+        """Note that a client has lost its last connection in the group. Its queues are free once the client no longer
+        takes its leases for valid, unless it is back by then. Return the seconds until that; 0.0 if it holds none."""
         now = self._clock.monotonic()
         with self._lock:
             holder = self._held_locked(group, client_id, now)

@@ -93,7 +93,7 @@ class TableText:
         return [*parts, b",".join(entries)]
 
     def increment(self, changed: Iterable[TopicConfig], seen: DataVersion | None) -> tuple[DataVersion, bytes]:
-        """Return (version, body) of a few topics as they are now, with changes that another thread has yet to announce.
+        """Return (version, body) of a few topics as they are now, also with changes whose own announcement comes later.
 
         seen: the version that this name server got last. Two changes have the same version if the second was made
         before the first was sent, and then the name server would ignore the second. So that gets a higher version,

@@ -42,8 +42,8 @@ PERIOD_S = 3.0
 ASK_MS = 3000
 #: Offsets that are taken over in one turn of the I/O thread.
 _OFFSETS_A_TURN = 2000
-#: Time that the master's progress waits for this log to come as far, in pauses of the second; after it the next round
-#: asks again.
+#: Time that reported progress waits for this log to come as far, with a look each LOOK_S; after it the next round asks
+#: again.
 RIPE_S, LOOK_S = 0.3, 0.01
 #: Exceptions that a step may raise; the last four mean that an answer is malformed.
 FAILURES = (RemotingError, FrameError, RefusedRequest, OSError, ValueError, KeyError, TypeError, AttributeError)

@@ -1,9 +1,10 @@
-"""Queues that stand although messages wait in them, and since when: `DATA/rocketbox/standing-queues.json`.
+"""Queues whose consumption stands still although messages wait, and since when.
 
-The duration of such a fault must not begin anew with the process. Apache's consumerOffset.json has no times and stays
-as it is. The file has only queues that are behind and have stood for a while, in groups that had members: for all
-others the store time of the next message says as much. Format page: docs/formats/standing-queues.md.
-If the file is lost, the count begins with the start.
+The duration of such a fault must not begin anew with the process, so it is kept in
+`DATA/rocketbox/standing-queues.json`; Apache's consumerOffset.json has no times and stays as it is. The file has only
+queues that are behind and have stood for a while, in groups that had members: for all others the store time of the next
+message says as much. If the file is lost, the count begins with the start.
+Format page: docs/formats/standing-queues.md.
 """
 
 from __future__ import annotations

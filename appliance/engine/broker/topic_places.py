@@ -137,8 +137,8 @@ def differences(told: TopicPlaces, below: dict[str, int], ends: dict[str, dict[i
 
 
 def not_deleted(told: TopicPlaces, below: dict[str, int], ends: dict[str, dict[int, Begin]], begin: int) -> list[str]:
-    """Return topics that were deleted here, but not there: another broker became leader before any had the note. told:
-    with all notes there. begin: of the own log; messages before it are gone in any case."""
+    """Return topics that were deleted here, but not there: another broker became leader before it had the note. told:
+    contains all notes there. begin: of the log here; messages before it are gone in any case."""
     theirs = {deletion.topic: deletion for deletion in told.deletions}
     found = []
     for topic, place in below.items():

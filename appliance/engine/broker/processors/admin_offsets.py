@@ -168,9 +168,10 @@ class AdminOffsetsProcessor:
         )
 
     def handle_clone(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """314: give `destGroup` the offsets of `srcGroup`, in one topic or in all that `srcGroup` subscribes.
+        """314: give `destGroup` the offsets of `srcGroup`, in one topic or in all.
 
-        `destGroup` is made if that is allowed; otherwise the answer is 26. Apache keeps offsets of any name.
+        Without `offline`, topics that members of `srcGroup` do not subscribe are left out. `destGroup` is made if that
+        is allowed; otherwise the answer is 26. Apache keeps offsets of any name.
         """
         source, target = require_str(request, "srcGroup"), require_str(request, "destGroup")
         if not is_legal_group(target):

@@ -1,7 +1,7 @@
-"""Progress of queues and groups: 202, 208, 300, 303, 315, 317, 321, 343. All run in the pool `query`, as most read the
-log.
+"""Progress of queues and groups: 202, 208, 300, 303, 315, 317, 321, 343. All run in the pool `query`.
 
-A queue that never had a message spans 0 to 0. Source: RocketMQ 5.3.3 `AdminBrokerProcessor`; texts as recorded.
+Most of them read the log. A queue that never had a message spans 0 to 0.
+Source: RocketMQ 5.3.3 `AdminBrokerProcessor`; texts as recorded.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class TransactionProcessor:
         dispatcher.add(RequestCode.END_TRANSACTION, self.handle_end)
 
     def handle_end(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """37: end the transaction. 0 (not known yet) and values of no meaning get no answer, as with Apache."""
+        """37: end the transaction. 0 (not known yet) and unknown values get no answer, as with Apache."""
         asked = _Asked(
             require_str(request, "producerGroup"),
             require_long(request, "tranStateTableOffset"),
