@@ -1,1 +1,1 @@
-"""Messages that wait for a time of their own: where they wait, the index by due time, and their delivery."""
+"""Messages with a delivery time of their own: where they wait, the index by due time, and their delivery."""

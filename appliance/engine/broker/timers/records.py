@@ -1,4 +1,4 @@
-"""Records of the timer topic: what the index learns of one, in as few bytes as that takes."""
+"""Records of the timer topic: reads as few bytes of one as its entries in the index take."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .waiting import First, Timed, due_of
 _WHOLE_BYTES = 8192
 _HEAD_BYTES = 128
 _MOST_DIGITS = 19
-#: Characters of a topic's name and a unique key as clients make them.
+#: Characters in which a topic's name and a unique key fit as clients make them; longer keys are kept as a hash.
 _SHORT = 192
 
 
 def read_properties(log: CommitLog | SpanReader, physical: int, size: int) -> str | None:
-    """The properties text of the record that a queue entry names; None when there is none. Raises OSError."""
+    """Return the properties text of the record that a queue entry names; None if it is not there. Raises OSError."""
     found = read_stored(log, physical, size)
     return None if found is None else found[0]
 
 
 def read_stored(log: CommitLog | SpanReader, physical: int, size: int) -> tuple[str, int] | None:
-    """(properties text, store time in ms) of the record that a queue entry names; None when there is none. Raises
-    OSError."""
+    """Return (properties text, store time in ms) of the record that a queue entry names; None if it is not there.
+    Raises OSError."""
     whole = size <= _WHOLE_BYTES
     data = log.read(physical, size if whole else _HEAD_BYTES)
     magic = int.from_bytes(data[4:8], "big")
@@ -65,7 +65,7 @@ def _number(text: str | None) -> int:
 
 
 def timed_of(properties: str, precision_ms: int) -> Timed | None:
-    """What a record of the timer topic says of its time; None when it says none that is legal."""
+    """Return the timer fields in the properties of a record; None if it has no legal TIMER_OUT_MS."""
     out_ms = _number(find_property(properties, TIMER_OUT_MS))
     if not 0 < out_ms < 1 << 62:
         return None
@@ -86,13 +86,13 @@ def _first_in(text: str | None) -> First | None:
 
 
 def first_text(timed: Timed, queue_offset: int, stored_ms: int) -> str:
-    """What a copy of a record says in ROCKETBOX_TIMER_FIRST."""
+    """Return the value of ROCKETBOX_TIMER_FIRST for a copy of a record."""
     return ":".join(map(str, timed.first_of(queue_offset, stored_ms)))
 
 
 def entries_of(timed: Timed, properties: str, queue_offset: int, physical: int, size: int) -> list[TimerEntry]:
-    """What a record stands for in the index: itself when it is due, and before that a mark when it cancels a message,
-    or was stored once more so that the older ones no longer count."""
+    """Return a record's entries in the index: for a message its own; for a message that was rolled also a mark before
+    it, by which the older records no longer count; for a record that cancels messages only the mark."""
     lane = lane_of(cancel_key(properties) if timed.cancels is None else timed.cancels)
     mark = TimerEntry(timed.out_ms + 1, True, queue_offset, physical, size, lane)
     if timed.cancels is not None:
@@ -102,10 +102,10 @@ def entries_of(timed: Timed, properties: str, queue_offset: int, physical: int, 
 
 
 def cancel_key(properties: str) -> str:
-    """By what a mark finds this message: `topic+unique key`."""
+    """Return the key by which a mark finds this message: `topic+unique key`."""
     return f"{find_property(properties, REAL_TOPIC) or ''}+{find_property(properties, UNIQUE_KEY) or ''}"
 
 
 def short_key(key: str) -> str:
-    """A key as it is kept in memory while its mark counts: a hash of a long one, as a client may name 32 KB."""
+    """Return a key as it is kept in memory while its mark counts: a hash of a long one, which may have 32 KB."""
     return key if len(key) <= _SHORT else blake2b(key.encode("utf-8", "replace"), 20).hex()

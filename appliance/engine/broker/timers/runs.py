@@ -1,18 +1,19 @@
 """Entries of the schedule index, and the files that hold them in order: runs.
 
-An entry stands for one record of the timer topic, 32 bytes that sort as they are to be looked at:
+An entry stands for one record of the timer topic. Its 32 bytes sort in the order in which delivery meets them:
 
     due time, wall ms 8 | order 8 | lane 1 | physical offset 7 | record size 4 | CRC-32 of these 28 bytes 4
 
-order: 2**62 and the queue offset for a message, the queue offset alone for a mark. A mark cancels messages or says that
-they were stored once more; so it is met before them. All big-endian.
+order: 2**62 plus the queue offset for a message, the queue offset alone for a mark. A mark cancels messages, or says
+that a message was rolled; so it comes before the messages of its time. All big-endian.
 
-lane: by the topic that the message is for (`lane_of`), so that delivery can take what is due in turns, and a crowd of
-one topic holds up no other one. A message and its marks have one lane. Entries of older versions are in lane 0.
+lane: from the topic that the message is for (`lane_of`), so that delivery can take due messages from the lanes in turns
+and a crowd of one topic holds up no other. A message and its marks have one lane. Entries of older versions are in
+lane 0.
 
-A run file is a header of 32 bytes and the entries of one lane after the other, each lane sorted: a `Run` is one lane of
-a `RunFile`. Where it lies, and how many at its front are done with, is said by the index's state file. Format page:
-docs/formats/timers.md.
+A run file is a header of 32 bytes and then the entries of one lane after the other, each lane sorted: a `Run` is one
+lane of a `RunFile`. The index's state file holds where a run lies, and how many entries at its front are done with.
+Format page: docs/formats/timers.md.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _BODY = struct.Struct(">QQQI")
 _PLACE = struct.Struct(">QQ")
 _CRC = struct.Struct(">I")
 _MESSAGE = 1 << 62
-#: Lanes of topics are 1 to LANES. Two topics of one lane wait for each other: one pair of 127.
+#: Lanes of topics are 1 to LANES. Two topics in one lane wait for each other, which is so for one pair in 127.
 LANES = 127
 _LANE_AT, _LANE_BIT = 16, 56
 _PHYSICAL = (1 << _LANE_BIT) - 1
-#: Entries of a lane that delivery reads first, and at most, at a time; and those read by whoever goes through a run.
+#: Entries of a lane that delivery reads at a time, at first and at most; entries that `walk` reads at a time.
 _FIRST_BLOCK, _BLOCK = 32, 128
 _LONG_BLOCK = 2048
 
 
 class TimerEntry(NamedTuple):
-    """One entry. is_mark, lane: see above. due_ms by the wall clock."""
+    """One entry. is_mark, lane: as described above. due_ms: by the wall clock."""
 
     due_ms: int
     is_mark: bool
@@ -53,51 +54,51 @@ class TimerEntry(NamedTuple):
 
 
 def pack_entry(entry: TimerEntry) -> bytes:
-    """Its bytes, which sort like entries."""
+    """Return the entry's 32 bytes, which sort as described above."""
     order = entry.queue_offset if entry.is_mark else entry.queue_offset | _MESSAGE
     body = _BODY.pack(entry.due_ms, order, entry.lane << _LANE_BIT | entry.physical_offset, entry.size)
     return body + _CRC.pack(crc32(body))
 
 
 def unpack_entry(data: bytes) -> TimerEntry:
-    """An entry from its 32 bytes, which were checked."""
+    """Return the entry in 32 bytes that were checked."""
     due_ms, order, physical, size = _BODY.unpack_from(data)
     lane, physical = physical >> _LANE_BIT, physical & _PHYSICAL
     return TimerEntry(due_ms, order < _MESSAGE, order & (_MESSAGE - 1), physical, size, lane)
 
 
 def lane_of(key: str) -> int:
-    """The lane of a topic, or of `topic+unique key`."""
+    """Return the lane of a topic, or of the topic in `topic+unique key`."""
     return 1 + crc32(key.partition("+")[0].encode("utf-8", "replace")) % LANES
 
 
 def lane_of_bytes(data: bytes) -> int:
-    """The lane of an entry's bytes, without unpacking the rest."""
+    """Return the lane in an entry's bytes, without unpacking the rest."""
     return data[_LANE_AT]
 
 
 def place_of(due_ms: int, is_mark: bool, queue_offset: int) -> bytes:
-    """The 16 bytes with which the entry of a record begins."""
+    """Return the 16 bytes with which the entry of a record begins."""
     return _PLACE.pack(due_ms, queue_offset if is_mark else queue_offset | _MESSAGE)
 
 
 def is_mark(data: bytes) -> bool:
-    """Whether an entry's bytes are those of a mark."""
+    """True if an entry's bytes are those of a mark."""
     return data[8] < 0x40
 
 
 def due_of_bytes(data: bytes) -> int:
-    """The due time of an entry's bytes, without unpacking the rest."""
+    """Return the due time in an entry's bytes, without unpacking the rest."""
     return int.from_bytes(data[:8], "big")
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether 32 bytes are an entry."""
+    """True if these bytes are one entry that matches its CRC."""
     return len(data) == ENTRY_BYTES and _CRC.pack(crc32(data[:28])) == data[28:]
 
 
 def split_entries(data: bytes) -> list[bytes]:
-    """Entries one by one. Raises CorruptFile."""
+    """Return the entries in some bytes, 32 bytes each. Raises CorruptFile if one is damaged."""
     found = [data[at : at + ENTRY_BYTES] for at in range(0, len(data), ENTRY_BYTES)]
     if not all(map(is_whole, found)):
         raise CorruptFile("timers: a damaged entry")
@@ -105,9 +106,10 @@ def split_entries(data: bytes) -> list[bytes]:
 
 
 class RunFile:
-    """Entries, in memory until `settle` says that the file has them. Guarded by the index's lock, but for `walk`.
+    """Entries of one file, in memory until `settle`, when the file is durable. Guarded by the index's lock, but for
+    `Run.walk`.
 
-    shift_ms: what the wall clock had jumped by when these records were stored; 0 for those of an earlier life.
+    shift_ms: what the wall clock had jumped by when these records were stored; for an earlier life as `state` has it.
     """
 
     def __init__(
@@ -117,9 +119,9 @@ class RunFile:
         self.path = path
         self.number = number
         self.shift_ms = shift_ms
-        #: While they are in memory, all of them; they never change.
+        #: All entries while they are in memory, else None. They never change.
         self.entries = entries
-        #: Some of it may be there under its path, even if a save failed after that.
+        #: True if a file may be there under `path`, whole or in part, even after a save that failed.
         self.may_be_on_disk = entries is None
         self._fd = -1
 
@@ -128,14 +130,14 @@ class RunFile:
         return self.entries is not None
 
     def open(self, end: int) -> None:
-        """end: how many entries it has at least. Raises OSError; CorruptFile for a file that is not this run."""
+        """Open the file. end: how many entries it has at least. Raises OSError; CorruptFile if it is no such file."""
         self._fd = self._disk.open(self.path, read_only=True)
         size = self._disk.size(self._fd)
         if size < ENTRY_BYTES * (end + 1) or self._disk.pread(self._fd, ENTRY_BYTES, 0) != HEADER:
             raise CorruptFile(f"timers: {self.path.name} is not what it was")
 
     def read(self, begin: int, count: int) -> list[bytes]:
-        """Raises OSError, CorruptFile."""
+        """Return `count` entries from position `begin` on. Raises OSError, CorruptFile."""
         if self.entries is not None:
             return list(self.entries[begin : begin + count])
         data = self._disk.pread(self._fd, count * ENTRY_BYTES, ENTRY_BYTES * (begin + 1))
@@ -144,7 +146,7 @@ class RunFile:
         return split_entries(data)
 
     def settle(self) -> None:
-        """Its file is durable: read it from there."""
+        """Read from the file from now on, as it is durable, and drop the entries in memory."""
         self._fd = self._disk.open(self.path, read_only=True)
         self.entries = None
 
@@ -157,7 +159,7 @@ class RunFile:
 class Run:
     """The sorted entries of one lane of a file, from `begin` to `end`. Guarded by the index's lock, but for `walk`.
 
-    begin: behind those that were taken. low_physical, low_offset: no entry stands for a record before these.
+    begin: behind the entries that were taken. low_physical, low_offset: no entry's record lies before these.
     """
 
     __slots__ = ("_at", "_block", "begin", "end", "file", "lane", "low_offset", "low_physical")
@@ -181,22 +183,22 @@ class Run:
         return self.file.shift_ms
 
     def head(self) -> bytes | None:
-        """The first entry that was not taken. Raises OSError, CorruptFile."""
+        """Return the first entry that was not taken; None without any. Raises OSError, CorruptFile."""
         if self.begin >= self.end:
             return None
         if self._at >= len(self._block):
-            # A lane that nothing is taken from keeps little in memory: there may be many.
+            # A lane from which nothing is taken keeps little in memory, as there may be many lanes.
             count = min(max(_FIRST_BLOCK, 2 * len(self._block)), _BLOCK, self.left)
             self._block, self._at = self.file.read(self.begin, count), 0
         return self._block[self._at]
 
     def pop(self) -> None:
-        """Take the head."""
+        """Take the head, which `head` has returned."""
         self.begin += 1
         self._at += 1
 
     def between(self, begin: bytes, end: bytes) -> Iterator[bytes]:
-        """Entries that were not taken and lie in [begin, end). Raises OSError, CorruptFile."""
+        """Yield the entries in [begin, end) that were not taken. Raises OSError, CorruptFile."""
         low, high = self.begin, self.end
         while low < high:
             middle = (low + high) // 2
@@ -213,7 +215,7 @@ class Run:
             low += len(piece)
 
     def walk(self, begin: int) -> Iterator[list[bytes]]:
-        """Entries from `begin` on, in pieces; whoever walks keeps the file from being closed."""
+        """Yield the entries from position `begin` on, in pieces. The caller keeps the file from being closed."""
         while begin < self.end:
             piece = self.file.read(begin, min(_LONG_BLOCK, self.end - begin))
             yield piece
@@ -221,7 +223,7 @@ class Run:
 
 
 class RunWriter:
-    """Writes one run file; durable when `finish` returns."""
+    """Writes one run file, which is durable when `finish` returns."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -248,7 +250,7 @@ class RunWriter:
 
 
 def merged(runs: Sequence[tuple[Run, int]]) -> Iterator[list[bytes]]:
-    """The entries of several runs from given positions on, in order, in pieces."""
+    """Yield the entries of several runs, each from its given position on, in order and in pieces."""
     sources = [run.walk(begin) for run, begin in runs]
     rest: list[list[bytes]] = []
     live: list[Iterator[list[bytes]]] = []
@@ -258,7 +260,7 @@ def merged(runs: Sequence[tuple[Run, int]]) -> Iterator[list[bytes]]:
             rest.append(piece)
             live.append(source)
     while rest:
-        # Everything up to the smallest last entry is known now; the sort meets sorted pieces and merges them.
+        # All entries up to the smallest last one have been read; the sort gets sorted pieces and merges them.
         bound = min(piece[-1] for piece in rest)
         ready: list[bytes] = []
         for n in range(len(rest) - 1, -1, -1):

@@ -1,20 +1,20 @@
-"""The schedule index: what waits in the timer topic, by due time, in little memory, across crashes.
+"""The schedule index: the messages that wait in the timer topic, by due time, in little memory, across crashes.
 
-The timer topic in the log is the truth; this is a way into it that is kept in `DATA/rocketbox/timers/`, and made again
+The timer topic in the log is the truth. The index leads into it, is kept in `DATA/rocketbox/timers/`, and is rebuilt
 from the topic when it is missing or damaged. Format page: docs/formats/timers.md.
 
-    topic --- add ---> fresh (a heap a lane, in memory)            indexed_to: every record below is known here
-                         | more than a few: `save` makes a file, with a run for each lane
-                       runs (sorted, read a block at a time; files are merged when there are many of a size)
-                         | take: due entries, of the lanes in turns, in order within a lane
-                       taken (in memory) --- done: forgotten when the log is durable behind the copy
+    topic --- add ---> fresh (a heap for each lane, in memory)       indexed: every record below its offset was added
+                         | more than MOST_INLINE: `save` makes a file, with a run for each lane
+                       runs (sorted, read a block at a time; files of about one size are merged)
+                         | take: due entries, from the lanes in turns, in order within a lane
+                       taken (in memory) --- done: dropped when the log is durable past the copy
                                          --- back: to fresh, to be tried again
 
-A lane is a topic's, or that of a few (`runs.lane_of`), so that nobody waits behind another topic's crowd.
+A lane holds the entries of one topic or of a few (`runs.lane_of`), so that no topic waits behind the crowd of another.
 
-`state` says which runs there are, how many at the front of each were taken, and has what is in memory: fresh entries
-and those taken whose copy is not durable. So no crash passes a copy that is not there, and after SIGKILL at most what
-was delivered since the last save comes again.
+`state` lists the runs and how many entries at the front of each were taken, and holds the entries in memory: the fresh
+ones, and the taken ones whose copy is not durable. So no crash loses a message whose copy is not there, and after
+SIGKILL at most the messages delivered since the last save are delivered again.
 """
 
 from __future__ import annotations
@@ -55,33 +55,33 @@ logger = logging.getLogger(__name__)
 DIRECTORY = "timers"
 STATE = "state"
 _TITLE = b"rocketbox timers 2\n"
-#: Of versions without lanes: what they left is one lane, 0.
+#: Title of a state file of versions without lanes: all its entries are in lane 0.
 _OLD_TITLE = b"rocketbox timers 1\n"
 #: Entries written to a file at a time.
 _PIECE = 2048
-#: So many entries lie in the state file itself; more become a run.
+#: Most fresh entries that `save` leaves in the state file itself; more become runs.
 MOST_INLINE = 2048
-#: Entries in memory that are in no run file yet; nothing is added beyond.
+#: Limit for the entries in memory that are not in a run file on the disk yet; nothing is added beyond.
 MOST_IN_MEMORY = 65_536
-#: Runs of about one size are merged when there are so many.
+#: Number of run files of one size class at which they are merged, and the factor between two size classes.
 _MERGED_AT = 8
 _SIZE_STEP = 8
-#: Merging drops entries of records that are gone, but none that may be taken while it works.
+#: A merge drops entries whose record is gone, unless they are due within this time and may be taken while it works.
 _NOT_TAKEN_MS = 3_600_000
-#: What is due so soon is not rolled, but delivered.
+#: Messages due within this time are not rolled, but left to delivery.
 NEAR_MS = 5000
 #: The largest timerPrecisionMs.
 _MOST_ROUNDED_MS = 60_000
 _NEVER_MS = 1 << 62
-#: How long, and how often, a save looks whether the log is durable behind what it speaks of.
+#: A save waits until the log is durable past the last indexed record: pause between two looks, most looks.
 _DURABLE_S, _DURABLE_TRIES = 0.01, 300
-#: A state file is never longer than what can be in memory.
+#: Longest state file that is read. It never holds more than what can be in memory.
 _MOST_STATE_BYTES = 64 << 20
 
 
 class Skip(NamedTuple):
-    """What somebody else delivered before the index was made: messages whose TIMER_OUT_MS is before `out_ms` and whose
-    queue offset is below `queue_offset`."""
+    """Bounds of messages that were delivered before the index was made, and are left out: their TIMER_OUT_MS is before
+    `out_ms` and their queue offset is below `queue_offset`."""
 
     out_ms: int = 0
     queue_offset: int = 0
@@ -91,7 +91,8 @@ class Skip(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """How far the topic is indexed: every record below queue_offset. physical_offset, size: of the last one, or -1."""
+    """End of the indexed part of the topic: every record below queue_offset. physical_offset: of the last one, or -1;
+    size: of the last one, or 0."""
 
     queue_offset: int = 0
     physical_offset: int = -1
@@ -99,14 +100,15 @@ class Indexed(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """An entry that waits. is_taken: delivery has it in hand. due_ms: by the clock without its jumps."""
+    """An entry that waits. is_taken: delivery has taken it. due_ms: on the wall clock less its jumps; for a taken entry
+    by the wall clock of when it was stored."""
 
     is_taken: bool
     due_ms: int
 
 
 class _Lane:
-    """What waits in a lane. Guarded by the index's lock."""
+    """Waiting entries of one lane. Guarded by the index's lock."""
 
     __slots__ = ("_first", "_is_known", "fresh", "runs")
 
@@ -117,11 +119,14 @@ class _Lane:
         self._is_known = False
 
     def changed(self) -> None:
-        """Other entries are in it now, or its first one was taken."""
+        """Drop the cached first entry, as the lane's entries have changed."""
         self._is_known = False
 
     def first(self, shift_ms: int) -> tuple[int, bytes, Run | None] | None:
-        """(due, entry, its run or None for fresh ones). shift_ms: of fresh entries. Raises OSError, CorruptFile."""
+        """Return the first entry as (due, entry, its run or None for a fresh one); None for an empty lane.
+
+        shift_ms: of fresh entries. Raises OSError, CorruptFile.
+        """
         if self._is_known:
             return self._first
         best: tuple[int, bytes, Run | None] | None = None
@@ -137,7 +142,7 @@ class _Lane:
         return best
 
     def pop(self, run: Run | None) -> None:
-        """Take the first entry."""
+        """Take the first entry. run: its run, None for a fresh one."""
         if run is None:
             heapq.heappop(self.fresh)
         else:
@@ -146,7 +151,7 @@ class _Lane:
 
 
 class TimerIndex:
-    """The thread that delivers adds and takes, the one that saves saves; numbers may be read by anyone."""
+    """The index. The thread that delivers adds and takes, the one that saves saves; any thread may read numbers."""
 
     def __init__(
         self,
@@ -155,8 +160,8 @@ class TimerIndex:
         durable: Callable[[], int],
         until_durable: Callable[[int], bool] | None = None,
     ) -> None:
-        """durable: the log's durable position. until_durable: waits until the log is durable behind a physical offset;
-        False when it is not. Nothing is read before `load`."""
+        """durable: the log's durable position. until_durable: waits until the log is durable past a physical offset;
+        False if it does not get there. Nothing is read before `load`."""
         # Constant after construction.
         self._directory = directory
         self._disk = disk
@@ -169,27 +174,27 @@ class TimerIndex:
         #: The lane that is served first the next time.
         self._turn = 0
         self._shift_ms = 0
-        #: What was taken -> its shift, where that is not 0.
+        #: Taken entry -> its shift, if that is not 0.
         self._taken_shifts: dict[bytes, int] = {}
         #: The largest shift so far.
         self.most_shift_ms = 0
         self._jumps_ms = 0
         self._runs: list[Run] = []
-        #: Taken -> the copy's physical offset, -1 while there is none.
+        #: Taken entry -> physical offset of its copy, -1 while there is none.
         self._taken: dict[bytes, int] = {}
         self._done = 0
-        #: What the records of messages that wait have together; of those that were stored once more the newest count.
+        #: Total size of the records of waiting messages; of a rolled message only the newest record counts.
         self.bytes = 0
         self.indexed = Indexed()
         self.skip = Skip()
         self.rolled_to = 0
-        #: Owned by the thread that delivers: queue offsets of records that are being stored once more. Delivery leaves
-        #: them until the index knows their copies, or there will be none.
+        #: Owned by the thread that delivers: queue offsets of records that are being rolled. Delivery leaves them alone
+        #: until their copies are in the index, or there will be none.
         self.rolling: set[int] = set()
-        #: Owned by the same: of messages that are being stored once more, by their first record, what the wall clock
-        #: had jumped by when they were stored, where that is another jump than now.
+        #: Owned by the same: for messages that are being rolled, by the queue offset of their first record, what the
+        #: wall clock had jumped by when they were stored. Empty if the clock was not set.
         self.shifts: dict[int, int] = {}
-        #: No entry is due that much behind its message's TIMER_OUT_MS; grows only.
+        #: No entry is due more than this after its message's TIMER_OUT_MS; never decreases.
         self.rounded_ms = 1
         self._version = 0
         self._next_number = 1
@@ -197,7 +202,7 @@ class TimerIndex:
         self._saving = threading.Lock()
         self._saved_version = 0
         self._obsolete: list[RunFile] = []
-        #: What the thread that saves found damaged: the index is to be made again.
+        #: Damage that the thread that saves has found: the index has to be rebuilt. None without any.
         self.damaged: str | None = None
         #: Called when there is something to save, or memory is short.
         self.on_unsaved: Callable[[], None] = lambda: None
@@ -205,7 +210,7 @@ class TimerIndex:
     # --- at the start
 
     def load(self, end: int) -> bool:
-        """Take what is on the disk; False when there is nothing, or it is damaged: the index is empty then.
+        """Load the index from the disk. False if there is none or it is damaged; the index is empty then.
 
         end: where the topic's queue ended when the store was opened. Raises OSError.
         """
@@ -262,7 +267,7 @@ class TimerIndex:
         self.bytes = int(state["bytes"]) if "bytes" in state else self._sum()
 
     def _take_inline(self, entries: list[bytes], pieces: list[tuple[int, int]]) -> None:
-        """pieces: as `_inline` has them."""
+        """Add the entries of a state file. pieces: as `_inline` returns them."""
         for shift, count in pieces:
             some, entries = entries[:count], entries[count:]
             if shift and some:
@@ -275,14 +280,14 @@ class TimerIndex:
             self._push(one)
 
     def _sum(self) -> int:
-        """Of a state that does not say."""
+        """Return the value of `bytes`, for a state file without it."""
         found = sum(map(_waiting_bytes, self._all_fresh()))
         for run in self._runs:
             found += sum(_waiting_bytes(one) for piece in run.walk(run.begin) for one in piece)
         return found
 
     def clear(self) -> None:
-        """Forget everything; the index is to be made again. Waits for a save or a merge that is under way."""
+        """Empty the index, so that it can be rebuilt. Waits for a save or a merge that is under way."""
         with self._saving, self._lock:
             self.damaged = None
             for file in self._files():
@@ -296,13 +301,13 @@ class TimerIndex:
             self._version += 1
 
     def start_at(self, indexed: Indexed, skip: Skip) -> None:
-        """Of an empty index: where it begins, and what it leaves out."""
+        """Set where an empty index begins, and which messages it leaves out."""
         with self._lock:
             self.indexed, self.skip = indexed, skip
             self._version += 1
 
     def _remove_strangers(self) -> None:
-        """Files of runs that were not to be. What cannot be removed stays: no message waits for that."""
+        """Remove files that are not part of the index. One that cannot be removed stays, which delays no message."""
         known = {file.path.name for file in self._files()} | {STATE}
         for name in self._disk.names(self._directory):
             if name not in known:
@@ -318,8 +323,8 @@ class TimerIndex:
 
     @property
     def jumps_ms(self) -> int:
-        """What the wall clock has jumped by: what is saved is told by the clock as it is now. Written by the thread
-        that delivers."""
+        """Ms by which the wall clock has jumped in all; saved shifts are relative to it. Written by the thread that
+        delivers."""
         return self._jumps_ms
 
     @jumps_ms.setter
@@ -332,32 +337,34 @@ class TimerIndex:
 
     @property
     def pending(self) -> int:
-        """Entries that are not done with."""
+        """Number of entries that are not done with."""
         return self._fresh_count + sum(run.left for run in list(self._runs)) + len(self._taken) - self._done
 
     def sources(self) -> tuple[list[bytes], list[tuple[int, int, int, Sequence[bytes] | None, Path]]]:
-        """What waits, in pieces that do not change: what is in memory, sorted, and of each run its lane, where its
-        first entry is that was not taken, where it ends, the entries of its file while they are in memory, and its
-        file."""
+        """Return the waiting entries, in pieces that do not change: those in memory, sorted; and for each run its lane,
+        the position of the first entry that was not taken, its end, the entries of its file while they are in memory,
+        and the path of the file."""
         with self._lock:
             fresh = sorted([*self._all_fresh(), *(one for one, copy in self._taken.items() if copy < 0)])
             return fresh, [(run.lane, run.begin, run.end, run.file.entries, run.file.path) for run in self._runs]
 
     @property
     def run_count(self) -> int:
-        """Files of runs."""
+        """Number of run files."""
         return len(self._files())
 
     def _files(self) -> list[RunFile]:
-        """In the order in which they were made."""
+        """Return the run files in the order in which they were made."""
         return list(dict.fromkeys(run.file for run in self._runs))
 
     def _all_fresh(self) -> list[bytes]:
         return [one for lane in self._lanes.values() for one in lane.fresh]
 
     def lowest(self) -> tuple[int, int]:
-        """(physical offset, queue offset) before which no entry stands for a record; large numbers when there is none.
-        What was taken counts until its copy is durable. May say less than it is."""
+        """Return a (physical offset, queue offset) before which no record has an entry; large numbers without entries.
+
+        A taken entry counts until its copy is durable. Both numbers may be lower than the lowest record.
+        """
         with self._lock:
             durable = self._durable()
             lows = [(run.low_physical, run.low_offset) for run in self._runs if run.left]
@@ -369,7 +376,8 @@ class TimerIndex:
         return min((low for low, _ in lows), default=none), min((low for _, low in lows), default=none)
 
     def settled(self) -> Skip:
-        """What was delivered, given up or cancelled, and stays so. Of an index that is ready."""
+        """Return bounds of the messages that were delivered, given up or cancelled for good. For an index that is
+        ready."""
         with self._lock:
             durable = self._durable()
             dues = [due_of_bytes(one) for one, copy in self._taken.items() if not 0 <= copy < durable]
@@ -379,8 +387,8 @@ class TimerIndex:
             return Skip(max(0, first - self.rounded_ms), self.indexed.queue_offset)
 
     def is_needed_below(self, physical: int) -> bool:
-        """Whether a record before a physical offset, below which everything was rolled, is still to be delivered: it
-        was taken, or was not there to be rolled."""
+        """True if a record before a physical offset, below which everything was rolled, is still to be delivered:
+        delivery has taken it, or it lies at a queue offset that the roll has not reached."""
         with self._lock:
             durable = self._durable()
             memory = [(one, False) for one in self._all_fresh()]
@@ -392,8 +400,8 @@ class TimerIndex:
         return False
 
     def find(self, entry: TimerEntry, out_ms: int) -> Standing | None:
-        """How the entry of a record stands; None when it does not wait any more. due_ms of `entry` need not be what it
-        was when it was taken in, as timerPrecisionMs may be another one. Raises OSError, CorruptFile."""
+        """Return how the entry of a record stands; None if it no longer waits. `entry.due_ms` may differ from the one
+        in the index, as timerPrecisionMs may have changed since. Raises OSError, CorruptFile."""
         due_ms, mark, offset = entry.due_ms, entry.is_mark, entry.queue_offset
         spans = [(place_of(due_ms, mark, offset), place_of(due_ms, mark, offset + 1))]
         spans.append((place_of(out_ms, True, 0), place_of(out_ms + _MOST_ROUNDED_MS + 1, True, 0)))
@@ -419,17 +427,17 @@ class TimerIndex:
 
     @property
     def most_late_ms(self) -> int:
-        """So long behind their time by the wall clock messages may still wait, as that was set since. Any thread."""
+        """Longest time by which a waiting message may be overdue by the wall clock, which was set. Any thread."""
         shifts = [self._shift_ms, *(run.shift_ms for run in self._runs)]
         return max(0, self._jumps_ms - min(shifts))
 
     def _some_lanes(self, lane: int) -> list[_Lane]:
-        """A topic's lane, and that of what older versions left."""
+        """Return a topic's lane and lane 0, where the entries of older versions are, as far as they have entries."""
         return [self._lanes[number] for number in {0, lane} if number in self._lanes]
 
     def first_of_all_ms(self) -> int:
-        """Nothing that waits, or is in delivery's hands without a copy, is due before that, by the wall clock of when
-        it was stored. Marks that were taken do not count. Raises OSError, CorruptFile."""
+        """Return the earliest due time of the entries that wait, or were taken and have no copy yet, by the wall clock
+        of when they were stored. Marks that were taken do not count. Raises OSError, CorruptFile."""
         with self._lock:
             dues = [due_of_bytes(one) for one, copy in self._taken.items() if copy < 0 and not is_mark(one)]
             dues += [due_of_bytes(lane.fresh[0]) for lane in self._lanes.values() if lane.fresh]
@@ -437,8 +445,8 @@ class TimerIndex:
         return min(dues, default=_NEVER_MS)
 
     def later_marks(self, due_ms: int, shift_ms: float, lane: int, topic_lane: int) -> list[TimerEntry]:
-        """Marks of a due time that come after the messages they are for, or beside them: the clock was set since those
-        were stored, or the message or the mark is in the lane of what an older version left.
+        """Return marks of a due time that come after the messages they are for, or are in another lane: the clock was
+        set after those messages were stored, or an older version left the message or the mark.
 
         due_ms: by the wall clock. shift_ms, lane: of the message. topic_lane: of its topic. Raises OSError,
         CorruptFile.
@@ -457,11 +465,11 @@ class TimerIndex:
 
     @property
     def is_shifted(self) -> bool:
-        """Whether the clock was set before some of these were stored."""
+        """True if the clock was set before some of the waiting messages were stored."""
         return self._shift_ms != 0 or any(run.shift_ms for run in self._runs)
 
     def has_later(self, shift_ms: float, lane: int, topic_lane: int) -> bool:
-        """Whether there may be marks that come after messages with this shift, or beside them: as `later_marks`."""
+        """True if `later_marks` may find marks for messages with this shift and these lanes."""
         for number in (0, topic_lane):
             found = self._lanes.get(number)
             if found is not None and (number != lane or self._shift_ms < shift_ms) and found.fresh:
@@ -476,7 +484,7 @@ class TimerIndex:
 
     @property
     def is_full(self) -> bool:
-        """Nothing is to be added before the next save."""
+        """True if nothing may be added before the next save."""
         in_files = sum(run.left for run in self._runs if run.file.is_in_memory)
         return self._fresh_count + in_files >= MOST_IN_MEMORY
 
@@ -487,8 +495,9 @@ class TimerIndex:
         shift_ms: int = 0,
         others: Mapping[int, Sequence[TimerEntry]] = {},
     ) -> None:
-        """Take in what the records up to `indexed` stand for. shift_ms: what the wall clock had jumped by. others: of
-        records for which it is something else, by that: they were stored once more, or by another leader."""
+        """Add the entries of the records up to `indexed`. shift_ms: what the wall clock had jumped by when they were
+        stored. others: entries with another shift, by that shift: of records that were rolled, or stored by another
+        leader."""
         packed = [pack_entry(entry) for entry in entries]
         with self._lock:
             if shift_ms != self._shift_ms:
@@ -518,13 +527,15 @@ class TimerIndex:
         self._fresh_count += 1
 
     def next_due_ms(self) -> int | None:
-        """When the first entry is due by the clock without its jumps; None without any. Raises OSError, CorruptFile."""
+        """Return when the first entry is due, on the wall clock less its jumps; None without any. Raises OSError,
+        CorruptFile."""
         with self._lock:
             first = self._first()
             return None if first is None else first[0]
 
     def lowest_due_ms(self) -> int | None:
-        """When the first of all that are not done with is due, by the wall clock; None without any."""
+        """Return when the first entry is due by the wall clock, or a taken one that is due earlier; None without
+        any."""
         with self._lock:
             first = self._first()
             dues = [due_of_bytes(one) for one in self._taken]
@@ -533,16 +544,16 @@ class TimerIndex:
         return min(dues, default=None)
 
     def _first(self) -> tuple[int, bytes] | None:
-        """(due, entry)."""
+        """Return the first entry of all lanes as (due, entry); None without any."""
         firsts = [first[:2] for lane in self._lanes.values() if (first := lane.first(self._shift_ms)) is not None]
         return min(firsts, default=None)
 
     def take(self, now_ms: float, limit: int, most_bytes: int = 1 << 62) -> list[tuple[int, bytes]]:
-        """(due, entry) of what is due by the clock without its jumps, in order; of lanes in turns when not all of it
-        can be taken. Raises OSError, CorruptFile.
+        """Take entries that are due and return them as (due, entry), in order; from the lanes in turns if not all can
+        be taken. Raises OSError, CorruptFile.
 
-        most_bytes: what the records of all but the first have together at most. A lane that this leaves out is served
-        first the next time.
+        now_ms: on the wall clock less its jumps. limit, most_bytes: most entries, and most bytes of their records; one
+        entry is taken whatever its size. The first lane that these leave out is served first the next time.
         """
         found: list[tuple[int, bytes]] = []
         size, left_out = 0, -1
@@ -557,7 +568,7 @@ class TimerIndex:
                     except OSError:
                         if not found:
                             raise
-                        first = None  # the next call says so: nobody would give back what was taken
+                        first = None  # the next call raises it; raised here, what was taken would be lost
                     if first is None or first[0] > now_ms:
                         continue
                     due, one, run = first
@@ -590,7 +601,7 @@ class TimerIndex:
         return sorted(due, key=lambda number: (number < self._turn, number))
 
     def done(self, one: bytes, copy: int = -1) -> None:
-        """An entry is done with. copy: where in the log its copy is; -1 without one."""
+        """Finish with a taken entry. copy: physical offset of its copy; -1 without one."""
         with self._lock:
             self._waits_no_more(one)
             if copy < 0:
@@ -603,8 +614,7 @@ class TimerIndex:
         self.on_unsaved()
 
     def back(self, ones: Sequence[bytes], later: Mapping[bytes, int] = {}) -> None:
-        """Entries that were taken are to be taken again. later: when some of them are due, which is later than they
-        say."""
+        """Put taken entries back, to be taken again. later: entry -> the new, later due time of some of them."""
         if not ones:
             return
         with self._lock:
@@ -629,7 +639,8 @@ class TimerIndex:
             self.bytes = max(0, self.bytes - _waiting_bytes(one))
 
     def rolled(self, queue_offset: int, old_bytes: int = 0) -> None:
-        """What waits below a queue offset was stored once more. old_bytes: what the records that were copied had."""
+        """Note that everything that waits below a queue offset was rolled. old_bytes: total size of the records that
+        were copied."""
         with self._lock:
             self.bytes = max(0, self.bytes - old_bytes)
             self.rolled_to = max(self.rolled_to, queue_offset)
@@ -637,7 +648,7 @@ class TimerIndex:
         self.on_unsaved()
 
     def _seal(self) -> None:
-        """Make runs of the fresh entries, in memory for now."""
+        """Turn the fresh entries into runs, in memory for now."""
         if not self._fresh_count:
             return
         entries = self._all_fresh()
@@ -647,7 +658,7 @@ class TimerIndex:
         self._add_file(entries, self._shift_ms)
 
     def _add_file(self, entries: Sequence[bytes], shift_ms: int) -> None:
-        """A file of these, in memory for now, with a run for each lane."""
+        """Add a file of these entries, in memory for now, with a run for each lane."""
         ordered = sorted(entries, key=lambda one: (lane_of_bytes(one), one))
         number = self._next_number
         self._next_number += 1
@@ -660,8 +671,7 @@ class TimerIndex:
         self._add_runs(runs)
 
     def _join(self) -> None:
-        """Make one file of those of one shift that are in memory: where the clock was set, what goes back comes in many
-        small ones."""
+        """Join the files in memory that have the same shift. After the clock was set, `back` makes many small ones."""
         by_shift: dict[int, set[RunFile]] = {}
         for file in self._files():
             if file.is_in_memory:
@@ -694,7 +704,8 @@ class TimerIndex:
         return self._version != self._saved_version
 
     def save(self) -> bool:
-        """Save what there is; durable when it returns. Raises OSError. False when something waits for the log."""
+        """Save the index; durable when it returns. False if it has to be saved again when the log is durable further.
+        Raises OSError."""
         with self._saving:
             with self._lock:
                 if self._version == self._saved_version:
@@ -724,9 +735,9 @@ class TimerIndex:
                 }
                 shifts = {run.file.number: shift for run, _ in runs if (shift := run.shift_ms - self._jumps_ms)}
                 if shifts or pieces:
-                    # Before the clock was ever set there are none, and older versions would not know them.
+                    # Left out as long as the clock was never set, because older versions do not know them.
                     state |= {"shifts": shifts, "pieces": pieces}
-            # What is saved is never ahead of the log, which a power cut may shorten.
+            # The saved index must never be ahead of the log, which a power cut may shorten.
             if state["indexed"][1] >= durable and not self._until_durable(state["indexed"][1]):
                 return False
             files = dict.fromkeys(run.file for run, begin in runs if begin < run.end)
@@ -750,8 +761,8 @@ class TimerIndex:
         return not waits
 
     def _inline(self) -> tuple[list[bytes], list[tuple[int, int]]]:
-        """Entries that are in no run, and of those with one shift, by the clock as it is now: (shift, how many); none
-        when all of them have none."""
+        """Return the entries that are in no run, and (shift, count) for those of each shift, by the clock as it is now.
+        The second list is empty if no entry has a shift."""
         by_shift: dict[int, list[bytes]] = {self._shift_ms: self._all_fresh()} if self._fresh_count else {}
         for one in self._taken:
             by_shift.setdefault(self._taken_shifts.get(one, 0), []).append(one)
@@ -785,10 +796,10 @@ class TimerIndex:
                 logger.warning("timers: %s cannot be removed: %s", file.path.name, error)
 
     def merge(self, log_begin: int, now_ms: int, pause: Callable[[], bool], everything: bool = False) -> bool:
-        """Make one file of several of about one size; True when something was merged. Raises OSError, CorruptFile.
+        """Merge several files of about one size into one; True if something was merged. Raises OSError, CorruptFile.
 
-        log_begin: records before it are gone, and entries of them that are not due soon are left out. now_ms: of the
-        wall clock. pause: called now and then, False to give up. everything: of all files, one for each shift.
+        log_begin: records before it are gone, and their entries are dropped unless they are due soon. now_ms: of the
+        wall clock. pause: called now and then, False to give up. everything: merge all files, into one for each shift.
         """
         with self._saving, self._noting_damage():
             with self._lock:
@@ -797,7 +808,7 @@ class TimerIndex:
         return any(done)
 
     def _merge(self, chosen: list[RunFile], log_begin: int, now_ms: int, pause: Callable[[], bool]) -> bool:
-        """Make one file of these, which have one shift."""
+        """Merge these files, which have the same shift; False if there is nothing to merge or `pause` ends it."""
         with self._lock:
             sources = sorted(
                 ((run, run.begin) for run in self._runs if run.file in chosen), key=lambda source: source[0].lane
@@ -806,10 +817,10 @@ class TimerIndex:
                 return False
             number = self._next_number
             self._next_number += 1
-            # As the clock was when these were stored.
+            # By the clock as it was when these were stored.
             now_ms += sources[0][0].shift_ms - self._jumps_ms
         path = self._path(number)
-        #: (lane, where it begins, where it ends, lowest physical offset, lowest queue offset).
+        #: (lane, begin, end, lowest physical offset, lowest queue offset) of each lane in the new file.
         parts: list[tuple[int, int, int, int, int]] = []
 
         def pieces() -> Iterator[list[bytes]]:
@@ -839,7 +850,7 @@ class TimerIndex:
         with self._lock:
             file = RunFile(self._disk, path, number, chosen[0].shift_ms)
             file.open(parts[-1][2])
-            taken: dict[int, int] = {}  # meanwhile: the first ones of their lane
+            taken: dict[int, int] = {}  # lane -> how many of its first entries were taken meanwhile
             for run, begin in sources:
                 taken[run.lane] = taken.get(run.lane, 0) + run.begin - begin
             self._remove_runs(lambda run: run.file in chosen)
@@ -849,7 +860,8 @@ class TimerIndex:
         return True
 
     def _choose(self, everything: bool) -> list[list[RunFile]]:
-        """Files to be merged with each other: the smallest group that is large enough, or all of one shift each."""
+        """Return groups of files to merge: the one of the smallest files among those that are large enough, or with
+        `everything` one group for each shift."""
         left: dict[RunFile, int] = {}
         for run in self._runs:
             if not run.file.is_in_memory:
@@ -867,7 +879,8 @@ class TimerIndex:
 
     @contextmanager
     def _noting_damage(self) -> Iterator[None]:
-        """Delivery may not read the damaged place for days; until then nothing could be merged."""
+        """Note damage that is found. Delivery may not read that place for days, and until then nothing could be
+        merged."""
         try:
             yield
         except CorruptFile as error:
@@ -875,8 +888,8 @@ class TimerIndex:
             raise
 
     def pending_in(self, begin: int, end: int, pause: Callable[[], bool]) -> bytearray:
-        """A bit for each queue offset in [begin, end): whether it waits, or was taken and is not done with. Raises
-        OSError, CorruptFile. By the thread that saves."""
+        """Return a bit for each queue offset in [begin, end), set if it waits, or was taken and is not done with.
+        Raises OSError, CorruptFile. Called on the thread that saves."""
         bits = bytearray((end - begin + 7) // 8)
 
         def mark(ones: Sequence[bytes]) -> None:
@@ -899,7 +912,7 @@ class TimerIndex:
         return bits
 
     def close(self) -> None:
-        """No thread works here any more."""
+        """Close the files; the threads that used the index have ended."""
         for file in [*self._files(), *self._obsolete]:
             file.close()
 
@@ -919,7 +932,7 @@ def _in_pieces(entries: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def _lowest(entries: Sequence[bytes]) -> tuple[int, int]:
-    """(physical offset, queue offset)"""
+    """Return the lowest physical offset and the lowest queue offset of the entries' records."""
     found = [unpack_entry(one) for one in entries]
     return min(one.physical_offset for one in found), min(one.queue_offset for one in found)
 

@@ -1,7 +1,7 @@
-"""Reads of the log that lie near each other, as one.
+"""Combines reads of the log that lie near each other into one.
 
-Each read lets go of the GIL, and while remoting-io is busy it takes a while to get it back: so messages that are due do
-not have a read each.
+Each read releases the GIL, and while remoting-io is busy it takes a while to get it back. So due messages do not take a
+read each.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from ...store.log.commit_log import CommitLog
 
-#: Read at once at most; bytes between two records that are read along; records longer than that are read by themselves.
+#: Most bytes of one read; largest gap between two records in one read; longer records are read by themselves.
 _MOST_BYTES, _GAP_BYTES, _LONG_BYTES = 256 * 1024, 8 * 1024, 32 * 1024
 
 
 class SpanReader:
-    """Belongs to one thread. Memory: what is expected at a time, with the gaps between."""
+    """Belongs to one thread. Memory: the records that are expected at a time, with the gaps between them."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -25,7 +25,7 @@ class SpanReader:
         self._data: list[bytes | None] = []
 
     def expect(self, places: Iterable[tuple[int, int]]) -> None:
-        """What will be asked for next: physical offset and size of each. What was read before is forgotten."""
+        """Announce the next records to read: physical offset and size of each. Data read before is dropped."""
         self._begins, self._ends = [], []
         for physical, size in sorted(places):
             if not 0 < size <= _LONG_BYTES:
@@ -39,7 +39,7 @@ class SpanReader:
         self._data = [None] * len(self._begins)
 
     def read(self, physical: int, size: int) -> bytes:
-        """As `CommitLog.read`. Raises OSError."""
+        """Return the same as `CommitLog.read`. Raises OSError."""
         at = bisect_right(self._begins, physical) - 1
         if at < 0 or physical + size > self._ends[at]:
             return self._log.read(physical, size)
@@ -47,5 +47,5 @@ class SpanReader:
         if data is None:
             data = self._data[at] = self._log.read(self._begins[at], self._ends[at] - self._begins[at])
         begin = physical - self._begins[at]
-        # Short where a file ends.
+        # The data is short where a log file ends.
         return data[begin : begin + size] if begin + size <= len(data) else self._log.read(physical, size)

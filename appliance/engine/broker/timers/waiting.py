@@ -1,18 +1,18 @@
-"""Where a message waits by its properties: at a delay level, for a time of its own, or not at all.
+"""Decides from a message's properties where it waits: at a delay level, for a time of its own, or not at all.
 
-Whoever is about to store a message that may have to wait asks here: sends, and the broker's own copies (of committed
-transactions, for one). A message with a time of its own is stored in rmq_sys_wheel_timer, queue 0, and says there:
+Each message that may have to wait passes here before it is stored: those of sends, and the broker's own copies (of
+committed transactions, for one). A message with a time of its own is stored in rmq_sys_wheel_timer, queue 0, with:
 
     TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS   what it asked for, as it came; the first of them counts
     TIMER_OUT_MS                                        one millisecond before it is due
     REAL_TOPIC, REAL_QID                                where it is to go
 
 Apache rounds TIMER_OUT_MS down to `timerPrecisionMs`, less one precision when it is exact, and delivers when that span
-is over. Ours is the same rule with a precision of 1 ms: Apache puts it into the same slot of its wheel and delivers not
-before its time, and it alone says exactly when the message is due (`due_of`).
+is over. RocketBox follows the same rule with a precision of 1 ms. So Apache puts the message into the same slot of its
+wheel and does not deliver it before its time, and TIMER_OUT_MS alone gives the exact due time (`due_of`).
 
-A level counts more than a time. What is due already goes where it is sent to. TIMER_DEL_UNIQKEY makes of the message
-a mark that cancels those before it with the same TIMER_OUT_MS: `topic+unique key` of them (`marks.py`).
+A level takes precedence over a time. A message that is due already goes straight to its topic. TIMER_DEL_UNIQKEY makes
+the message a mark that cancels earlier ones with this `topic+unique key` and the same TIMER_OUT_MS (`marks.py`).
 Source: RocketMQ 5.3.3 `HookUtils.handleScheduleMessage`, `transformTimerMessage`; its refusals as recorded.
 """
 
@@ -44,19 +44,19 @@ from ...protocol.properties import (
 from ...store.dispatch import SCHEDULE_TOPIC
 from ..delays.levels import DelayLevels, Place, make_wait, queue_of_level
 
-#: What Long.parseLong takes.
+#: Texts that Java's Long.parseLong takes.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}\Z", re.ASCII)
 _I64 = 1 << 63
-#: What is added to a message's properties until it is delivered: kept free when it is taken.
+#: Room for the properties that are added until a message is delivered, kept free when the message is accepted.
 ADDED_BYTES = 256
-#: What only a broker says of a message that waits. A client's values are left out: they would make another message's
-#: record count no more.
+#: Properties that only a broker sets on a waiting message. A client's values are removed: by them the record of another
+#: message would no longer count.
 _BROKERS_OWN = (TIMER_ROLL_TIMES, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_FIRST, TIMER_OF)
 
 
 class TimerRules(NamedTuple):
-    """`timerWheelEnable`, `timerMaxDelaySec`, `timerPrecisionMs`: the last says how coarse the times are that Apache
-    wrote into this store; ours are exact."""
+    """`timerWheelEnable`, `timerMaxDelaySec`, `timerPrecisionMs`. The last is the precision of the times that Apache
+    wrote into this store; those of RocketBox are exact."""
 
     enabled: bool = True
     max_delay_s: int = 259_200
@@ -64,7 +64,8 @@ class TimerRules(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Where a message is stored until its time has come. level: its delay level, or 0 and due_ms, wall ms."""
+    """The place where a message is stored until its time has come. level: its delay level; or 0, with due_ms, wall
+    ms."""
 
     place: Place
     level: int = 0
@@ -72,19 +73,19 @@ class Waits(NamedTuple):
 
 
 class WaitingPlaces:
-    """Any thread. rules: replaced whole when options change."""
+    """Decides where messages wait. Any thread. rules: replaced whole when options change."""
 
     def __init__(self, levels: DelayLevels, rules: TimerRules, wall_ms: Callable[[], int]) -> None:
         self.levels = levels
         self.rules = rules
         self._wall_ms = wall_ms
-        #: Told when each message with a time of its own is due, before it is stored.
+        #: Called with the due time of each message with a time of its own, before it is stored.
         self.on_timer: Callable[[int], None] = lambda due_ms: None
-        #: Told for which topic a message is about to wait.
+        #: Called with the topic of each message that is about to wait.
         self.on_wait: Callable[[str], None] = lambda topic: None
 
     def place_of(self, properties: dict[str, str], target: Place) -> Waits | None:
-        """Where a message for `target` waits, which its properties say from then on; None when it goes there at once.
+        """Return where a message for `target` waits, and enter that in its properties; None if it goes there at once.
 
         Raises RefusedRequest: 13 for a time or a level that is no number, one too far away, and for a mark whose time
         has passed; 1 when timers are switched off.
@@ -112,7 +113,7 @@ class WaitingPlaces:
         if due_ms - now_ms > rules.max_delay_s * 1000:
             raise self._illegal()
         if not is_absolute and rules.precision_ms > 1 and (due_ms - 1) % rules.precision_ms == 0:
-            due_ms += 1  # or nobody could tell it from a time that Apache rounded
+            due_ms += 1  # else it would look like a time that Apache rounded
         for name in _BROKERS_OWN:
             properties.pop(name, None)
         properties[TIMER_OUT_MS] = str(due_ms - 1)
@@ -123,7 +124,7 @@ class WaitingPlaces:
         return Waits(Place(TIMER_TOPIC, 0), 0, due_ms)
 
     def _asked(self, properties: Mapping[str, str], now_ms: int) -> tuple[int, bool]:
-        """(the time that a message asks for, whether it names that time itself)."""
+        """Return (the time that a message asks for, True if it names a time and not a delay)."""
         for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1)):
             if name in properties:
                 return now_ms + self._number(properties[name]) * unit_ms, False
@@ -144,13 +145,13 @@ class WaitingPlaces:
 
 
 def has_time(properties: Mapping[str, str]) -> bool:
-    """Whether a message asks for a time of its own."""
+    """True if a message asks for a time of its own."""
     return TIMER_DELAY_SEC in properties or TIMER_DELAY_MS in properties or TIMER_DELIVER_MS in properties
 
 
 class First(NamedTuple):
-    """The first record of a message that was stored once more. roll_times: of that one; above 0 for a copy that says
-    not of what."""
+    """The first record of a message, which may have been rolled since. roll_times: of that record; above 0 if it is a
+    copy that does not name its original."""
 
     roll_times: int
     queue_offset: int
@@ -158,11 +159,12 @@ class First(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a record of the timer topic says. out_ms: its TIMER_OUT_MS, by which marks find what they are for.
+    """Timer fields of a record of the timer topic. out_ms: its TIMER_OUT_MS, by which marks find their messages.
 
     due_ms: when it goes to its topic, wall ms. cancels: `topic+unique key` of the message that it cancels, or None;
-    takes_out: the queue offset of that message's first record, -1 for all of the key. roll_times: how often it was
-    stored once more; first: None when it is that itself, or does not say. enqueued_ms: since when it waited.
+    takes_out: queue offset of that message's first record, -1 for all messages of the key. roll_times: how often it was
+    rolled. first: its message's first record; None if it is that itself, or does not name it. enqueued_ms: its
+    TIMER_ENQUEUE_MS, or 0.
     """
 
     out_ms: int
@@ -174,15 +176,15 @@ class Timed(NamedTuple):
     enqueued_ms: int = 0
 
     def first_of(self, queue_offset: int, stored_ms: int = 0) -> First:
-        """The first record of the one that lies there."""
+        """Return the first record of the message whose record with these fields lies at `queue_offset`."""
         return self.first or First(self.roll_times, queue_offset, stored_ms)
 
 
 def due_of(out_ms: int, deliver_ms: int, precision_ms: int) -> int:
-    """When a message is due by its TIMER_OUT_MS, wall ms. deliver_ms: its TIMER_DELIVER_MS, or 0.
+    """Return when a message is due by its TIMER_OUT_MS, wall ms. deliver_ms: its TIMER_DELIVER_MS, or 0.
 
-    A whole multiple of the precision was most likely rounded by Apache: then the exact time, if the message names one
-    that was rounded so, else the end of that span, when Apache would deliver it.
+    A whole multiple of the precision was most likely rounded by Apache. Then the message is due at the exact time, if
+    it names one that rounds to `out_ms`, else at the end of that span, when Apache would deliver it.
     """
     if precision_ms > 1 and out_ms % precision_ms == 0:
         return deliver_ms if out_ms < deliver_ms <= out_ms + precision_ms else out_ms + precision_ms
