@@ -1,9 +1,9 @@
 """The files from which an Apache broker of 5.x goes on with a store's timers: `timercheck`, `timerlog`, `timerwheel`.
 
-RocketBox has a schedule of its own and needs none of them. While it runs, and so after a crash, there is `timercheck`
-alone, with lower bounds, so that an old one is as safe as a new one: Apache reads the topic from there, schedules what
-it finds, and delivers again what was delivered behind that place. At a clean stop `timerlog` is written as well, with a
-unit for each record that waits, and `timercheck` names the topic's end: then Apache delivers each of them once, and no
+RocketBox has its own schedule and needs none of them. While it runs, and so after a crash, there is `timercheck` alone,
+with lower bounds, so that an old one is as safe as a new one: Apache reads the topic from there, schedules what it
+finds, and delivers again what was delivered behind that place. At a clean stop `timerlog` is written as well, with a
+unit for each record that waits, and `timercheck` names the topic's end. Then Apache delivers each of these once, and no
 other. It makes `timerwheel` from the units.
 
     config/timercheck                4096 bytes: before it nothing is due, wall ms 8 | flushed position of timerlog 8
@@ -15,9 +15,10 @@ other. It makes `timerwheel` from the units.
 
 A member of a set that fails over has behind the 56 bytes of its `timercheck` what its leader had delivered, which no
 Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4. Apache's bounds begin at the
-first record that waits, however much behind it was delivered.
+first record that waits, however many records behind it were delivered.
 
-A wheel or log of Apache's own would be delivered besides, so both are removed once a checkpoint of ours is durable.
+A wheel or log that Apache has left would be delivered besides, so both are removed once RocketBox's checkpoint is
+durable.
 Source: RocketMQ 5.3.3 `TimerMessageStore.recover` and `doEnqueue`, `TimerLog`, `TimerWheel`.
 """
 
@@ -36,7 +37,7 @@ CHECKPOINT_BYTES = 4096
 UNIT_BYTES = 52
 #: mappedFileSizeTimerLog.
 LOG_FILE_BYTES = 100 << 20
-#: timerRollWindowSlot: what is due later is put into the topic again before then.
+#: timerRollWindowSlot: a message that is due later is put into the topic again before then.
 ROLL_WINDOW_S = 172_800
 _SLOT_MS = 1000
 _CHECKPOINT = struct.Struct(">7q")
@@ -46,9 +47,9 @@ _BLANK_MAGIC = 0xCBD43194 - (1 << 32)
 _DONE = struct.Struct(">8sqqI")
 _DONE_MAGIC = b"RBdone-1"
 _NORMAL, _ROLL = 1, 2
-#: In place of a state version, which a master without a controller never has.
+#: RocketBox's mark, in place of a state version, which a master without a controller never has.
 _OURS = int.from_bytes(b"RBtimer1", "big")
-#: Apache looks back seven days. What is overdue by more than six goes where it still looks.
+#: Apache looks back seven days. A message that is overdue by more than six is put where it still looks.
 _OVERDUE_S = 6 * 86_400
 _PASSED_MS = 8 * 86_400_000
 
@@ -61,8 +62,8 @@ class Done(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What `timercheck` says. ours: RocketBox wrote it last, and no Apache broker ran since. done: what the leader of a
-    set had delivered, None where that is not said."""
+    """Contents of `timercheck`. ours: RocketBox wrote it last, and no Apache broker ran since. done: what the leader of
+    a set had delivered; None if it is not there."""
 
     last_read_ms: int
     queue_offset: int
@@ -83,7 +84,7 @@ def checkpoint_path(store_dir: Path) -> Path:
 
 
 def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
-    """None without one, or when it holds what no broker writes. Raises OSError."""
+    """Return the checkpoint; None without one, or if it holds what no broker writes. Raises OSError."""
     path = checkpoint_path(store_dir)
     if not disk.exists(path):
         return None
@@ -101,7 +102,7 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
 
 
 def _done_in(data: bytes) -> Done | None:
-    """None without it, and when somebody wrote the 56 bytes since."""
+    """Return what the leader had delivered; None if it is not there, or the 56 bytes were written since."""
     if len(data) < _CHECKPOINT.size + _DONE.size:
         return None
     magic, out_ms, offset, crc = _DONE.unpack_from(data, _CHECKPOINT.size)
@@ -111,30 +112,30 @@ def _done_in(data: bytes) -> Done | None:
 
 
 def leaders_checkpoint(answer: bytes, done: Done) -> bytes:
-    """A whole `timercheck` of a member: what its leader answered to 60, and what it had delivered."""
+    """Return a whole `timercheck` of a member: its leader's answer to 60, and what the leader had delivered."""
     text = answer + _DONE.pack(_DONE_MAGIC, done.out_ms, done.queue_offset, crc32(answer))
     return text.ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def checkpoint_of(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:
-    """A whole `timercheck`. last_read_ms: no record that waits is due before; cut to Apache's second."""
+    """Return a whole `timercheck`. last_read_ms: no record that waits is due before; cut to Apache's second."""
     read = max(0, last_read_ms) // _SLOT_MS * _SLOT_MS
     return _CHECKPOINT.pack(read, 0, queue_offset, queue_offset, _OURS, now_ms, 0).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def checkpoint_answer(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:
-    """What a slave that asks with 60 is told: the fields of a `timercheck` without the file's mark."""
+    """Return the answer to a slave's request 60: the fields of a `timercheck`, without RocketBox's mark."""
     read = max(0, last_read_ms) // _SLOT_MS * _SLOT_MS
     return _CHECKPOINT.pack(read, 0, queue_offset, queue_offset, 0, now_ms, 0)
 
 
 def save_checkpoint(disk: Disk, store_dir: Path, last_read_ms: int, queue_offset: int, now_ms: int) -> None:
-    """Durable when it returns. Raises OSError."""
+    """Write `timercheck`; durable when it returns. Raises OSError."""
     disk.replace(checkpoint_path(store_dir), checkpoint_of(last_read_ms, queue_offset, now_ms))
 
 
 def remove_schedule(disk: Disk, store_dir: Path) -> None:
-    """Apache's wheel and log go, once a checkpoint says where the topic is to be read from. Raises OSError."""
+    """Remove Apache's wheel and log; a checkpoint says by now where the topic is to be read from. Raises OSError."""
     wheel, log = store_dir / "timerwheel", store_dir / "timerlog"
     if disk.exists(wheel):
         disk.unlink(wheel)
@@ -150,11 +151,11 @@ def remove_schedule(disk: Disk, store_dir: Path) -> None:
 def write_timer_log(
     disk: Disk, store_dir: Path, waiting: Iterable[Unit], last: Unit, now_ms: int, file_bytes: int = LOG_FILE_BYTES
 ) -> int:
-    """Write `timerlog` anew, durable when it returns; returns the first second that Apache has to read, wall ms.
+    """Write `timerlog` anew, durable when it returns; return the first second that Apache has to read, wall ms.
 
-    waiting: all that wait; of one second those first that are to be delivered first. last: the last record that the
-    checkpoint will speak of. A crash on the way leaves the checkpoint that was there, and what waits is delivered twice
-    at worst. Raises OSError.
+    waiting: all records that wait; those of one second in the order of their delivery. last: the last record that the
+    checkpoint will cover. A crash on the way leaves the checkpoint that was there, and messages are delivered twice at
+    worst. Raises OSError.
     """
     remove_schedule(disk, store_dir)
     directory = store_dir / "timerlog"
@@ -182,15 +183,15 @@ class _Layout:
         self._now_s = now_s
         self._file_bytes = file_bytes
         self.first_s = now_s
-        #: Position of the last unit of each second: of the roll window, and of those that have passed.
+        #: Position of the last unit of each second: of those in the roll window, and of those that have passed.
         self._window = array("q", [-1]) * ROLL_WINDOW_S
         self._passed: dict[int, int] = {}
 
     def files(self, waiting: Iterable[Unit], last: Unit) -> Iterator[bytearray]:
-        """The files, each without the zeros behind its last unit.
+        """Yield the files, each without the zeros behind its last unit.
 
         The very last unit names the topic's last record, behind which Apache goes on in the topic; it lies in a second
-        that nobody looks at.
+        at which Apache does not look.
         """
         now_s, half = self._now_s, ROLL_WINDOW_S // 2
         window, passed = self._window, self._passed

@@ -1,17 +1,18 @@
-"""Who acts on a message that waits for its time: delivery, a recall or an administrator, never two of them.
+"""Claims on messages that wait for their time: delivery, a recall or an administrator acts on one, never two of them.
 
-A mark takes a message out of the schedule, but the schedule learns of it when it is published, some time after it was
-staged. A claim covers that time, of messages with one key (`topic+unique key`) and TIMER_OUT_MS, and holds up nobody
-else:
+A mark takes a message out of the schedule, but it reaches the schedule when it is published, some time after it was
+staged. A claim covers that time. It is for the messages with one key (`topic+unique key`) and TIMER_OUT_MS, and holds
+up no others:
 
-    delivery                                          somebody who acts
+    delivery                                          a recall or an administrator
       enter(key, out_ms)                                claim(key, out_ms, who)   too late for what delivery entered
         False while it is claimed, or while its mark    stage the mark, wait until it is published
         is not in the index: later                    release(key, out_ms, end)  end: of the timer topic, by then
       leave(key, out_ms) when its copy is published
 
-So delivery meets every mark that was answered. What was delivered before the clock was set back looks as if it were
-not due yet: of times up to where delivery has been (`reached_ms`) a recall has to look whether the message waits.
+So delivery meets every mark that was acknowledged. A message that was delivered before the clock was set back looks as
+if it were not due yet. For times up to where delivery has been (`reached_ms`), a recall therefore checks that the
+message waits.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from __future__ import annotations
 import enum
 import threading
 
-#: Of messages that came before their time by the wall clock so many are known; of more the oldest are forgotten.
+#: Most messages kept in mind that were delivered before their time by the wall clock; the oldest are dropped.
 MOST_EARLY = 65_536
-#: Who claims: recalls of one message may go on at once, as they do the same.
+#: `who` of all recalls: those of one message may go on at once, as they do the same.
 RECALLS = object()
 
 
 class Claim(enum.Enum):
-    """YOURS, to be released; or TOO_LATE: delivery has it; or TAKEN: somebody else acts on it."""
+    """Result of a claim. YOURS: it is to be released. TOO_LATE: delivery has the message. TAKEN: another has the
+    claim."""
 
     YOURS = "yours"
     TOO_LATE = "too_late"
@@ -34,21 +36,21 @@ class Claim(enum.Enum):
 
 
 class Claims:
-    """Any thread. Memory: what is under way, and what came early."""
+    """Any thread. Memory: messages that are acted on or delivered at the moment, and those delivered early."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Guarded by _lock; places are (out_ms, key).
         self._held: dict[tuple[int, str], tuple[object, int]] = {}
-        #: Marks that are published: up to where the index has to be to know them.
+        #: Published marks: queue offset that the index has to reach to contain them.
         self._ends: dict[tuple[int, str], int] = {}
         self._entered: dict[tuple[int, str], int] = {}
         self._early: dict[tuple[int, str], None] = {}
-        #: Delivery has been so far; wall ms by the clock as it was then. Written by delivery.
+        #: Time that delivery has reached; wall ms by the clock as it was then. Written by delivery.
         self.reached_ms = -1
 
     def claim(self, key: str, out_ms: int, who: object) -> Claim:
-        """Claim the messages with this key and TIMER_OUT_MS. who: may have them several times at once."""
+        """Claim the messages with this key and TIMER_OUT_MS. who: the owner, which may claim them several times."""
         place = (out_ms, key)
         with self._lock:
             if place in self._entered or place in self._early:
@@ -60,7 +62,7 @@ class Claims:
             return Claim.YOURS
 
     def release(self, key: str, out_ms: int, end: int) -> None:
-        """The mark is published, or there will be none. end: a queue offset behind it; 0 without one."""
+        """End a claim: the mark is published, or there will be none. end: a queue offset behind it; 0 without one."""
         place = (out_ms, key)
         with self._lock:
             holder, times = self._held[place]
@@ -74,7 +76,7 @@ class Claims:
     # --- delivery
 
     def enter(self, key: str, out_ms: int) -> bool:
-        """Delivery takes a message; False when that has to wait."""
+        """Enter a message that delivery takes; False if that has to wait."""
         place = (out_ms, key)
         with self._lock:
             if place in self._held or place in self._ends:
@@ -83,12 +85,13 @@ class Claims:
             return True
 
     def is_free(self, key: str, out_ms: int) -> bool:
-        """Whether it may be entered now."""
+        """True if delivery may enter the message now."""
         place = (out_ms, key)
         return place not in self._held and place not in self._ends
 
     def leave(self, key: str, out_ms: int, is_early: bool = False) -> None:
-        """It is delivered, or was not. is_early: it is delivered, and not due yet by the wall clock."""
+        """End what `enter` began, whether the message was delivered or not. is_early: it was delivered, and is not due
+        yet by the wall clock."""
         place = (out_ms, key)
         with self._lock:
             times = self._entered.pop(place)
@@ -100,7 +103,7 @@ class Claims:
                     del self._early[next(iter(self._early))]
 
     def indexed(self, end: int, wall_ms: int) -> None:
-        """The index knows all below a queue offset."""
+        """Note that the index has all records below a queue offset."""
         if self._ends:
             with self._lock:
                 for place in [place for place, needed in self._ends.items() if needed <= end]:
@@ -111,6 +114,6 @@ class Claims:
                     del self._early[place]
 
     def forget_entered(self) -> None:
-        """Delivery begins anew."""
+        """Forget what delivery has entered, as it begins anew."""
         with self._lock:
             self._entered.clear()

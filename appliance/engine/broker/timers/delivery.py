@@ -1,17 +1,17 @@
 """Delivers messages that wait for a time of their own when it has come.
 
-The thread takes into the index what was stored in the timer topic, and takes from it what is due: of one topic by due
-time and then by the order it was stored in, of several topics in turns while more is due than can be delivered at once.
-A message is read from the log and stored once more, in the topic and queue it is for, by `OwnAppends`; its text keeps
-what Apache's keeps, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under way at a time; after one that
-was refused there is a pause.
+The thread adds to the index what was stored in the timer topic, and takes from it what is due: messages of one topic by
+due time and then in the order they were stored in, several topics in turns while more is due than can be delivered at
+once. A message is read from the log, and `OwnAppends` stores its copy in the topic and queue it is for; its properties
+are what Apache's keep, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under way at a time; after one
+that was refused there is a pause.
 
-Marks say which records do not count any more (`marks.py`). They come before the messages they are for, or are looked
-for where the clock was set in between, and are kept while a message with their TIMER_OUT_MS may come. A message that
-somebody acts on, or that is being stored once more, is put aside, and those behind it go on.
+Marks say which records no longer count (`marks.py`). They come before the messages they are for, or are looked up if
+the clock was set in between, and are kept while a message with their TIMER_OUT_MS may come. A message that a recall or
+an administrator acts on, or that is being rolled, is put aside, and those behind it go on.
 
-What cannot be delivered is treated as delayed messages are (`delays/delivery.py`): tried again while it may pass, else
-given up, logged and counted, and it holds up nobody.
+A message that cannot be delivered is treated as delayed messages are (`delays/delivery.py`): it is tried again if the
+fault may pass, else given up, logged and counted. It holds up no other message.
 Source: RocketMQ 5.3.3 `TimerMessageStore`, which delivers by whole seconds and looks for new ones every 100 ms.
 """
 
@@ -61,21 +61,21 @@ logger = logging.getLogger(__name__)
 MOST_MESSAGES = 128
 MOST_BYTES = 512 * 1024
 MOST_BATCHES = 4
-#: Between two rounds that delivered something.
+#: Pause between two rounds that delivered something.
 ROUND_S = 0.003
-#: New records are looked for so often, when none is known to be due sooner.
+#: Pause before the next look for new records, unless a message is due sooner.
 LOOK_S = 0.5
-#: So often while a message that is about to be due is on its way to the log, and for how long that is waited for.
+#: The same while a message that is about to be due is on its way to the log; how long after its due time it is awaited.
 SOON_S, SOON_MS = 0.002, 2000
-#: Records taken into the index in a round, and in one of the start, when nothing is delivered yet.
+#: Records added to the index in a round, and in one of the start, when nothing is delivered yet.
 INDEXED_AT_ONCE, INDEXED_AT_START = 512, 128
 #: Entries of the queue read at a time.
 _ENTRIES = 128
-#: Until the next try: OwnAppends is full; a message was refused; log, queue or index cannot be read.
+#: Pause before the next try: OwnAppends is full; a message was refused; log, queue or index cannot be read.
 FULL_S, REFUSED_S, BROKEN_S = 0.01, 0.1, 1.0
 MOST_REFUSALS = 3
 UNREADABLE_S = 60.0
-#: Marks that are of no use any more are looked for so often, and forgotten in a round.
+#: Pause between two searches for marks that are no longer needed; entries of such marks dropped in a round.
 MARKS_S, MARKS_AT_ONCE = 1.0, 4096
 #: Queue files kept open.
 _DESCRIPTORS = 8
@@ -84,7 +84,7 @@ _PLACE = Place(TIMER_TOPIC, 0)
 
 
 class _Mark:
-    """What marks say of messages with one key and one TIMER_OUT_MS, and their entries."""
+    """The marks for messages with one key and one TIMER_OUT_MS, and their entries."""
 
     __slots__ = ("entries", "says")
 
@@ -94,8 +94,8 @@ class _Mark:
 
 
 class _Waits(NamedTuple):
-    """A message that was taken: when it was due by the clock without its jumps, its entry, its copy, and by what it is
-    claimed."""
+    """A message that was taken: when it was due on the wall clock less its jumps, its entry, its copy, and the key and
+    TIMER_OUT_MS with which it was entered in the claims."""
 
     due_ms: float
     entry: bytes
@@ -105,7 +105,7 @@ class _Waits(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Under way."""
+    """A batch that is under way."""
 
     future: Future[list[PutOutcome]]
     waits: list[_Waits]
@@ -116,7 +116,7 @@ class _Batch(NamedTuple):
 
 
 class _Aside(Exception):
-    """Somebody acts on the message at hand."""
+    """A recall or an administrator acts on the message at hand, or it is being rolled."""
 
     def __init__(self, key: str, out_ms: int) -> None:
         super().__init__(key)
@@ -125,7 +125,7 @@ class _Aside(Exception):
 
 
 class _Later(Exception):
-    """It is due later than its entry says: timerPrecisionMs is another one since it was taken in."""
+    """The message is due later than its entry says: timerPrecisionMs has changed since it was indexed."""
 
     def __init__(self, due_ms: int) -> None:
         super().__init__(due_ms)
@@ -133,8 +133,8 @@ class _Later(Exception):
 
 
 class DeliverTimers(ServiceThread):
-    """The thread `deliver-timers`. Woken by the time when the next message is due, by new ones that are due soon, and
-    by batches that ended."""
+    """The thread `deliver-timers`. Woken when the next message is due, by new messages that are due soon, and by
+    batches that ended."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class DeliverTimers(ServiceThread):
         claims: Claims | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """The store is open by now, and holds what an earlier life left. left_by_apache: reads the checkpoint file,
+        """The store is already open, with what an earlier life left in it. left_by_apache: reads the checkpoint file,
         raises OSError."""
         super().__init__("deliver-timers", clock)
         # Constant after construction.
@@ -165,54 +165,54 @@ class DeliverTimers(ServiceThread):
         self._files = store.queues.new_files(_DESCRIPTORS)
         self._spans = SpanReader(store.log)
         self._loaded = False
-        #: Everything that was there at the start is in the index: before that nothing is delivered.
+        #: True when everything that was there at the start is in the index; before that nothing is delivered.
         self.is_ready = False
         self._batches: list[_Batch] = []
         self._submitted = False
         self._marks: dict[tuple[int, str], _Mark] = {}
         self._waiting: list[_Waits] = []
-        #: Put aside, by entry: (key, TIMER_OUT_MS) by which somebody has claimed it.
+        #: Entry that was put aside -> (key, TIMER_OUT_MS) by which its message is claimed.
         self._aside: dict[bytes, tuple[str, int]] = {}
-        #: Of messages that were looked at: marks that come later, by TIMER_OUT_MS, shift, lane and their topic's lane.
+        #: Later marks for the messages of a round, by TIMER_OUT_MS, shift, lane and their topic's lane.
         self._later: dict[tuple[int, float, int, int], dict[str, KeyMarks]] = {}
         self._marks_not_before = 0.0
         self._not_before = 0.0
-        #: What is due until then, by the clock without its jumps, is delivered when the index knows all that the topic
-        #: had at that time: where it ended.
+        #: Messages due until then, on the wall clock less its jumps, are delivered when the index has reached the end
+        #: that the topic had at that time.
         self._until_ms = 0.0
         self._end = 0
         self._refusals: dict[bytes, int] = {}
         self._unreadable: dict[bytes, float] = {}
         self._given_up = GivenUpMessages("timers", clock)
-        #: Written by remoting-io: a message that will be stored is due then.
+        #: Written by remoting-io: the earliest due time of messages that are about to be stored.
         self._soon_ms = 1 << 62
         #: Other work of this thread, a step at a time between deliveries.
         self.chores: list[Callable[[], float]] = []
-        #: Why messages that may be due are not delivered, if so.
+        #: Reason why messages that may be due are not delivered; None if they are.
         self.failure: str | None = None
         #: Counters.
         self.delivered = 0
         self.cancelled = 0
         self.given_up = self._given_up.counts
-        #: How late the first message of the batch that ended last was stored, in ms.
+        #: Ms after its due time at which the first message of the last ended batch was stored.
         self.late_ms = 0.0
 
     # --- from any thread
 
     def expect(self, due_ms: int) -> None:
-        """A message that is due then is about to be stored."""
+        """Note that a message that is due then is about to be stored."""
         if due_ms < self._soon_ms:
             self._soon_ms = due_ms
             self.wakeup()
 
     @property
     def pending(self) -> int:
-        """How many wait, marks among them, as far as they are in the index."""
+        """Number of waiting messages and marks in the index."""
         return self.index.pending
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next one is due, by the clock without its jumps; None without any, or before it is known."""
+        """Due time of the next message, on the wall clock less its jumps; None without any, or before it is known."""
         if not self.is_ready:
             return None
         try:
@@ -221,12 +221,12 @@ class DeliverTimers(ServiceThread):
             return None
 
     def now_ms(self) -> float:
-        """The wall clock less its jumps."""
+        """Return the wall clock less its jumps."""
         return self._time.now_ms()
 
     def waits(self, key: str, out_ms: int) -> bool:
-        """Whether a message with this key (`topic+unique key`) and TIMER_OUT_MS waits, or may: what was stored a moment
-        ago is not in the index yet."""
+        """True if a message with this key (`topic+unique key`) and TIMER_OUT_MS waits, or may wait. Reads the records
+        that are not in the index yet; if they are too many, the answer is True."""
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         begin, end = self.index.indexed.queue_offset, 0 if queue is None else queue.max_offset
         if end - begin > _ENTRIES:
@@ -263,17 +263,17 @@ class DeliverTimers(ServiceThread):
             self._files.close()
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """End the thread. Once more after remoting-io has ended: then what became of what is under way counts, too."""
+        """End the thread. Called again after remoting-io has ended, to take in the outcomes of batches under way."""
         ended = super().stop(deadline)
         if ended:
             self._collect()
         return ended
 
     def round(self) -> float:
-        """Take in what is new and deliver what is due; returns the seconds until there may be more to do."""
+        """Index what is new and deliver what is due; return the seconds until there may be more to do."""
         self._look()
         self._submitted = False
-        if self._store.log.broken is not None:  # until a restart; the store says so itself
+        if self._store.log.broken is not None:  # until a restart; the store reports it
             return BROKEN_S
         try:
             pause = self._round()
@@ -290,8 +290,8 @@ class DeliverTimers(ServiceThread):
         return pause
 
     def _look(self, physical: int = -1) -> None:
-        """Look at the clock. The index has to know of a step before it takes in what was stored behind it: a file of it
-        says by what the clock is ahead of it."""
+        """Look at the clock. The index must have a step in `jumps_ms` before it adds records stored after it, because
+        the shifts that it saves are relative to `jumps_ms`."""
         self._time.look(physical)
         self.index.jumps_ms = self._time.jumps_ms
 
@@ -330,8 +330,8 @@ class DeliverTimers(ServiceThread):
         return self._pause(submitted, more)
 
     def _set_end(self) -> None:
-        """All that was answered until now lies before an end of the topic. The next one is set when the index has come
-        to this one, or delivery would wait for as long as much is sent."""
+        """Note the time and the topic's end: every message acknowledged until now lies before that end. The next end is
+        set when the index has reached this one; else delivery would wait for as long as many messages are sent."""
         if self.index.indexed.queue_offset < self._end:
             return
         self._until_ms = self._time.now_ms()
@@ -340,7 +340,7 @@ class DeliverTimers(ServiceThread):
         self._end = 0 if queue is None else queue.max_offset
 
     def _look_aside(self) -> None:
-        """What nobody acts on any more is taken again, behind the marks that were made meanwhile."""
+        """Put messages back that are no longer claimed or rolled, to be taken after the marks made meanwhile."""
         self._claims.indexed(self.index.indexed.queue_offset, self.clock.wall_ms())
         free = [
             one
@@ -355,7 +355,7 @@ class DeliverTimers(ServiceThread):
         if submitted or more:
             return ROUND_S
         if len(self._batches) >= MOST_BATCHES:
-            return LOOK_S  # their end wakes us
+            return LOOK_S  # the end of a batch wakes the thread
         now = self._time.now_ms()
         pause = SOON_S if self._aside else LOOK_S
         soon = self._soon_ms - self._time.jumps_ms
@@ -384,7 +384,7 @@ class DeliverTimers(ServiceThread):
         self.is_ready = False
 
     def _load(self) -> None:
-        """What an earlier life knew, if it is of this log, and nobody else went on with it since."""
+        """Load the saved index. Begin a new one if that is of another log, or another broker has used the store."""
         left = self._left_by_apache()
         if self.index.load(self._end_at_start):
             if left is not None and not left.ours:
@@ -422,7 +422,7 @@ class DeliverTimers(ServiceThread):
         return (physical, size) == (indexed.physical_offset, indexed.size)
 
     def _take_in(self) -> bool:
-        """Take new records into the index; whether there are more."""
+        """Add new records to the index; True if there are more."""
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         if queue is None:
             return False
@@ -438,7 +438,7 @@ class DeliverTimers(ServiceThread):
         return begin < queue.max_offset
 
     def _index(self, queue: ConsumeQueue, begin: int, count: int) -> int:
-        """Take some records in; returns the queue offset behind them."""
+        """Add some records to the index; return the queue offset behind them."""
         entries = self._store.queues.read_entries(queue, begin, count, self._files)
         if len(entries) < ENTRY_BYTES:
             raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
@@ -474,7 +474,7 @@ class DeliverTimers(ServiceThread):
     # --- delivery
 
     def _deliver(self) -> bool:
-        """Hand over what is due, some batches at most; whether anything was."""
+        """Submit what is due, a few batches at most; True if there was anything."""
         submitted = False
         while len(self._batches) < MOST_BATCHES:
             if not self._waiting and not self._prepare():
@@ -485,14 +485,14 @@ class DeliverTimers(ServiceThread):
         return submitted
 
     def _prepare(self) -> bool:
-        """Take what is due and make its copies; whether there was something."""
+        """Take what is due and make its copies; True if there are copies to submit."""
         taken = self.index.take(self._until_ms, MOST_MESSAGES, MOST_BYTES)
         if not taken:
             self._let_marks_go()
             return False
         found = [(due, one, unpack_entry(one)) for due, one in taken]
         self._spans.expect((entry.physical_offset, entry.size) for _, _, entry in found)
-        # All marks first: where the clock was set they may stand behind the messages that they are for.
+        # All marks first: if the clock was set, they may stand behind the messages that they are for.
         found.sort(key=lambda each: not each[2].is_mark)
         blocked: list[bytes] = []
         later: dict[bytes, int] = {}
@@ -509,7 +509,7 @@ class DeliverTimers(ServiceThread):
                 blocked = [other for _, other, _ in found[at:]]
                 self._fail(str(error), BROKEN_S)
                 break
-            except Exception as error:  # one that nobody thought of holds up nobody for long
+            except Exception as error:  # an unforeseen one must not hold up other messages for long
                 if not isinstance(error, MemoryError) and self._refused_often(one):
                     self._give_up(one, entry, "damaged", repr(error))
                     continue
@@ -524,17 +524,17 @@ class DeliverTimers(ServiceThread):
         return bool(self._waiting) or (not blocked and self._prepare_more())
 
     def _prepare_more(self) -> bool:
-        """All that was taken were marks, or cancelled: there may be more behind them, in the next round."""
+        """Wake the thread for another round: all entries taken were marks or cancelled, and more may be behind them."""
         self.wakeup()
         return False
 
     def _ready(self, due: float, one: bytes, entry: TimerEntry) -> _Waits | None:
-        """A message with its copy, entered; None for a mark, which is kept, and for what does not count any more, which
-        is done with. Raises _Aside, _Later, GivenUp, and what passes."""
+        """Return a message with its copy, entered in the claims; None for a mark, which is kept, and for a record that
+        no longer counts, which is done with. Raises _Aside, _Later, GivenUp, and errors that may pass."""
         found = self._store.records.find(entry.physical_offset, entry.size, self._spans.read)
         if isinstance(found, Missing):
             if found is Missing.EXPIRED and (entry.is_mark or entry.queue_offset < self.index.rolled_to):
-                self.index.done(one)  # it was stored once more in time
+                self.index.done(one)  # it was rolled in time
                 return None
             if found is Missing.UNREADABLE:
                 since = self._unreadable.setdefault(one, self.clock.steady())
@@ -574,8 +574,8 @@ class DeliverTimers(ServiceThread):
         return _Waits(due, one, message, key, timed.out_ms)
 
     def _marks_for(self, timed: Timed, key: str, shift_ms: float, lane: int) -> list[KeyMarks]:
-        """What marks say of a key and TIMER_OUT_MS: those that were met, and those that come later, since the clock was
-        set when the message had been stored, or an older version left message or mark."""
+        """Return the marks for a key and TIMER_OUT_MS: those already taken, and those that come after the message,
+        because the clock was set after it was stored or an older version left the message or the mark."""
         found = []
         short = short_key(key)
         if self._marks and (known := self._marks.get((timed.out_ms, short))) is not None:
@@ -600,8 +600,8 @@ class DeliverTimers(ServiceThread):
         return found
 
     def _let_marks_go(self) -> None:
-        """Marks are of no use any more when no message of their time waits. What the clock says does not count: it may
-        have been set."""
+        """Drop marks that are no longer needed, because no message of their time waits. The clock does not decide that,
+        as it may have been set."""
         if not self._marks or self.clock.steady() < self._marks_not_before:
             return
         self._marks_not_before = self.clock.steady() + MARKS_S
@@ -618,7 +618,7 @@ class DeliverTimers(ServiceThread):
                 self.index.done(one)
 
     def _submit(self) -> bool:
-        """False when there is no room for a batch now."""
+        """Submit a batch; False if there is no room for one now."""
         waits: list[_Waits] = []
         room = MOST_BYTES
         for one in self._waiting:
@@ -637,12 +637,12 @@ class DeliverTimers(ServiceThread):
         return True
 
     def _collect(self) -> None:
-        """What became of batches that ended."""
+        """Handle the outcomes of batches that ended."""
         while self._batches and self._batches[0].future.done():
             batch = self._batches.pop(0)
             try:
                 outcomes = batch.future.result(0)
-            except Exception as error:  # nobody knows what was stored
+            except Exception as error:  # it is not known what was stored
                 logger.error("timers: a batch of %d failed: %r", len(batch.waits), error)
                 outcomes = [PutOutcome(ResponseCode.SYSTEM_ERROR, reason=repr(error))] * len(batch.waits)
             again: list[bytes] = []
@@ -677,12 +677,13 @@ class DeliverTimers(ServiceThread):
 
 
 def with_times(record: Record, now_ms: int) -> str:
-    """The properties of the copy: since when it waited, and when it was stored."""
+    """Return the properties of the copy: the record's, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS; as they are if there
+    is no room for these."""
     added = {TIMER_ENQUEUE_MS: str(record.store_time_ms), TIMER_DEQUEUE_MS: str(now_ms)}
     text = record.properties
     if TIMER_ENQUEUE_MS in text:
         found = decode_properties(text) | added
-        found.pop(TIMER_FIRST, None)  # says nothing where it is going
+        found.pop(TIMER_FIRST, None)  # has no meaning in the target topic
         return encode_properties(found)
     end = "" if not text or text.endswith("\x02") else "\x02"
     longer = f"{text}{end}{encode_properties(added)}"
@@ -690,8 +691,8 @@ def with_times(record: Record, now_ms: int) -> str:
 
 
 def rolled_properties(record: Record, timed: Timed, now_ms: int) -> str:
-    """The properties of a record that is stored once more while it waits, as Apache's roll has them, and the first
-    record. As they are when there is no room for more: then it comes twice if its older record is still there."""
+    """Return the properties of the copy of a record that is rolled: as Apache's roll has them, and the first record. As
+    they are if there is no room for more: then the message comes twice if its older record is still there."""
     found = decode_properties(record.properties)
     found[TIMER_ROLL_TIMES] = str(timed.roll_times + 1 if timed.roll_times < 1 << 30 else 1 << 30)
     found[TIMER_ENQUEUE_MS] = str(record.store_time_ms)

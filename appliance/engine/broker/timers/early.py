@@ -1,12 +1,13 @@
 """Acts on messages that wait for a time of their own, before it has come: deliver now, drop.
 
-Each message is claimed (`claims.py`), so that delivery waits before it. To deliver it its copy is stored where it was
-to go, and then a mark that takes it out of the schedule, as a recall does; to drop it only the mark. Both are records
-of the log, and the mark comes behind the copy: a crash at any step leaves the act undone, or delivers the message
-twice, and nothing but the log has to be saved. Apache's brokers know the marks, too.
+Each message is claimed (`claims.py`), so that delivery does not take it meanwhile. To deliver a message, its copy is
+stored where it is to go, and then a mark that takes it out of the schedule, as for a recall; to drop it, only the mark
+is stored. Both are records of the log, and the mark comes after the copy: a crash at any step leaves the act undone, or
+delivers the message twice, and nothing but the log has to be saved. The marks have their effect in Apache's brokers,
+too.
 
-A mark names the message's first record, by its queue offset: another one of the same topic, unique key and time waits
-on.
+A mark names the message's first record by its queue offset. Another message of the same topic, unique key and time goes
+on waiting.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from .records import timed_of
 from .runs import TimerEntry, lane_of
 from .waiting import Timed
 
-#: The tag of the mark of an act.
+#: Tag of the mark of an act.
 ACT_TAG = "ROCKETBOX_ACT"
-#: Until the schedule knows what was published before.
+#: Longest wait until the schedule has the records that were published before.
 KNOWN_S = 2.0
 _LOOK_S = 0.005
 _PLACE = Place(TIMER_TOPIC, 0)
@@ -60,7 +61,7 @@ class _Work(EarlyWork):
 
 
 class EarlyTimerActs(EarlyBatches):
-    """Any thread; waits in the caller's."""
+    """Carries out such acts. Any thread; waits in the caller's."""
 
     def __init__(
         self,
@@ -74,8 +75,8 @@ class EarlyTimerActs(EarlyBatches):
         clock: Clock,
         take_in: Callable[[], object] = lambda: None,
     ) -> None:
-        """indexed_to: the queue offset behind the last record that the schedule knows. take_in: has it look for new
-        ones soon."""
+        """indexed_to: the queue offset behind the last record in the schedule. take_in: makes the schedule look for new
+        records soon."""
         super().__init__(store, appends, clock)
         # Constant after construction.
         self._claims = claims
@@ -86,7 +87,7 @@ class EarlyTimerActs(EarlyBatches):
         self._take_in = take_in
 
     def look(self, how: How, one: Chosen) -> Fate | None:
-        """Why it cannot be done to this message as things are, None when it can; changes nothing."""
+        """Return why the act cannot be done to this message as things are, None if it can; changes nothing."""
         try:
             work = self._work(how, one)
             with self._look() as look:
@@ -97,7 +98,7 @@ class EarlyTimerActs(EarlyBatches):
             return Fate.GONE
 
     def _state(self, look: ScheduleLook, work: _Work) -> Fate | None:
-        """Why a message does not wait, None when it does."""
+        """Return why a message does not wait, None if it does."""
         if look.is_marked(work.timed, work.key, work.chosen.queue_offset):
             return Fate.HANDLED
         return None if look.has(work.entry) else Fate.DELIVERED
@@ -161,7 +162,7 @@ class EarlyTimerActs(EarlyBatches):
             raise Cannot(Fate.NO_TOPIC if error.reason == "no topic" else Fate.GONE, str(error)) from None
 
     def _check(self, work: dict[int, _Work], ended: dict[int, Ended]) -> None:
-        """Of claimed messages: which ones do not wait any more. The schedule has to know all marks before that."""
+        """Enter in `ended` the claimed messages that no longer wait. First waits until the schedule has all marks."""
         if not work:
             return
         end = self._end()
@@ -181,7 +182,7 @@ class EarlyTimerActs(EarlyBatches):
         ended.update({number: one.ended(Fate.REFUSED, reason=reason) for number, one in work.items()})
 
     def _do(self, work: dict[int, _Work], ended: dict[int, Ended], claimed: Claimed) -> None:
-        """Fill `ended`. What belongs to a batch under way leaves `claimed`."""
+        """Store the copies and the marks, and fill `ended`. Messages of a batch still under way leave `claimed`."""
         copies = {number: one.copy for number, one in work.items() if one.copy is not None}
         outcomes = self._append(copies, work, ended, claimed) if copies else {}
         now_ms = self._clock.wall_ms()
@@ -199,7 +200,7 @@ class EarlyTimerActs(EarlyBatches):
         }
         if not marks:
             return
-        # Once a copy is stored no answer says that nothing happened.
+        # When a copy is stored, the result must not say that nothing happened.
         marked = self._append(marks, work, ended, claimed)
         for number in copies:
             if number in outcomes and number not in marked:

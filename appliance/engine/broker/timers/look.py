@@ -1,8 +1,7 @@
-"""What waits for a time of its own, as somebody sees it who asks: read from the schedule index beside delivery, frozen.
+"""A frozen view of the messages that wait for a time of their own, read from the schedule index beside delivery.
 
-A look takes what is in memory as it is, opens the run files by itself (so that nothing is taken from under it when
-runs are merged) and reads them in the thread of who asks. Marks come with the messages they are for and take them out,
-as they do for delivery.
+A look takes what is in memory as it is, opens the run files itself (so that it can still read them after a merge) and
+reads them in the caller's thread. Marks come with the messages they are for and take them out, as they do for delivery.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from .waiting import Timed
 
 #: Entries read at once: few for a page, more for a count.
 _PAGE_BLOCK, _COUNT_BLOCK = 128, 4096
-#: Marks are kept so long behind their time: Apache's times are rounded, ours are not.
+#: Marks are kept this long after their time, because Apache's times are rounded; RocketBox's are not.
 MARK_SPAN_MS = 1000
 _RAW = struct.Struct(">QQQII")
 _MESSAGE = 1 << 62
-#: Of the number in which an entry has its lane and the physical offset.
+#: Mask of the physical offset in the number that also holds an entry's lane.
 _PHYSICAL = (1 << 56) - 1
 _TRIES = 3
 
-#: (TIMER_OUT_MS, key) -> what its marks say.
+#: (TIMER_OUT_MS, key) -> its marks.
 _Marks = dict[tuple[int, str], KeyMarks]
 
 
 class _Source:
-    """Sorted entries from `begin` to `count`, in memory or in a run file: of one lane, or of any when it is None."""
+    """Sorted entries from `begin` to `count`, in memory or in a run file. lane: None if they are of several lanes."""
 
     def __init__(
         self, disk: Disk, lane: int | None, begin: int, count: int, entries: Sequence[bytes] | None, fd: int
@@ -58,7 +57,7 @@ class _Source:
         return data
 
     def first(self, prefix: bytes) -> int:
-        """Where the first entry lies that is not below."""
+        """Return the position of the first entry that is not below `prefix`."""
         low, high = self.begin, self.count
         while low < high:
             middle = (low + high) // 2
@@ -86,7 +85,7 @@ class ScheduleLook:
         self._precision_ms = precision_ms
         self._sources: list[_Source] = []
         self._fds: dict[Path, int] = {}
-        #: Entries that were looked at.
+        #: Number of entries that were looked at.
         self.scanned = 0
         #: (due time, queue offset) before which `walk` has looked at everything.
         self.reached = (0, 0)
@@ -121,13 +120,13 @@ class ScheduleLook:
         self._sources, self._fds = [], {}
 
     def _of_lane(self, lane: int) -> list[_Source]:
-        """Where entries of a topic may lie; those of an older version have no lane."""
+        """Return the sources in which entries of a lane may be; those of older versions are in lane 0."""
         return [source for source in self._sources if source.lane in (None, 0, lane)]
 
     # --- questions
 
     def has(self, entry: TimerEntry) -> bool:
-        """Whether this one waits: it was neither taken nor left out. What marks say is not looked at."""
+        """True if this entry waits: it was neither taken nor dropped. Marks are not looked at."""
         order = entry.queue_offset if entry.is_mark else entry.queue_offset | _MESSAGE
         prefix = struct.pack(">QQ", entry.due_ms, order)
         for source in self._of_lane(entry.lane):
@@ -139,11 +138,11 @@ class ScheduleLook:
     def walk(
         self, due_ms: int, is_over: Callable[[], bool] = lambda: False, queue_offset: int = 0
     ) -> Iterator[TimerEntry]:
-        """Messages that wait, in the order in which they are due, from a due time on, of that time from a queue offset
-        on; without those that a mark takes out.
+        """Yield the messages that wait, in the order in which they are due, without those that a mark takes out: from a
+        due time on, and within that time from a queue offset on.
 
-        Raises TimeoutError when `is_over` says so, but not before `reached` lies behind the beginning: whoever goes on
-        there comes to the end, however many messages were taken out.
+        Raises TimeoutError when `is_over` returns True, but not before `reached` lies behind the beginning: a caller
+        that goes on from there comes to the end, however many messages were taken out.
         """
         marks: _Marks = {}
         last = 0
@@ -155,7 +154,7 @@ class ScheduleLook:
         for one in heapq.merge(*sources):
             entry = unpack_entry(one)
             self.scanned += 1
-            # A beginning among marks has the second before it read again.
+            # A walk that goes on among marks reads the second before again: only further than that is progress.
             moved = moved or entry.due_ms > due_ms + 2 * MARK_SPAN_MS
             if moved and is_over():
                 self.reached = max(self.reached, (entry.due_ms, 0 if entry.is_mark else entry.queue_offset))
@@ -182,7 +181,7 @@ class ScheduleLook:
             marks.setdefault((timed.out_ms, key), KeyMarks()).note(timed, entry.queue_offset)
 
     def _said(self, entry: TimerEntry) -> tuple[str, Timed, int] | None:
-        """(properties, what they say, store time) of an entry's record; None when it is gone."""
+        """Return (properties, their timer fields, store time) of an entry's record; None if it is gone."""
         found = read_stored(self._log, entry.physical_offset, entry.size)
         timed = None if found is None else timed_of(found[0], self._precision_ms())
         return None if found is None or timed is None else (found[0], timed, found[1])
@@ -198,13 +197,13 @@ class ScheduleLook:
         )
 
     def is_marked(self, timed: Timed, key: str, queue_offset: int) -> bool:
-        """Whether a mark takes out the message with this key (`topic+unique key`) whose record lies there."""
+        """True if a mark cancels the message with this key (`topic+unique key`) whose record is at `queue_offset`."""
         known = self._marks_of(timed.out_ms, lane_of(key)).get(short_key(key))
         return known is not None and known.is_cancelled(timed, queue_offset)
 
     def _marks_of(self, out_ms: int, lane: int) -> dict[str, KeyMarks]:
-        """What all marks of a lane for messages with this TIMER_OUT_MS say, by key; read once for all that ask for one
-        after another, as there may be many."""
+        """Return the cancelling marks of a lane for messages with this TIMER_OUT_MS, by key. They may be many, so the
+        last result is kept for the next call."""
         if self._marks_at[:2] == (out_ms, lane):
             return self._marks_at[2]
         found: dict[str, KeyMarks] = {}
@@ -221,8 +220,8 @@ class ScheduleLook:
         return found
 
     def waits(self, out_ms: int, key: str, span_ms: int) -> bool:
-        """Whether a message with this key (`topic+unique key`) and TIMER_OUT_MS waits. span_ms: no entry is due that
-        much behind its TIMER_OUT_MS."""
+        """True if a message with this key (`topic+unique key`) and TIMER_OUT_MS waits. span_ms: no entry is due more
+        than this after its TIMER_OUT_MS."""
         prefix, end = struct.pack(">QQ", out_ms + 1, _MESSAGE), struct.pack(">QQ", out_ms + span_ms + 1, 0)
         for source in self._of_lane(lane_of(key)):
             for one in source.walk(source.first(prefix)):
@@ -234,8 +233,8 @@ class ScheduleLook:
         return False
 
     def units(self, is_over: Callable[[], bool]) -> Iterator[tuple[int, int, int]]:
-        """(due time, physical offset, size) of all that wait; of one topic and due time in the order they were stored
-        in. Raises TimeoutError when `is_over` says so."""
+        """Yield (due time, physical offset, size) of all messages that wait; those of one topic and due time in the
+        order they were stored in. Raises TimeoutError when `is_over` returns True."""
         if self._has_marks(is_over):
             for entry in self.walk(0, is_over):
                 yield entry.due_ms, entry.physical_offset, entry.size
@@ -258,10 +257,11 @@ class ScheduleLook:
                 yield _RAW.iter_unpack(data)
 
     def count(self, edges: Sequence[int], is_over: Callable[[], bool]) -> tuple[list[int], bool]:
-        """(how many are due before the first edge, between two each, and behind the last; whether all were counted).
+        """Return (counts of messages due before the first edge, between each two and behind the last; True if all were
+        counted).
 
-        A mark counts for the message that it takes out. What lies before and behind all edges is not read, and marks
-        among that are counted as messages. is_over: asked now and then.
+        A mark counts as -1, for the message that it takes out. Entries before and behind all edges are not read, and
+        marks among them are counted as messages. is_over: called now and then.
         """
         counts = [0] * (len(edges) + 1)
         whole = True

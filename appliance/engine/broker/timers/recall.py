@@ -1,11 +1,12 @@
 """RECALL_MESSAGE (370): a producer takes back a message whose time has not come.
 
-What takes it back is a mark: a record of the timer topic with the message's TIMER_OUT_MS and, as TIMER_DEL_UNIQKEY,
-`topic+unique key`. It is staged as any message is, so a crash leaves the message recalled or not; Apache's brokers know
-the mark as well. Until it is published the message is claimed (`claims.py`), so that delivery waits before it; when
-delivery has it already the mark is not staged and the producer is told.
+A mark takes it back: a record of the timer topic with the message's TIMER_OUT_MS and, as TIMER_DEL_UNIQKEY, its
+`topic+unique key`. The mark is staged as any message is, so a crash leaves the message recalled or not; it has the same
+effect in Apache's brokers. Until it is published the message is claimed (`claims.py`), so that delivery does not take
+it. If delivery has the message already, the mark is not staged and the producer gets an error.
 
-Nobody looks whether there is such a message: that of an unknown id is "recalled", as with Apache.
+The recall of an unknown id succeeds, as with Apache. The message is looked up only if delivery has reached its time
+before, and the clock was set back since.
 Source: RocketMQ 5.3.3 `RecallMessageProcessor`, checks in its order, texts as there.
 """
 
@@ -37,12 +38,12 @@ from .claims import RECALLS, Claim, Claims
 
 RECALL_TAG = "_RECALL_TAG_"
 _NOT_AVAILABLE = "recall failed, broker service not available"
-#: Of a mark: when it was made, and who asked for it.
+#: Properties of a mark: when it was made, and the producer group that asked for it.
 _BORN_TIMESTAMP, _PRODUCER_GROUP = "BORN_TIMESTAMP", "PGROUP"
 
 
 class Asked(NamedTuple):
-    """A request's fields. born_host: the peer's address, as records hold it."""
+    """Fields of a request. born_host: the peer's address, as records hold it."""
 
     topic: str
     handle: str
@@ -51,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def key_of(topic: str, unique_key: str) -> str:
-    """What a mark calls the message that it is for."""
+    """Return the key by which a mark names the message that it is for."""
     return f"{topic}+{unique_key}"
 
 
@@ -65,8 +66,8 @@ def mark_of(
     born_host: bytes = b"",
     takes_out: int = -1,
 ) -> OwnMessage:
-    """The mark for the messages of this key and TIMER_OUT_MS, or for one of them: the queue offset of its first
-    record."""
+    """Return the mark for the messages of this key and TIMER_OUT_MS. takes_out: for one of them only, the queue offset
+    of its first record; else -1."""
     properties = {
         TIMER_DEL_UNIQKEY: key_of(topic, unique_key),
         UNIQUE_KEY: unique_key,
@@ -97,8 +98,8 @@ class RecallPath:
         waits: Callable[[str, int], bool] = lambda key, out_ms: True,
         most_late_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """options, max_delay_ms (`timerMaxDelaySec`): as they are now. waits: whether there is a message with this key
-        and TIMER_OUT_MS. most_late_ms: so long behind their time messages may wait."""
+        """options, max_delay_ms (`timerMaxDelaySec`): as they are now. waits: True if a message with this key and
+        TIMER_OUT_MS waits. most_late_ms: longest time by which waiting messages may be overdue."""
         # Constant after construction.
         self._appends = appends
         self._claims = claims
@@ -110,7 +111,7 @@ class RecallPath:
         self._most_late_ms = most_late_ms
 
     def recall(self, asked: Asked, reply_to: ReplyTo) -> None:
-        """Stage the mark; `reply_to` is told when it is durable. Raises RefusedRequest: 16, 14, 17, 604."""
+        """Stage the mark; `reply_to` gets the outcome when it is durable. Raises RefusedRequest: 16, 14, 17, 604."""
         now_ms = self._wall_ms()
         self._check_broker(now_ms)
         if self._find_topic(asked.topic) is None:
@@ -125,7 +126,7 @@ class RecallPath:
             if out_ms < self._claims.reached_ms and not self._waits(key, out_ms):
                 raise self._too_late()
             self._appends.put(mark, _Recall(self._claims, key, out_ms, reply_to))
-        except BaseException:  # or delivery would wait for the mark for ever
+        except BaseException:  # else delivery would wait for the mark for ever
             self._claims.release(key, out_ms, 0)
             raise
 
@@ -156,7 +157,7 @@ class RecallPath:
 
 
 class _Recall:
-    """Whoever waits for a mark."""
+    """Waits for a mark: releases the claim and passes the outcome on."""
 
     __slots__ = ("_claims", "_key", "_out_ms", "_reply_to")
 

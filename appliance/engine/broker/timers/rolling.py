@@ -1,14 +1,15 @@
-"""Rolls: what waits for long is stored once more at the log's end, before the file that holds it may go.
+"""Rolls: messages that wait for long are stored again at the log's end, before the file that holds them may go.
 
-    who asks                                          up to where
+    started by                                        rolls up to
       the cleaner, before it deletes a log file         the end of that file
-      time, once a minute                               what has lain in the log for `roll_age_ms`
+      time, once a minute                               the records that have lain in the log for `roll_age_ms`
 
-A roll goes through the timer topic in order: what still waits is appended again with TIMER_ROLL_TIMES one higher, as
-Apache does it, and when the log is durable behind the copies, `rolled_to` of the index moves on. The copy's mark takes
-the older record out (`records.entries_of`), so one that was rolled twice, as a crash may leave it, is delivered once.
-What is due in a moment is left to delivery, and waited for, unless the disk is so full that nothing can be delivered.
-While a record is being stored once more delivery leaves it, so that it does not come twice.
+A roll goes through the timer topic in order. Records that still wait are appended again with TIMER_ROLL_TIMES one
+higher, as Apache does it, and when the log is durable past the copies, `rolled_to` of the index moves on. The copy's
+mark takes the older record out (`records.entries_of`), so a message that was rolled twice, as a crash may leave it, is
+delivered once. A message that is due in a moment is left to delivery, and the roll waits for it, unless the disk is so
+full that nothing can be delivered. While a record is being rolled, delivery leaves it alone, so that its message does
+not come twice.
 
 The age is such that an Apache broker which takes the directory over has the 48 h of its own roll window before it
 would delete the file: it schedules a message for then at the latest.
@@ -40,11 +41,11 @@ from .schedule import NEAR_MS, TimerIndex
 
 logger = logging.getLogger(__name__)
 
-#: Apache's timerRollWindowSlot, in time.
+#: Apache's timerRollWindowSlot, in ms.
 ROLL_WINDOW_MS = 172_800_000
-#: What has its age is looked for so often, and rolled when it is so much older.
+#: Seconds between two looks for aged records; a roll starts when the oldest is this much older than its age.
 LOOK_S, SLACK_MS = 60.0, 3_600_000
-#: A batch of copies.
+#: Most messages and bytes in a batch of copies.
 MOST_MESSAGES, MOST_BYTES = 64, 256 * 1024
 #: Queue offsets of one pass.
 _PASS = 1 << 20
@@ -54,12 +55,12 @@ _PLACE = Place(TIMER_TOPIC, 0)
 
 
 def roll_age_ms(reserved_ms: int) -> int:
-    """How long a message may lie in the log before it is stored once more; reserved_ms: how long files are kept."""
+    """Return how long a message may lie in the log before it is rolled. reserved_ms: how long files are kept."""
     return max(reserved_ms // 3, reserved_ms - ROLL_WINDOW_MS)
 
 
 class _Copy(NamedTuple):
-    """A record that is to be stored once more."""
+    """A record that is to be rolled, and its copy."""
 
     entry: TimerEntry
     out_ms: int
@@ -68,7 +69,7 @@ class _Copy(NamedTuple):
 
 
 class RollTimers:
-    """`keep` is the cleaner's, `scan` that of the thread that saves, `chore` that of the thread that delivers."""
+    """`keep` is for the cleaner, `scan` for the thread that saves, `chore` for the thread that delivers."""
 
     def __init__(
         self,
@@ -95,30 +96,30 @@ class RollTimers:
         self._steps = self._run()
         # Written by the cleaner, worked off by the thread that delivers.
         self._wanted = 0
-        # Between the two threads: what is to be looked at, and what was found.
+        # Between the two threads: the queue offsets to look at, and the bits that `scan` found for them.
         self._asked: tuple[int, int] | None = None
         self._bits: bytearray | None = None
         # Owned by the thread that delivers, numbers read by anyone.
         self._not_before = 0.0
         self._looked = -LOOK_S
         self._old_bytes = 0
-        #: Everything that waits below was stored once more.
+        #: Physical offset below which everything that waits was rolled.
         self.rolled_physical = 0
-        #: Why nothing can be rolled, if so.
+        #: Reason why nothing can be rolled; None if all is well.
         self.failure: str | None = None
-        #: Messages that were stored once more, since the start.
+        #: Number of records rolled since the start.
         self.rolled = 0
-        #: Set for the thread that saves: entries of records that were rolled may be left out.
+        #: Set for the thread that saves: entries of records that were rolled may be dropped.
         self.tidy = False
-        #: Called when the thread that saves is to look at `scan`, and when there is something to roll.
+        #: Called when the thread that saves is to call `scan`, and when there is something to roll.
         self.on_asked: Callable[[], None] = lambda: None
         self.on_wanted: Callable[[], None] = lambda: None
 
     # --- the cleaner
 
     def keep(self, wanted: int) -> str | None:
-        """Why log files up to this physical offset must stay a little: what waits there is stored once more. None when
-        nothing does, durably."""
+        """Return why log files up to this physical offset must stay for now: messages that wait there are being rolled.
+        None if no message needs them, durably."""
         if not self._is_ready():
             return "it is not known yet which messages wait for their time"
         if self._lowest() >= wanted:
@@ -133,7 +134,7 @@ class RollTimers:
 
     def _lowest(self) -> int:
         queue = self._store.find_queue(TIMER_TOPIC, 0)
-        # First: what is published later lies behind.
+        # Read first: records published later lie behind it.
         known = self._index.indexed
         lowest = self._index.lowest()[0]
         if queue is not None and queue.max_offset > known.queue_offset:
@@ -143,7 +144,7 @@ class RollTimers:
     # --- the thread that saves
 
     def scan(self) -> None:
-        """Answer what was asked. Raises OSError, CorruptFile."""
+        """Find which queue offsets of the roll's current pass still wait. Raises OSError, CorruptFile."""
         asked = self._asked
         if asked is not None and self._bits is None:
             self._bits = self._index.pending_in(*asked, lambda: self._rest())
@@ -155,7 +156,7 @@ class RollTimers:
     # --- the thread that delivers
 
     def chore(self) -> float:
-        """One step; the seconds until the next one."""
+        """Do one step; return the seconds until the next one."""
         now = self._clock.steady()
         if now < self._not_before:
             return self._not_before - now
@@ -171,7 +172,7 @@ class RollTimers:
         return pause
 
     def look_again(self) -> None:
-        """Something is to be rolled now."""
+        """Let the next step come at once, as there is something to roll."""
         self._not_before = 0.0
 
     def _run(self) -> Iterator[float]:
@@ -196,7 +197,7 @@ class RollTimers:
             yield 1.0
 
     def _aged(self, queue: ConsumeQueue) -> int:
-        """The queue offset behind what has its age; 0 when nothing is so old."""
+        """Return the queue offset behind the records that have their age; 0 if none is so old."""
         now = self._clock.steady()
         if now - self._looked < LOOK_S:
             return 0
@@ -214,7 +215,7 @@ class RollTimers:
         return max(queue.min_offset, self._index.rolled_to, min(self._index.lowest()[1], queue.max_offset))
 
     def _offset_of(self, queue: ConsumeQueue, physical: int) -> int:
-        """The first queue offset whose record lies at or behind a physical offset."""
+        """Return the first queue offset whose record lies at or behind a physical offset."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -226,7 +227,7 @@ class RollTimers:
         return low
 
     def _roll(self, queue: ConsumeQueue, end: int) -> Iterator[float]:
-        """Store once more what waits below a queue offset."""
+        """Roll what waits below a queue offset; yield pauses in seconds."""
         at = self._begin(queue)
         while at < end:
             following = min(end, at + _PASS)
@@ -268,7 +269,7 @@ class RollTimers:
             yield from self._append(copies)
 
     def _copy(self, queue: ConsumeQueue, offset: int) -> Generator[float, None, _Copy | None]:
-        """The copy of what waits at a queue offset; None when there is nothing left to store."""
+        """Return the copy of what waits at a queue offset; None if there is nothing left to roll."""
         data = self._times.entries(queue, offset, 1)
         if len(data) < ENTRY_BYTES:
             return None
@@ -299,8 +300,8 @@ class RollTimers:
         return copy if waits else None
 
     def _waits(self, copy: _Copy) -> bool | None:
-        """Whether a record is to be stored once more: False when delivery has had it, None while it is left to
-        delivery, being due."""
+        """True if a record is to be rolled, False if delivery has had it, None while it is left to delivery because it
+        is due."""
         if copy.entry.due_ms - self._index.most_shift_ms - self._now_ms() >= NEAR_MS:
             return True
         standing = self._index.find(copy.entry, copy.out_ms)
@@ -308,11 +309,12 @@ class RollTimers:
             return standing is not None
         if standing.is_taken:
             return None
-        # What the log does not take cannot be delivered; a copy it takes, for the room that comes of it.
+        # When the disk is full, the log takes no delivery, but it takes a roll's copy, which lets a file go.
         return True if standing.due_ms - self._now_ms() >= NEAR_MS or self._store.log.refused_by("disk") else None
 
     def _append(self, copies: list[_Copy]) -> Iterator[float]:
-        """Until the log is durable behind them, and the index knows them. Delivery leaves them for so long."""
+        """Append the copies, until the log is durable past them and they are in the index. Delivery leaves their
+        records alone until then."""
         rolling = self._index.rolling
         while copies := [copy for copy in copies if self._waits(copy) is not False]:
             if any(self._waits(copy) is None for copy in copies):
@@ -335,7 +337,8 @@ class RollTimers:
                 yield _REFUSED_S
 
     def _shifts(self, copies: list[_Copy]) -> dict[int, int]:
-        """A copy is due when its message was to be, whatever the clock was set to since."""
+        """Return the messages' shifts by their first records, so that a copy is due when its message was, whatever the
+        clock was set to since."""
         if not self._index.jumps_ms and not self._index.is_shifted:
             return {}
         found = {}
@@ -346,12 +349,12 @@ class RollTimers:
         return found
 
     def _stored(self, future: Future[list[PutOutcome]], copies: list[_Copy]) -> Generator[float, None, list[_Copy]]:
-        """Those that were not stored."""
+        """Wait for a batch; return the copies that were not stored."""
         while not future.done():
             yield _SOON_S
         try:
             outcomes = future.result(0)
-        except Exception as error:  # nobody knows what was stored: once more, when the index knows all there is
+        except Exception as error:  # not known what was stored: try again when the index has all records
             logger.error("timers: a roll failed: %r", error)
             yield _REFUSED_S
             queue = self._store.find_queue(TIMER_TOPIC, 0)

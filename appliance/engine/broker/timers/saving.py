@@ -17,17 +17,17 @@ from .schedule import TimerIndex
 
 logger = logging.getLogger(__name__)
 
-#: What happened is saved when it is so old, or at once when memory is short.
+#: Pause between a change and its save; there is none when memory is short.
 SAVE_AFTER_S = 0.5
-#: After a save that failed.
+#: Pause after a save that failed.
 RETRY_S = 1.0
-#: The checkpoint is written so often while anything changes, and at the stop.
+#: Seconds between two writes of the checkpoint while anything changes; it is also written at the stop.
 CHECKPOINT_S = 10.0
-#: At the stop, to note for an Apache broker what waits.
+#: Time limit at the stop for noting what waits for an Apache broker.
 HAND_OVER_S = 3.0
-#: What is published but not in the index yet waits no longer than that.
+#: A published message waits no longer than this before it is in the index.
 _UNKNOWN_MS = 60_000
-#: While runs are merged others get their turn so often.
+#: Pause between two pieces of a merge, for the other threads.
 _REST_S = 0.001
 
 
@@ -45,8 +45,8 @@ class SaveTimers(ServiceThread):
         look: Callable[[], ScheduleLook] | None = None,
         log_file_bytes: int = LOG_FILE_BYTES,
     ) -> None:
-        """is_ready: whether everything is in the index, so that the checkpoint may speak of it. look: what waits, to
-        note it for an Apache broker at the stop; None to leave that out."""
+        """is_ready: True when everything is in the index, so that the checkpoint can be written from it. look: a look
+        at what waits, to note it for an Apache broker at the stop; None to leave that out."""
         super().__init__("save-timers", clock)
         self._index = index
         self._store_dir = store_dir
@@ -60,7 +60,7 @@ class SaveTimers(ServiceThread):
         self._checkpoint: tuple[int, int] | None = None
         #: Set by the owner before start().
         self.roll: RollTimers | None = None
-        #: Why the index could not be saved the last time, if so.
+        #: Reason why the last save failed; None if it did not.
         self.failure: str | None = None
 
     def run(self) -> None:
@@ -84,7 +84,7 @@ class SaveTimers(ServiceThread):
                 return
 
     def save_now(self, last: bool = False) -> None:
-        """Save, or log why not; `failure` says so until it works again."""
+        """Save; a failure is logged and stays in `failure` until a save succeeds."""
         self._try(lambda: self._save(last))
 
     def _try(self, work: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ class SaveTimers(ServiceThread):
             self._work()
 
     def _work(self) -> None:
-        """Answer what a roll asks, and leave out what was rolled."""
+        """Scan for a roll that waits for it, and drop the entries of records that were rolled."""
         if self.roll is None:
             return
         self.roll.scan()
@@ -121,13 +121,13 @@ class SaveTimers(ServiceThread):
         return not self.stopped
 
     def checkpoint(self) -> tuple[int, int]:
-        """(before which time nothing waits, wall ms; queue offset of the timer topic up to which that is known): what
-        Apache's checkpoint says. Any thread."""
+        """Return what Apache's checkpoint says: (time before which no waiting message is due, wall ms; queue offset of
+        the timer topic before which nothing waits). Any thread."""
         return self._checkpoint or (self.clock.wall_ms() - _UNKNOWN_MS, 0)
 
     def done(self) -> str:
-        """What a member of the set is told beside the checkpoint, `out_ms:queue_offset`; "" before that is known. Any
-        thread."""
+        """Return what members of the set get beside the checkpoint, `out_ms:queue_offset` of `TimerIndex.settled`; ""
+        before that is known. Any thread."""
         if not self._is_ready():
             return ""
         try:
@@ -137,13 +137,13 @@ class SaveTimers(ServiceThread):
         return f"{done.out_ms}:{done.queue_offset}"
 
     def _look_at_checkpoint(self, last: bool) -> None:
-        """Write Apache's checkpoint when it is time. Behind the index: what is not saved there has not happened."""
+        """Write Apache's checkpoint when it is time. Called after a save: what is not saved has not happened."""
         now = self.clock.monotonic()
         if not self._is_ready() or (not last and now - self._checkpoint_at < CHECKPOINT_S):
             return
         _, low = self._index.lowest()
         due, wall_ms = self._index.lowest_due_ms(), self.clock.wall_ms()
-        # One that was just stored may be due before all that are known.
+        # A message that was just stored may be due before all messages in the index.
         wanted = (min(wall_ms - _UNKNOWN_MS, wall_ms if due is None else due - 1), min(low, self._index.indexed[0]))
         first = self._checkpoint is None
         if wanted != self._checkpoint:
@@ -153,7 +153,7 @@ class SaveTimers(ServiceThread):
         self._checkpoint, self._checkpoint_at = wanted, now
 
     def _hand_over(self) -> None:
-        """All has ended, and is saved: an Apache broker may go on with it."""
+        """Note what waits for an Apache broker that may go on with the store. All has ended and is saved by now."""
         indexed = self._index.indexed
         if self._look is None or not self._is_ready() or indexed.physical_offset < 0 or self.failure is not None:
             return
@@ -179,7 +179,7 @@ class SaveTimers(ServiceThread):
             logger.error("timers: %s", error)
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """End the thread and save; the log is durable to its end by now, when all is well."""
+        """End the thread and save. The log is durable to its end by now, if all is well."""
         ended = super().stop(deadline)
         if ended:
             self.save_now(last=True)
