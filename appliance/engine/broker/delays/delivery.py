@@ -1,12 +1,11 @@
 """Delivers delayed messages when they are due.
 
-Level by level, in the order of the level's queue in SCHEDULE_TOPIC_XXXX: a message that is due is read from the log and
-stored once more, in the topic and queue it is for, by `OwnAppends`; its text keeps DELAY and REAL_*, as Apache's does.
-One batch of a level is under way at a time, so that what follows never passes what was refused; levels do not wait for
-each other. Nothing is kept for a message that waits: of each level only where its next message stands, and when that
-one is due.
+Each level is delivered in the order of its queue in SCHEDULE_TOPIC_XXXX: a message that is due is read from the log,
+and `OwnAppends` stores its copy in the topic and queue it is for; the copy keeps DELAY and REAL_*, as Apache's does.
+One batch of a level is under way at a time, so that no message passes one that was refused; levels do not wait for each
+other. Memory holds nothing for a message that waits, only the position and the due time of each level's next message.
 
-No message holds up its level for ever, and none goes silently:
+No message holds up its level for ever, and none is lost silently:
 
     the log takes nothing now, or cannot be read    tried again, for as long as it takes
     one record cannot be read, others can           given up after a minute
@@ -43,51 +42,51 @@ from .waiting_time import WaitingTime
 
 logger = logging.getLogger(__name__)
 
-#: A batch: remoting-io stages it in one go, and nobody else has the GIL for long meanwhile (D10).
+#: Limits of a batch: remoting-io stages it in one go, and other threads hardly have the GIL meanwhile (D10).
 MOST_MESSAGES = 128
 MOST_BYTES = 512 * 1024
-#: Between two rounds that delivered something: messages that come due one by one are taken together.
+#: Pause between two rounds that delivered something: messages that come due one by one are taken together.
 ROUND_S = 0.004
-#: Queues are looked at so often, for messages that were not there the last time; below any delay but 0.
+#: Pause between two looks at the queues for new messages; shorter than any delay but 0.
 LOOK_S = 0.9
-#: The same where a level's delay is 0, as Apache does.
+#: The same if a level's delay is 0, as Apache does.
 LOOK_AT_ONCE_S = 0.1
-#: Until the next try: somebody acts on the next one.
+#: Pause before the next try while an operator or the cleaner acts on the next message.
 CLAIMED_S = 0.02
 #: The same: OwnAppends is full; a message was refused; log or queue cannot be read, or the log not written.
 FULL_S, REFUSED_S, BROKEN_S = 0.01, 0.1, 1.0
 #: Refusals of one message before it is given up.
 MOST_REFUSALS = 3
-#: A record that cannot be read holds up those behind it for so long.
+#: Longest time for which a record that cannot be read holds up those behind it.
 UNREADABLE_S = 60.0
 #: Queue files kept open.
 _DESCRIPTORS = 32
 
 
 class SettledEntries(Protocol):
-    """Entries of the schedule topic that were handled before they were due: they are not delivered any more.
-    `settled.SettledDelays` has them."""
+    """Entries of the schedule topic that were handled before they were due and are no longer delivered.
+    `settled.SettledDelays` holds them."""
 
     def enter(self, level: int, begin: int, end: int) -> int:
-        """Take [begin, ...) up to the offset returned: nobody else acts on those from now on. `begin` itself while
-        somebody acts on the first one."""
+        """Take [begin, ...) up to the offset returned: no other part acts on these from now on. Returns `begin` itself
+        while the first one is claimed."""
         ...
 
     def holds(self, level: int, queue_offset: int) -> bool:
-        """Whether the entry is settled."""
+        """True if the entry is settled."""
         ...
 
     def between(self, level: int, begin: int, end: int) -> int:
-        """How many of [begin, end) are settled."""
+        """Return how many of [begin, end) are settled."""
         ...
 
     def trim(self, level: int, below: int) -> None:
-        """Nothing below this offset will be asked for again, not after a crash either."""
+        """Drop what lies below this offset: it will not be looked up again, not after a crash either."""
         ...
 
 
 class NothingSettled:
-    """No operator."""
+    """No settled entries, for delivery without an operator."""
 
     def enter(self, level: int, begin: int, end: int) -> int:
         return end
@@ -103,7 +102,8 @@ class NothingSettled:
 
 
 class _UnderWay(NamedTuple):
-    """A batch of a level. offsets: of its messages in the queue; entries up to `end` are done with it."""
+    """A batch of a level. offsets: queue offsets of its messages. Once it is stored, all entries below `end` are done
+    with."""
 
     future: Future[list[PutOutcome]]
     offsets: list[int]
@@ -113,7 +113,7 @@ class _UnderWay(NamedTuple):
 
 
 class _Level:
-    """One level. position: the next entry to take. next_ms: when it is due, as far as known."""
+    """One level. position: the next entry to take. next_ms: when that is due, None if not known."""
 
     def __init__(self, number: int, delay_ms: int | None, position: int) -> None:
         self.number = number
@@ -121,19 +121,19 @@ class _Level:
         self.position = position
         self.next_ms: float | None = None
         self.under_way: _UnderWay | None = None
-        #: Not before this time by the steady clock is anything tried.
+        #: Nothing is tried before this time by the steady clock.
         self.not_before = 0.0
-        #: (entry, how often it was refused or since when it cannot be read).
+        #: (entry, how often it was refused) and (entry, since when it cannot be read).
         self.refused = (-1, 0)
         self.unreadable: tuple[int, float] = (-1, 0.0)
-        #: Stored behind one that was refused: entry -> physical offset of the copy.
+        #: Entries that were stored although one before them was refused -> physical offset of the copy.
         self.ahead: dict[int, int] = {}
         self.limit = MOST_MESSAGES
         self.failure: str | None = None
 
 
 class DeliverDelayed(ServiceThread):
-    """The thread `deliver-delayed`. Woken by the time when the next message is due, and by batches that ended."""
+    """The thread `deliver-delayed`. Woken when the next message is due, and by batches that ended."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class DeliverDelayed(ServiceThread):
         settled: SettledEntries | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """delays_ms: of each level, level 1 first. The store is open by now, and holds what an earlier life left."""
+        """delays_ms: of each level, level 1 first. The store is already open, with what an earlier life left in it."""
         super().__init__("deliver-delayed", clock)
         # Constant after construction.
         self._store = store
@@ -155,7 +155,7 @@ class DeliverDelayed(ServiceThread):
         self._find_topic = find_topic
         self._settled = settled or NothingSettled()
         for number in progress.levels():
-            # Before anything new comes: it would lie below an offset that is beyond the queue's end.
+            # Before anything new is stored: it would lie below a saved offset that is beyond the queue's end.
             self._clamp_saved(number)
             self._settled.trim(number, progress.of(number))
         progress.on_saved = self._settled.trim
@@ -166,18 +166,18 @@ class DeliverDelayed(ServiceThread):
         self._files = store.queues.new_files(_DESCRIPTORS)
         self._levels: dict[int, _Level] = {}
         self._submitted = False
-        #: Why messages of a level that may be due are not delivered, if so.
+        #: Reason why messages of a level that may be due are not delivered; None if all are.
         self.failure: str | None = None
-        #: Written by the cleaner: log files up to there are to go, and what is due in them is delivered though the disk
-        #: is full.
+        #: Written by the cleaner: log files up to there are to go, and due messages in them are delivered even if the
+        #: disk is full.
         self.leaving_end = 0
         #: Counters: messages delivered, and those that could not be, by reason.
         self.delivered = 0
         self._given_up = GivenUpMessages("delays", clock)
         self.given_up = self._given_up.counts
-        #: How late the first message of the batch that ended last was stored, in ms.
+        #: Ms after its due time at which the first message of the last ended batch was stored.
         self.late_ms = 0.0
-        for queue in store.queues.all():  # levels that are not configured any more, too: their messages wait here
+        for queue in store.queues.all():  # also of levels that are no longer configured: their messages wait here
             if queue.topic == SCHEDULE_TOPIC:
                 self._level(queue.queue_id + 1)
         self._refresh()
@@ -190,21 +190,21 @@ class DeliverDelayed(ServiceThread):
         return sorted({*self._progress.levels(), *filter(self.waiting, known)})
 
     def delivered_to(self, level: int) -> int:
-        """The queue offset of the first message of a level that is not delivered yet."""
+        """Return the queue offset of the first message of a level that is not delivered yet."""
         return self._progress.of(level)
 
     def position(self, level: int) -> int:
-        """The queue offset of the first message of a level whose delivery has not begun."""
+        """Return the queue offset of the first message of a level whose delivery has not begun."""
         known = self._levels.get(level)
         return self._progress.of(level) if known is None else known.position
 
     def waiting(self, level: int) -> int:
-        """How many messages of a level are not delivered yet."""
+        """Return how many messages of a level are not delivered yet."""
         queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
         return 0 if queue is None else max(0, queue.max_offset - max(self._progress.of(level), queue.min_offset))
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """level -> (delivered_to, the queue's maximum offset) of levels in use, as request 28 shows them."""
+        """Return level -> (delivered_to, the queue's maximum offset) of levels in use, as request 28 shows them."""
         return {
             level: (self._progress.of(level), self._store.max_offset(SCHEDULE_TOPIC, level - 1))
             for level in self.levels()
@@ -224,8 +224,8 @@ class DeliverDelayed(ServiceThread):
             self._files.close()
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """End the thread; what is under way ends on remoting-io. Once more after that has ended: then what became of
-        it is progress, too."""
+        """End the thread; batches under way end on remoting-io. Called again after that has ended, so that their
+        outcomes become progress, too."""
         ended = super().stop(deadline)
         if ended:
             for level in list(self._levels.values()):
@@ -234,10 +234,10 @@ class DeliverDelayed(ServiceThread):
         return ended
 
     def round(self) -> float:
-        """Deliver what is due; returns the seconds until there may be more to do."""
+        """Deliver what is due; return the seconds until there may be more to do."""
         self._time.look()
         self._submitted = False
-        if self._store.log.broken is not None:  # until a restart; the store says so itself
+        if self._store.log.broken is not None:  # until a restart; the store reports it
             return BROKEN_S
         self._refresh()
         steady = self.clock.steady()
@@ -263,13 +263,13 @@ class DeliverDelayed(ServiceThread):
         return pause
 
     def _refresh(self) -> None:
-        """Take in levels whose queue has come to be."""
+        """Add levels whose queue was created since."""
         for number in range(1, len(self._delays_ms) + 1):
             if number not in self._levels and self._store.find_queue(SCHEDULE_TOPIC, number - 1) is not None:
                 self._level(number)
 
     def _delay_ms(self, number: int) -> int | None:
-        """Of a level; None for one that is not configured any more."""
+        """Return the delay of a level; None if it is no longer configured."""
         return self._delays_ms[number - 1] if number <= len(self._delays_ms) else None
 
     def _level(self, number: int) -> _Level:
@@ -280,10 +280,10 @@ class DeliverDelayed(ServiceThread):
         return level
 
     def _serve(self, level: _Level, steady: float) -> float:
-        """Take a level as far as it goes now; seconds until there may be more to do for it."""
+        """Take a level as far as it goes now; return the seconds until there may be more to do for it."""
         if level.under_way is not None:
             if not level.under_way.future.done():
-                return LOOK_S  # its end wakes us
+                return LOOK_S  # its end wakes the thread
             self._collect(level, level.under_way)
         if steady < level.not_before:
             return level.not_before - steady
@@ -303,12 +303,12 @@ class DeliverDelayed(ServiceThread):
             return LOOK_S
         if steady < level.not_before:
             return level.not_before - steady
-        if level.next_ms is None:  # of an entry just stored nothing is known before the next look at the clocks
+        if level.next_ms is None:  # the due time of a new entry is known after the next look at the clocks
             return LOOK_AT_ONCE_S if level.delay_ms == 0 else LOOK_S
         return max(0.0, (level.next_ms - self._time.now_ms()) / 1000)
 
     def _clamp_saved(self, number: int) -> None:
-        """What an earlier life saved of a level, into what its queue has; the file may be of another store."""
+        """Bring the saved offset of a level into the range of its queue; the file may be of another store."""
         queue = self._store.find_queue(SCHEDULE_TOPIC, number - 1)
         saved, high = self._progress.of(number), 0 if queue is None else queue.max_offset
         if not 0 <= saved <= high:
@@ -316,8 +316,8 @@ class DeliverDelayed(ServiceThread):
             self._progress.reached(number, min(max(0, saved), high), -1)
 
     def _clamp(self, level: _Level, queue: ConsumeQueue) -> None:
-        """Into what the queue has: retention took the oldest, or the file was of another store. Of what it took nobody
-        lost what was handled before; until then delivery keeps in mind that it was."""
+        """Bring the position into the range of the queue: retention took the oldest entries, or the file was of another
+        store. Settled entries among those it took are not lost: they stay known as settled until delivery is past."""
         low, high = queue.min_offset, queue.max_offset
         if low <= level.position <= high:
             return
@@ -342,8 +342,8 @@ class DeliverDelayed(ServiceThread):
         self._progress.reached(level.number, level.position, -1)
 
     def _step_over(self, level: _Level, queue: ConsumeQueue) -> None:
-        """What was handled, at the front, in files that are to go: slaves know before the next leader needs it that
-        nothing waits there. Elsewhere it stays known as handled until it is due."""
+        """Pass settled entries at the front whose log files are to go, so that slaves learn in time for the next leader
+        that nothing waits there. Elsewhere an entry stays known as settled until it is due."""
         begin = end = level.position
         for physical, _, _ in unpack_entries(self._entries(queue, begin, MOST_MESSAGES)):
             if physical >= self.leaving_end or not self._settled.holds(level.number, end):
@@ -355,11 +355,12 @@ class DeliverDelayed(ServiceThread):
             self._passed(level, end, -1)
 
     def _clock_was_set(self, ms: int, looked: int, written: int) -> None:
-        """The next life, and the cleaner, are to know."""
+        """Record a step of the clock for the next life and for the cleaner."""
         self._store.clock_steps.set_while_appending(ms, looked, written, self._store.log.min_offset)
 
     def left_until_ms(self, physical: int, due_ms: int, delay_ms: int) -> float:
-        """How long until `due_ms` by the clock that stamped the record there, which waits for so long. Any thread."""
+        """Return the ms until `due_ms` by the clock that stamped the record at `physical`, which waits `delay_ms` in
+        all. Any thread."""
         try:
             due = self._time.due_ms(physical, due_ms, delay_ms)
         except IndexError:  # the thread looks at the clocks this moment
@@ -367,13 +368,14 @@ class DeliverDelayed(ServiceThread):
         return self._left_unseen_ms(due_ms, delay_ms) if due is None else due - self._time.now_ms()
 
     def _left_unseen_ms(self, due_ms: int, delay_ms: int | None) -> float:
-        """The same of a record that was stored since the last look at the clocks: no longer than it waits, as store
-        times stand still while the clock has been set back."""
+        """Return the same for a record that was stored since the last look at the clocks: its delay at most, as store
+        times stand still after the clock was set back."""
         left_ms = due_ms - self.clock.wall_ms()
         return left_ms if delay_ms is None else min(left_ms, delay_ms)
 
     def left_ms(self, number: int, physical: int, code: int) -> float:
-        """How long until the message of a level is due whose record lies there, by its entry. Any thread."""
+        """Return the ms until the message of a level whose record lies at `physical` is due. code: of its entry. Any
+        thread."""
         level = self._levels.get(number)
         try:
             due_ms = None if level is None else self._due_ms(level, physical, code)
@@ -384,7 +386,7 @@ class DeliverDelayed(ServiceThread):
         return due_ms - self._time.now_ms()
 
     def _take(self, level: _Level, queue: ConsumeQueue, now: float) -> None:
-        """Hand over what is due of a level, a batch at most."""
+        """Submit what is due of a level, a batch at most."""
         begin = level.position
         entries = self._entries(queue, begin, level.limit)
         if not entries:
@@ -403,7 +405,7 @@ class DeliverDelayed(ServiceThread):
             level.failure = None
             return
         end = self._settled.enter(level.number, begin, due[-1][0] + 1)
-        if end == begin:  # nothing passes one that somebody acts on this moment
+        if end == begin:  # no message passes one that is claimed at the moment
             level.next_ms = now
             level.not_before = self.clock.steady() + CLAIMED_S
             return
@@ -452,7 +454,7 @@ class DeliverDelayed(ServiceThread):
         if len(entries) < ENTRY_BYTES:
             if begin >= queue.min_offset:
                 raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
-            return b""  # expired this moment
+            return b""  # they have just expired
         return entries
 
     def _due_ms(self, level: _Level, physical: int, code: int) -> float | None:
@@ -463,7 +465,7 @@ class DeliverDelayed(ServiceThread):
     def _submit(
         self, level: _Level, messages: list[OwnMessage], offsets: list[int], begin: int, first_ms: float, frees: bool
     ) -> bool:
-        """False when there is no room for a batch now; it is made again then."""
+        """Submit a batch. False if there is no room for it now: it is made again later."""
         try:
             future = self._appends.submit(messages, frees)
         except Unavailable:
@@ -481,7 +483,7 @@ class DeliverDelayed(ServiceThread):
         level.under_way = None
         try:
             outcomes = batch.future.result(0)
-        except Exception as error:  # nobody knows what was stored: one by one from the first on
+        except Exception as error:  # not known what was stored: one by one from the first on
             logger.error("delays: level %d: a batch of %d failed: %r", level.number, len(batch.offsets), error)
             level.limit = 1
             self._try_again(level, batch)
@@ -525,7 +527,7 @@ class DeliverDelayed(ServiceThread):
         return times >= MOST_REFUSALS
 
     def _try_again(self, level: _Level, batch: _UnderWay) -> None:
-        """Nobody knows what became of a batch."""
+        """Try a batch again of which it is not known what was stored."""
         if self._refused_often(level, batch.offsets[0]) and len(batch.offsets) == 1:
             self._give_up(level, batch.offsets[0], -1, "refused", "storing it fails each time")
             self._passed(level, batch.end, -1)
@@ -535,7 +537,7 @@ class DeliverDelayed(ServiceThread):
         level.not_before = self.clock.steady() + REFUSED_S
 
     def _passed(self, level: _Level, offset: int, physical: int) -> None:
-        """Everything of a level below `offset` is done with."""
+        """Note that everything of a level below `offset` is done with. physical: of the last copy; -1 for none."""
         for entry in [entry for entry in level.ahead if entry < offset]:
             physical = max(physical, level.ahead.pop(entry))
         if level.not_before <= self.clock.steady():
@@ -548,7 +550,7 @@ class DeliverDelayed(ServiceThread):
     # --- making the copy
 
     def _message(self, level: _Level, queue: ConsumeQueue, entry: int, physical: int, size: int) -> OwnMessage:
-        """The copy of a waiting message for where it is to go."""
+        """Return the copy of a waiting message for where it is to go."""
         if size == HOLE_SIZE:
             raise GivenUp("damaged", "its entry stands for no record")
         if size <= 0:
@@ -561,7 +563,7 @@ class DeliverDelayed(ServiceThread):
         return due_copy(found, Place(SCHEDULE_TOPIC, queue.queue_id), self._find_topic)
 
     def _look_at_missing(self, level: _Level, queue: ConsumeQueue, entry: int, why: Missing) -> None:
-        """Raises GivenUp, or NotNow when it may be read later, or nobody waits behind it."""
+        """Raise GivenUp; NotNow if the record may be read later, or no readable message waits behind it."""
         if why not in (Missing.UNREADABLE, Missing.NOT_PUBLISHED):
             look_at_missing(why)
         now = self.clock.steady()
@@ -572,7 +574,7 @@ class DeliverDelayed(ServiceThread):
         raise NotNow(why.value)
 
     def _can_read(self, queue: ConsumeQueue, entry: int) -> bool:
-        """Whether the record of an entry can be read."""
+        """True if the record of an entry can be read."""
         if entry >= queue.max_offset:
             return False
         ((physical, size, _),) = unpack_entries(self._entries(queue, entry, 1))

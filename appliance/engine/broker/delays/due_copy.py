@@ -1,6 +1,6 @@
-"""A message that waited, made into the copy that is stored where it is to go; and what cannot be delivered.
+"""Makes the copy of a message that waited, to be stored where it is to go; and counts messages that are given up.
 
-What delivery of delayed messages and of timers have in common.
+Shared by the delivery of delayed messages and of timers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .levels import Place, queue_for, target_of
 
 logger = logging.getLogger(__name__)
 
-#: Of messages that are given up so many are told of in so long; the others are counted.
+#: Most messages given up that are logged in a period, and its seconds; the others are only counted.
 _TOLD, _TELL_S = 10, 10.0
 
 FindTopic = Callable[[str], TopicConfig | None]
@@ -39,17 +39,17 @@ class NotNow(Exception):
 
 
 class GivenUpMessages:
-    """Counts messages that are given up, by reason, and tells of some in the log. Belongs to one thread; counts may be
-    read by anyone."""
+    """Counts messages that are given up, by reason, and logs some of them. Belongs to one thread; any thread may read
+    the counts."""
 
     def __init__(self, what: str, clock: Clock) -> None:
-        """what: the first word of what is logged."""
+        """what: the first word of the log lines."""
         self._what = what
         self.counts = {"expired": 0, "damaged": 0, "no topic": 0, "refused": 0, "transaction": 0}
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
 
     def add(self, where: str, physical: int, reason: str, detail: str) -> None:
-        """where: its place in words. physical: its offset in the log, -1 when that is not known."""
+        """Count a message. where: its place in words. physical: its offset in the log, -1 if that is not known."""
         self.counts[reason] += 1
         left_out = self._lines.left_out()
         if left_out is None:
@@ -66,8 +66,8 @@ class GivenUpMessages:
 
 
 def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, properties: str | None = None) -> OwnMessage:
-    """The copy of a message that waited, for where it is to go. waits_in: where its record has to be from. properties:
-    of the copy, its own when None. Raises GivenUp."""
+    """Return the copy of a message that waited, for where it is to go. waits_in: the place its record must be from.
+    properties: of the copy, the record's own if None. Raises GivenUp."""
     record = found.record
     if (record.topic, record.queue_id) != waits_in:
         raise GivenUp("damaged", f"the record is one of {record.topic}-{record.queue_id}")
@@ -89,7 +89,7 @@ def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, proper
 
 
 def look_at_missing(why: Missing) -> None:
-    """Raises GivenUp for a record that will never be there, NotNow for one that cannot be read."""
+    """Raise GivenUp for a record that will never be there, NotNow for one that cannot be read."""
     if why is Missing.EXPIRED:
         raise GivenUp("expired", why.value)
     if why is Missing.NO_RECORD:
@@ -98,7 +98,7 @@ def look_at_missing(why: Missing) -> None:
 
 
 def _queue_of(target: Place, find_topic: FindTopic) -> int:
-    """The message's queue, or where it goes since its topic has fewer queues now."""
+    """Return the message's queue, or the one it goes to because its topic has fewer queues now. Raises GivenUp."""
     config = find_topic(target.topic)
     queue_id = None if config is None else queue_for(target, config)
     if config is None or queue_id is None:

@@ -1,11 +1,11 @@
 """Acts on messages that wait, before they are due: deliver now, make a dead letter, drop.
 
-Each message is claimed, so that delivery waits before it; its copy is appended on the way of the broker's own messages
-and waited for until it is durable, whatever the flush type; then it is settled. So a crash, a failed write or a hung
-disk at any step delivers a message twice at worst. A drop has no copy: it waits until the message itself is durable.
+Each message is claimed, so that delivery does not pass it. Its copy is appended like all of the broker's own messages,
+and has to be durable, whatever the flush type; then the message is settled. So a crash, a failed write or a hung disk
+at any step delivers a message twice at worst. A drop has no copy: it waits until the message itself is durable.
 
-A dead letter is what 36 would have stored there: DELAY 0, WAIT false, everything else as in the message that waits,
-which has been counted as one more retry already.
+A dead letter is what request 36 would have stored there: DELAY 0, WAIT false, everything else as in the message that
+waits, in which this retry has been counted already.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EarlyDelay(EarlyWork):
-    """record: the one that waits."""
+    """A message at a delay level. record: the one that waits."""
 
     record: Record
 
 
 class EarlyActs(EarlyBatches):
-    """Any thread; waits in the caller's."""
+    """Carries out such acts. Any thread; waits in the caller's."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class EarlyActs(EarlyBatches):
         dead_letters_of: Callable[[str], TopicConfig],
         clock: Clock,
     ) -> None:
-        """delivered_to: the queue offset of a level's first message that is not delivered. dead_letters_of: a group's
-        dead letter topic, made if need be; RefusedRequest."""
+        """delivered_to: the queue offset of a level's first message that is not delivered. dead_letters_of: returns a
+        group's dead letter topic, which it creates if it is missing; raises RefusedRequest."""
         super().__init__(store, appends, clock)
         # Constant after construction.
         self._settled = settled
@@ -71,7 +71,7 @@ class EarlyActs(EarlyBatches):
         self._dead_letters_of = dead_letters_of
 
     def look(self, how: How, one: Chosen) -> Fate | None:
-        """Why it cannot be done to this message as things are, None when it can; changes nothing."""
+        """Return why the act cannot be done to this message as things are, None if it can; changes nothing."""
         if one.queue_offset < max(self._delivered_to(one.level), self._settled.entered(one.level)):
             return Fate.DELIVERED
         if self._settled.holds(one.level, one.queue_offset):
@@ -105,7 +105,7 @@ class EarlyActs(EarlyBatches):
         return [ended[number] for number in range(len(chosen))]
 
     def _claim(self, one: Chosen) -> Fate | None:
-        """None when it is ours."""
+        """Claim a message; return why that is not possible, None if it is claimed."""
         if one.queue_offset < self._delivered_to(one.level):
             return Fate.DELIVERED
         claim = self._settled.claim(one.level, one.queue_offset)
@@ -114,7 +114,7 @@ class EarlyActs(EarlyBatches):
     # --- what is to be stored
 
     def _work(self, how: How, one: Chosen, make: bool = True) -> EarlyDelay:
-        """make: whether the dead letter topic is made that is missing."""
+        """Read a message and make its copy. make: False to make no dead letter, nor its topic. Raises Cannot."""
         found = self._store.records.get(one.physical_offset, one.size)
         if found is None:
             raise Cannot(Fate.GONE)
@@ -147,7 +147,7 @@ class EarlyActs(EarlyBatches):
         return EarlyDelay(one, unique_key, copy, record)
 
     def _target(self, properties: str) -> Place:
-        """Where delivery would store it."""
+        """Return the place where delivery would store the message."""
         target = target_of(properties)
         if target is None:
             raise Cannot(Fate.NO_TOPIC, "it does not say where it is to go")
@@ -160,7 +160,8 @@ class EarlyActs(EarlyBatches):
     # --- storing and settling
 
     def _do(self, how: How, work: dict[int, EarlyDelay], ended: dict[int, Ended], claimed: Claimed) -> None:
-        """Fill `ended`; what is settled, or belongs to a batch under way, leaves `claimed`."""
+        """Store the copies, settle the messages and fill `ended`. Messages that are settled, or in a batch that is
+        still under way, leave `claimed`."""
         outcomes: dict[int, PutOutcome] = {}
         if how is not How.DROPPED:
             copies = {number: one.copy for number, one in work.items() if one.copy is not None}
@@ -193,6 +194,6 @@ class EarlyActs(EarlyBatches):
 
 
 def early_copy(record: Record, target: Place, text: str, unique_key: str) -> OwnMessage:
-    """The copy of a message that waits."""
+    """Return the copy of a message that waits. text: the copy's properties."""
     born_host = encode_host(*record.born_host)
     return copy_of(record, born_host, target, text, unique_key, record.reconsume_times)

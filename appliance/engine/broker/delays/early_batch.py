@@ -1,5 +1,5 @@
-"""What acts on messages that wait have in common, at a level (`early.py`) or for a time of their own
-(`timers/early.py`): they go in batches, whose copies are stored and waited for.
+"""The common part of acts on messages that wait at a level (`early.py`) or for a time of their own (`timers/early.py`):
+they go in batches, whose copies are stored and waited for.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .settled import How
 
 logger = logging.getLogger(__name__)
 
-#: Staged in one go by remoting-io, which nothing may hold up for long (D10).
+#: Limits of a batch, which remoting-io stages in one go; nothing may hold up that thread for long (D10).
 MOST_MESSAGES = 128
 MOST_BYTES = 512 * 1024
-#: Until a batch is published.
+#: Longest wait for a batch to be stored.
 STORED_S = 15.0
 
 
 class Fate(enum.Enum):
-    """What became of one message. The first two are done; after all others it waits, or delivery has it."""
+    """Outcome for one message. The first two mean done; after all others it waits, or delivery has it."""
 
     DONE = "done"
-    #: Done, but that cannot be saved now: after a restart before it is due it comes again.
+    #: Done, but that cannot be saved now: after a restart before its due time the message comes again.
     DONE_FOR_NOW = "done_for_now"
     DELIVERED = "delivered"
     HANDLED = "handled"
@@ -43,15 +43,15 @@ class Fate(enum.Enum):
     NO_RETRY = "no_retry"
     NO_TOPIC = "no_topic"
     REFUSED = "refused"
-    #: Whether its copy is stored is not known; it comes again when it is due.
+    #: It is not known if its copy is stored; the message comes again when it is due.
     UNSURE = "unsure"
     NOT_SAVED = "not_saved"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One message: its level (from 1 on; 0 for a time of its own) and queue offset, and where its entry says that its
-    record lies. unique_key: what it must have, None for anything."""
+    """One message: its level (from 1 on; 0 for a time of its own) and queue offset, and its record's physical offset
+    and size according to its entry. unique_key: the one that it must have, None for any."""
 
     level: int
     queue_offset: int
@@ -62,8 +62,8 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of one. unique_key: "" when its record was not read. copy: where it is now; copy_offset its queue
-    offset there. reason: the broker's words."""
+    """Outcome for one message. unique_key: "" if its record was not read. copy: where the copy is; copy_offset: its
+    queue offset there. reason: the broker's words."""
 
     chosen: Chosen
     fate: Fate
@@ -74,7 +74,7 @@ class Ended:
 
 
 class Cannot(Exception):
-    """This message cannot be acted upon so."""
+    """The act cannot be done to this message. fate: why not."""
 
     def __init__(self, fate: Fate, reason: str = "") -> None:
         super().__init__(reason)
@@ -83,26 +83,26 @@ class Cannot(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EarlyWork:
-    """A message whose record was read. copy: what is to be stored in its place, None for nothing."""
+    """A message whose record was read. copy: the message to store in its place, None for none."""
 
     chosen: Chosen
     unique_key: str
     copy: OwnMessage | None
 
     def ended(self, fate: Fate, outcome: PutOutcome | None = None, reason: str = "") -> Ended:
-        """outcome: of its copy."""
+        """Return the outcome for this message. outcome: of its copy."""
         if outcome is None or self.copy is None or not outcome.physical_offsets:
             return Ended(self.chosen, fate, self.unique_key, reason=reason)
         place = Place(self.copy.topic, outcome.queue_id)
         return Ended(self.chosen, fate, self.unique_key, place, outcome.queue_offset, reason)
 
 
-#: Number in the batch -> what gives a message back to delivery.
+#: Number in the batch -> function that gives the message back to delivery.
 Claimed = dict[int, Callable[[], object]]
 
 
 class EarlyBatches:
-    """Any thread; waits in the caller's. frees: what is stored lets a log file go."""
+    """Acts on messages in batches. Any thread; waits in the caller's. frees: the copies let a log file go."""
 
     frees = False
 
@@ -113,7 +113,7 @@ class EarlyBatches:
         self._clock = clock
 
     def act(self, how: How, chosen: Sequence[Chosen]) -> list[Ended]:
-        """Do it to each of them, in this order; one result each."""
+        """Do the act to each message, in this order; return one outcome each."""
         found: list[Ended] = []
         begin = 0
         while begin < len(chosen):
@@ -126,14 +126,14 @@ class EarlyBatches:
         return found
 
     def _act(self, how: How, chosen: Sequence[Chosen]) -> list[Ended]:
-        """The same of one batch."""
+        """Do the same for one batch."""
         raise NotImplementedError
 
     def _append(
         self, messages: dict[int, OwnMessage], work: Mapping[int, EarlyWork], ended: dict[int, Ended], claimed: Claimed
     ) -> dict[int, PutOutcome]:
-        """Store them; number -> outcome of each that is in the log. The others are in `ended` then. What belongs to a
-        batch that is under way still leaves `claimed`: delivery may have it when that has ended, whenever that is."""
+        """Store the messages; return number -> outcome of those that are in the log, and enter the others in `ended`.
+        If the batch is still under way, its messages leave `claimed`: they go back to delivery when it has ended."""
         try:
             future = self._appends.submit(list(messages.values()), self.frees)
             outcomes = future.result(STORED_S)
@@ -144,7 +144,7 @@ class EarlyBatches:
         except Unavailable as error:
             ended.update({number: work[number].ended(Fate.REFUSED, reason=str(error)) for number in messages})
             return {}
-        except Exception as error:  # what remoting-io did not expect: nobody knows what is stored
+        except Exception as error:  # unexpected, on remoting-io: it is not known what is stored
             logger.exception("an early act failed")
             ended.update({number: work[number].ended(Fate.UNSURE, reason=str(error)) for number in messages})
             return {}

@@ -1,6 +1,6 @@
 """The delay levels, and how a message is made to wait at one of them.
 
-A message that waits is stored in SCHEDULE_TOPIC_XXXX, a queue a level, and says in its properties where it is to go:
+A message that waits is stored in SCHEDULE_TOPIC_XXXX, in its level's queue, with these properties:
 
     DELAY       its level, from 1 on; never above the highest
     REAL_TOPIC  the topic it is for
@@ -23,12 +23,12 @@ from ...protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from ...protocol.properties import DELAY_TIME_LEVEL, REAL_QUEUE_ID, REAL_TOPIC, find_property
 from ..topic_config import TopicConfig
 
-#: What Integer.parseInt takes.
+#: Texts that Java's Integer.parseInt takes.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}\Z", re.ASCII)
 
 
 class Place(NamedTuple):
-    """Where a message waits, or where one is to go."""
+    """A topic and queue where a message waits, or where one is to go."""
 
     topic: str
     queue_id: int
@@ -46,13 +46,14 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def delay_ms(self, level: int) -> int:
-        """How long a message of this level waits, in ms; the level is one of ours."""
+        """Return how long a message of this level waits, in ms. The level must be a configured one."""
         return self.delays_ms[level - 1]
 
     def level_of(self, text: str | None) -> int:
-        """The level that a DELAY property asks for, 0 for none: never above the highest.
+        """Return the level that a DELAY property asks for, 0 for none; never above the highest.
 
-        Refuses with 13 what is no number of 32 bits; 5.3.3 answers 1 and an exception's text, which clients try again.
+        Raises RefusedRequest with 13 if the text is no number of 32 bits; 5.3.3 answers 1 and an exception's text, on
+        which clients try again.
         """
         if text is None:
             return 0
@@ -69,7 +70,8 @@ def make_wait(properties: dict[str, str], level: int, target: Place) -> None:
 
 
 def target_of(properties: str) -> Place | None:
-    """Where a message that waits is to go, as it says; None when it does not. The topic may have no such queue."""
+    """Return where a waiting message is to go by its properties; None if they do not say. The topic may have no such
+    queue."""
     topic, queue_id = find_property(properties, REAL_TOPIC), find_property(properties, REAL_QUEUE_ID) or ""
     if topic is None or topic in (SCHEDULE_TOPIC, TIMER_TOPIC) or _NUMBER.match(queue_id) is None:
         return None
@@ -77,8 +79,8 @@ def target_of(properties: str) -> Place | None:
 
 
 def queue_for(target: Place, config: TopicConfig) -> int | None:
-    """The queue that a message goes to: its own, another one when the topic has fewer by now (always the same); None
-    when it has none at all."""
+    """Return the queue that a message goes to: its own, or if the topic has fewer queues by now another one (always the
+    same); None if it has none at all."""
     queues = max(config.read_queue_nums, config.write_queue_nums)
     if not queues:
         return None
@@ -86,5 +88,5 @@ def queue_for(target: Place, config: TopicConfig) -> int | None:
 
 
 def queue_of_level(level: int) -> int:
-    """The queue of the schedule topic where messages of a level wait."""
+    """Return the queue of the schedule topic where messages of a level wait."""
     return level - 1

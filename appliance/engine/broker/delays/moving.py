@@ -1,9 +1,9 @@
-"""Delayed messages whose log file is about to go are stored once more, as messages with a time of their own.
+"""Moves delayed messages whose log file is about to go: they are stored again, with a time of their own.
 
-The cleaner asks (`keep`) before it deletes a file. What waits at a level in it gets a copy in the timer topic, due when
-the message is, and its entry is settled (`early.py`, `settled.py`): delivery of the level steps over it. So all that
-waits is kept by one rule, and no file stays for it. What is due in a moment is left to delivery, unless the disk is so
-full that nothing is delivered.
+The cleaner calls `keep` before it deletes a file. A message in it that waits at a level gets a copy in the timer topic,
+due when the message is, and its entry is settled (`early.py`, `settled.py`): delivery of the level steps over it. So
+all waiting messages are kept by one rule, and no file stays for them. A message that is due in a moment is left to
+delivery, unless the disk is so full that nothing is delivered.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from .early_batch import MOST_MESSAGES, Cannot, Chosen, Fate
 from .levels import Place, queue_of_level, target_of
 from .settled import How, SettledDelays
 
-#: What is due so soon is left to delivery.
+#: Messages due within this time are left to delivery.
 NEAR_MS = 5000
-#: Entries looked at in one question of the cleaner, which asks again.
+#: Entries looked at in one call of `keep`; the cleaner calls it again.
 MOST_ENTRIES = 16_384
 #: Queue files kept open.
 _DESCRIPTORS = 4
-#: What another message's record must not be taken for.
+#: Properties that a copy must not keep: some would make it a mark, or the copy of another record.
 _NOT_OF_A_NEW_ONE = (DELAY_TIME_LEVEL, TIMER_FIRST, TIMER_OF, TIMER_ROLL_TIMES, *TIMER_NAMES)
 
 
 class MoveDelayed(EarlyActs):
-    """Belongs to the cleaner's thread, and waits in it."""
+    """Moves messages to the timer topic. Belongs to the cleaner's thread, and waits in it."""
 
     frees = True
 
@@ -68,13 +68,13 @@ class MoveDelayed(EarlyActs):
         self._files = store.queues.new_files(_DESCRIPTORS)
         # Owned by the thread.
         self._left_ms: dict[tuple[int, int], float] = {}
-        #: Level -> nothing waits below this queue offset.
+        #: Level -> queue offset below which nothing waits.
         self._done: dict[int, int] = {}
-        #: Messages that were moved, since the start.
+        #: Number of messages moved since the start.
         self.moved = 0
 
     def keep(self, end: int) -> str | None:
-        """Why log files up to this physical offset must stay a little; None when nothing waits there, durably."""
+        """Return why log files up to this physical offset must stay for now; None if nothing waits there, durably."""
         budget = MOST_ENTRIES
         self._delivery.leaving_end = max(self._delivery.leaving_end, end)
         for level in self._delivery.levels():
@@ -87,7 +87,7 @@ class MoveDelayed(EarlyActs):
         return None
 
     def _move(self, level: int, end: int, budget: int) -> tuple[int, str | None]:
-        """(what is left of the budget, why the file must stay)."""
+        """Move what a level has before `end`; return (what is left of the budget, why the file must stay or None)."""
         queue = self._store.find_queue(SCHEDULE_TOPIC, queue_of_level(level))
         if queue is None:
             return budget, None
@@ -136,7 +136,7 @@ class MoveDelayed(EarlyActs):
         for name in _NOT_OF_A_NEW_ONE:
             found.pop(name, None)
         due_ms = self._clock.wall_ms() + max(0, round(self._left_ms[one.level, one.queue_offset]))
-        # A multiple of 10 ms could be one that Apache rounded.
+        # A multiple of 10 ms could be taken for a time that Apache rounded.
         found[TIMER_OUT_MS] = str(due_ms - 1 if (due_ms - 1) % 10 else due_ms)
         copy = early_copy(work.record, Place(TIMER_TOPIC, 0), encode_properties(found), work.unique_key)
         return EarlyDelay(one, work.unique_key, copy, work.record)

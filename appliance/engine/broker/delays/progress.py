@@ -1,11 +1,11 @@
-"""How far each delay level has been delivered: `store/config/delayOffset.json`, as Apache's brokers keep it.
+"""The progress of each delay level's delivery: `store/config/delayOffset.json`, as Apache's brokers keep it.
 
     {"dataVersion":{...},"offsetTable":{1:7,16:0}}      level -> offset in queue level-1 of the next message to deliver
 
-The file never says more than what is durable: a message counts as delivered when its copy in the log is, which in async
-flush is later than the moment when consumers see it. So a crash repeats deliveries and loses none; how many it repeats
-is what was not saved, and a save comes before the oldest of that is a second old.
-Source: RocketMQ 5.3.3 `ScheduleMessageService`, `DelayOffsetSerializeWrapper`; 4.9 knows no `dataVersion`.
+The file is never ahead of what is durable: a message counts as delivered when its copy in the log is durable, which
+with async flush is later than the moment when consumers see it. So a crash repeats deliveries and loses none. It
+repeats those that were not saved, and a save comes before the oldest of these is a second old.
+Source: RocketMQ 5.3.3 `ScheduleMessageService`, `DelayOffsetSerializeWrapper`; 4.9 has no `dataVersion`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "delayOffset.json"
 #: 5.x bumps the version every so many deliveries (delayOffsetUpdateVersionStep).
 VERSION_STEP = 200
-#: What has been delivered is saved when it is so old, if it is durable by then, and looked at this often. With a log
-#: that is synced twice a second and a save that takes a fifth of one, no delivery stays unsaved for a second.
+#: Age at which a delivery is saved, if it is durable by then, and the pause between two saves. With a log that is
+#: synced twice a second and a save that takes a fifth of one, no delivery stays unsaved for a second.
 SAVE_AFTER_S = 0.5
 LOOK_S = 0.1
-#: After a failed save.
+#: Pause after a failed save.
 RETRY_S = 1.0
-#: Of a level; more are taken together, which delays the save of the older ones.
+#: Most steps of a level; more are taken together, which delays the save of the older ones.
 MOST_STEPS = 1000
 _LEVEL_MAX = 1 << 31
 _OFFSET_MAX = (1 << 63) - 1
 
 
 class _Step(NamedTuple):
-    """Messages of a level below `offset` are delivered once the log is durable behind `physical`."""
+    """Messages of a level below `offset` count as delivered once the log is durable past `physical`."""
 
     offset: int
     physical: int
@@ -52,7 +52,7 @@ class _Step(NamedTuple):
 class DelayProgress:
     """level -> queue offset below which everything is delivered, discarded or given up.
 
-    `reached` is called by the thread that delivers, `save` by the one that saves; anyone may ask.
+    `reached` is called by the thread that delivers, `save` by the one that saves; any thread may read.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DelayProgress:
         self._files = files
         #: Called by `reached` when there was nothing to save before.
         self.on_unsaved: Callable[[], None] = lambda: None
-        #: Called with (level, offset) after a save: nothing below that offset will be asked for again.
+        #: Called with (level, offset) after a save: nothing below that offset will be looked up again.
         self.on_saved: Callable[[int, int], None] = lambda level, offset: None
         # Guarded by _lock.
         self._lock = threading.Lock()
@@ -94,20 +94,20 @@ class DelayProgress:
     # --- delivering
 
     def of(self, level: int) -> int:
-        """The queue offset of the first message of a level that is not delivered; 0 for a level never seen."""
+        """Return the queue offset of the first message of a level that is not delivered; 0 for a level never seen."""
         return self._reached.get(level, 0)
 
     def durable_of(self, level: int) -> int:
-        """The same, of those whose copy is durable, as it was last looked at."""
+        """Return the same, counting only messages whose copy was durable at the last `save`."""
         return self._durable_to.get(level, 0)
 
     def levels(self) -> list[int]:
-        """The levels that have been seen, lowest first."""
+        """Return the levels that have been seen, lowest first."""
         return sorted(self._reached.copy())
 
     def reached(self, level: int, offset: int, physical: int) -> None:
-        """Messages of a level below `offset` are delivered, the last copy of them at `physical` in the log; -1 when
-        none was stored, and what was stored before counts only."""
+        """Note that messages of a level below `offset` are delivered. physical: offset of their last copy in the log;
+        -1 if none was stored, so that they are saved with those before them."""
         with self._lock:
             steps = self._steps.setdefault(level, deque())
             step = _Step(offset, physical, self._clock.monotonic())
@@ -125,21 +125,21 @@ class DelayProgress:
 
     @property
     def unsaved_s(self) -> float | None:
-        """How old the oldest delivery is that is not in the file; None when all are."""
+        """Age of the oldest delivery that is not in the file, in seconds; None if all are."""
         with self._lock:
             oldest = [steps[0].at for steps in self._steps.values() if steps]
         return self._clock.monotonic() - min(oldest) if oldest else None
 
     def durable_text(self) -> bytes:
-        """As the file has it now, or will: for slaves. Any thread."""
+        """Return the content that the file has now, or will have, for slaves. Any thread."""
         with self._lock:
             table = dict(sorted(self._durable_to.items()))
         return encode_pretty({"dataVersion": self.data_version.as_dict(), "offsetTable": table}).encode()
 
     def save(self) -> bool:
-        """Save what is durable, if that is news; durable when this returns. Raises OSError.
+        """Save the deliveries that are durable, if there are new ones; durable when this returns. Raises OSError.
 
-        False when nothing that waits is durable yet.
+        False if others are not durable yet.
         """
         with self._saving:
             durable = self._durable()
@@ -182,7 +182,7 @@ class SaveDelays(ServiceThread):
         super().__init__("save-delays", clock)
         self._progress = progress
         progress.on_unsaved = self.wakeup
-        #: Why the file could not be saved the last time, if so.
+        #: Reason why the last save failed; None if it did not.
         self.failure: str | None = None
 
     def run(self) -> None:
@@ -197,7 +197,7 @@ class SaveDelays(ServiceThread):
                 self.wait(LOOK_S if self.failure is None else RETRY_S)
 
     def save_now(self) -> None:
-        """Save, or log why not; `failure` says so until it works again."""
+        """Save; a failure is logged and stays in `failure` until a save succeeds."""
         try:
             self._progress.save()
         except (OSError, ValueError) as error:
@@ -209,7 +209,7 @@ class SaveDelays(ServiceThread):
         self.failure = None
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """End the thread and save; the log is durable to its end by now, when all is well."""
+        """End the thread and save. The log is durable to its end by now, if all is well."""
         ended = super().stop(deadline)
         if ended:
             self.save_now()

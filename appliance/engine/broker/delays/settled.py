@@ -1,26 +1,26 @@
 """Waiting messages that were handled before they were due: delivered early, made dead letters, dropped.
 
-Entries of SCHEDULE_TOPIC_XXXX are never taken out or changed: Apache may open the directory. So what delivery must
-step over is kept here, in `DATA/rocketbox/settled-delays`; format page: docs/formats/settled-delays.md.
+Entries of SCHEDULE_TOPIC_XXXX are never taken out or changed, as Apache may open the directory. So the entries that
+delivery must step over are kept here, in `DATA/rocketbox/settled-delays`; format page: docs/formats/settled-delays.md.
 
     header 32: "rocketbox settled delays 1\\n", filled with zeros
     then records of 32: CRC-32 of what follows 4 | level 2 | how 2 | queue offset 8 | physical offset 8 | store time 8
 
 All big-endian; how: 1 delivered early, 2 made a dead letter, 3 dropped, 4 waits for a time of its own since. The last
-three fields say which message it was: a log that was cut, or another one, may hold another message at that place, and
-that one is delivered.
+three fields identify the message: a log that was cut, or another one, may hold another message at that place, and that
+one is delivered.
 
-Delivery and whoever acts on a message exclude each other, in memory:
+Delivery and those who act on a message exclude each other, in memory:
 
-    delivery                                        somebody who acts
+    delivery                                        an operator or the cleaner
       end = enter(level, begin, wanted_end)           claim(level, offset)      refused below what delivery entered
       (begin == end: the first one is claimed: soon)  append the copy, wait until it is durable
-      hands over [begin, end), leaving out those      settle([...])             on the disk when it returns
+      submits [begin, end), leaving out those         settle([...])             on the disk when it returns
         that `holds`; progress passes both            or release(...)           delivery goes on with it
       trim(level, progress) once that is saved
 
-A crash between the copy and `settle` delivers twice and loses nothing. A record is written only for a message that is
-durable itself, or its place in the queue could be another message's after a power cut: the caller sees to it.
+A crash between the copy and `settle` delivers twice and loses nothing. The caller of `settle` ensures that the message
+itself is durable; otherwise its place in the queue could be another message's after a power cut.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .levels import queue_of_level
 logger = logging.getLogger(__name__)
 
 NAME = "settled-delays"
-#: Where a file goes whose header is damaged.
+#: Name that a file with a damaged header gets.
 DAMAGED_NAME = NAME + ".damaged"
 RECORD_BYTES = 32
 HEADER = b"rocketbox settled delays 1\n".ljust(RECORD_BYTES, b"\0")
@@ -52,18 +52,18 @@ _BODY = struct.Struct(">HHqqq")
 _CRC = struct.Struct(">I")
 #: Records read at a time.
 _READ_RECORDS = 2048
-#: Records of no use any more that may stay in the file before it is written anew.
+#: Records no longer needed that may stay in the file before it is written anew.
 _SPARE_RECORDS = 4096
-#: Of the file: four million records, read in some seconds. A larger one is not ours, and no act makes it larger.
+#: Largest file: four million records, read in some seconds. RocketBox writes no larger one, and takes it for damaged.
 MOST_BYTES = 128 << 20
-#: A level's offsets lie in blocks of so many, a bit each.
+#: Offsets in a block of a level, a bit each.
 _BLOCK = 4096
-#: Records that could not be written and wait for the next one that can.
+#: Most records kept that could not be written and wait for the next write.
 _OWED_LIMIT = 10_000
 
 
 class How(enum.IntEnum):
-    """What became of a message."""
+    """The way in which a message was handled."""
 
     DELIVERED = 1
     DEAD_LETTER = 2
@@ -82,7 +82,7 @@ class Settled(NamedTuple):
 
 
 class Claim(enum.Enum):
-    """Whether somebody may act on a message that waits."""
+    """Result of a claim on a message that waits."""
 
     YOURS = "yours"
     DELIVERED = "delivery has it, or had it"
@@ -91,7 +91,7 @@ class Claim(enum.Enum):
 
 
 class _Level:
-    """Of one level. bits: block number -> a bit for each settled offset of it."""
+    """State of one level. bits: block number -> a bit for each settled offset of it."""
 
     __slots__ = ("bits", "claimed", "count", "entered", "floor")
 
@@ -101,7 +101,7 @@ class _Level:
         self.claimed: set[int] = set()
         #: Delivery has everything below, or had it.
         self.entered = 0
-        #: Delivery will not ask below.
+        #: Delivery will not look up anything below.
         self.floor = 0
 
     def has(self, offset: int) -> bool:
@@ -122,7 +122,7 @@ class _Level:
             self.count -= 1
 
     def cut(self, below: int) -> None:
-        """Forget offsets below."""
+        """Drop the offsets below `below`."""
         self.floor = max(self.floor, below)
         for number in [number for number in self.bits if (number + 1) * _BLOCK <= below]:
             self.count -= int.from_bytes(self.bits.pop(number), "little").bit_count()
@@ -136,7 +136,7 @@ class _Level:
                 del self.bits[below // _BLOCK]
 
     def between(self, begin: int, end: int) -> int:
-        """How many in [begin, end)."""
+        """Return how many offsets in [begin, end) are settled."""
         if not self.count:
             return 0
         found = 0
@@ -155,7 +155,7 @@ class SettledDelays:
     """Any thread. Memory: a bit for each message settled and not passed by delivery yet, and the blocks around them."""
 
     def __init__(self, path: Path, disk: Disk, report: Callable[[str], None]) -> None:
-        """report: told in a sentence what was found damaged. Nothing is read before `load`."""
+        """report: called with a sentence about each damage found. Nothing is read before `load`."""
         # Constant after construction.
         self._path = path
         self._disk = disk
@@ -166,16 +166,16 @@ class SettledDelays:
         # Guarded by _writing; _lock is taken inside.
         self._writing = threading.Lock()
         self._fd = -1
-        #: Bytes of the file that are durable; what lies behind them is of a write that failed.
+        #: Bytes of the file that are durable; anything behind them is left of a write that failed.
         self._end = 0
-        #: A sync failed: a new file takes this one's place before anything is added.
+        #: True after a sync failed: a new file takes this one's place before anything is added.
         self._doubtful = False
         self._owed: list[Settled] = []
 
     # --- at the start
 
     def load(self, is_there: Callable[[Settled], bool | None]) -> None:
-        """Read the file, before delivery starts. is_there: as `is_in_log`. A file that cannot be read, or is damaged,
+        """Read the file, before delivery starts. is_there: like `is_in_log`. A file that cannot be read, or is damaged,
         is reported, and the messages are delivered."""
         try:
             records, damaged, untidy = self._read()
@@ -189,7 +189,7 @@ class SettledDelays:
         kept: list[Settled] = []
         strangers = 0
         for found in by_level.values():
-            # The log's order is the queue's: when one message is where it was, all before it are.
+            # The log has the queue's order: if one message is where it was, all before it are.
             found.sort(key=lambda record: record.queue_offset)
             while found:
                 there = is_there(found[-1])
@@ -221,12 +221,13 @@ class SettledDelays:
                 self._doubtful = True
 
     def _read(self) -> tuple[list[Settled], int, bool]:
-        """(records, damaged ones, whether anything else is in the file). Opens it if there is one."""
+        """Open the file if there is one; return (its records, count of damaged ones, True if anything else is in
+        it)."""
         disk = self._disk
         if not disk.exists(self._path):
             return [], 0, False
         self._fd = disk.open(self._path)
-        # A process that died may have failed to sync; what is read from here on is relied on.
+        # A process that died may have failed to sync. Anything read from here on must be durable.
         disk.fdatasync(self._fd)
         disk.forget_cached(self._fd)
         size = disk.size(self._fd)
@@ -242,7 +243,7 @@ class SettledDelays:
             record = decode(piece)
             if record is not None:
                 records.append(record)
-            elif any(piece):  # zeros are what a crash leaves of a write that nobody was told of
+            elif any(piece):  # zeros are what a crash leaves of a write that was not acknowledged
                 damaged += 1
         self._end = RECORD_BYTES + pieces * RECORD_BYTES
         if self._end != size:
@@ -250,7 +251,7 @@ class SettledDelays:
         return records, damaged, self._end != size or pieces != len(records)
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        """The file's whole records."""
+        """Yield the file's whole records."""
         at = RECORD_BYTES
         while at + RECORD_BYTES <= size:
             wanted = min(_READ_RECORDS * RECORD_BYTES, (size - at) // RECORD_BYTES * RECORD_BYTES)
@@ -264,8 +265,8 @@ class SettledDelays:
     # --- delivery
 
     def enter(self, level: int, begin: int, end: int) -> int:
-        """Delivery takes [begin, ...) up to the offset returned, at most `end`: nobody else acts on those from now on.
-        `begin` itself is returned while somebody acts on the first one: ask again soon."""
+        """Let delivery take [begin, ...) up to the offset returned, at most `end`: no one else can claim these from now
+        on. Returns `begin` itself while the first one is claimed: call again soon."""
         with self._lock:
             found = self._level(level)
             if found.claimed:
@@ -274,12 +275,12 @@ class SettledDelays:
             return end
 
     def holds(self, level: int, queue_offset: int) -> bool:
-        """Whether delivery steps over this one."""
+        """True if delivery steps over this entry."""
         found = self._levels.get(level)
         return found is not None and found.count > 0 and found.has(queue_offset)
 
     def between(self, level: int, begin: int, end: int) -> int:
-        """How many of [begin, end) delivery steps over; 0 mostly, and then at once."""
+        """Return how many of [begin, end) delivery steps over; mostly 0, and then at once."""
         found = self._levels.get(level)
         if found is None or not found.count or begin >= end:
             return 0
@@ -287,12 +288,12 @@ class SettledDelays:
             return found.between(begin, end)
 
     def entered(self, level: int) -> int:
-        """Delivery has everything below, or had it."""
+        """Return the queue offset below which delivery has everything, or had it."""
         found = self._levels.get(level)
         return 0 if found is None else found.entered
 
     def trim(self, level: int, below: int) -> None:
-        """Delivery is past `below`, also after a crash: forget what lies before it."""
+        """Drop everything below `below`: delivery has passed that, also after a crash."""
         with self._lock:
             found = self._level(level)
             before = found.count
@@ -310,14 +311,14 @@ class SettledDelays:
             if any(one.count for one in self._levels.values()):
                 return
         if self._fd >= 0 and self._end > RECORD_BYTES and not self._doubtful:
-            with suppress(OSError):  # what stays is below delivery's progress and harms nobody
+            with suppress(OSError):  # records that stay are below delivery's progress and do no harm
                 self._disk.truncate(self._fd, RECORD_BYTES)
                 self._end = RECORD_BYTES
 
     # --- those who act
 
     def claim(self, level: int, offset: int) -> Claim:
-        """YOURS: delivery waits before this one until it is settled or released."""
+        """Claim a message. YOURS: delivery waits before it until it is settled or released."""
         with self._lock:
             found = self._level(level)
             if found.has(offset):
@@ -330,15 +331,15 @@ class SettledDelays:
             return Claim.YOURS
 
     def release(self, level: int, offsets: Iterable[int]) -> None:
-        """Nothing happened to them."""
+        """Give claimed messages back to delivery; nothing happened to them."""
         with self._lock:
             self._level(level).claimed.difference_update(offsets)
 
     def settle(self, records: Iterable[Settled], for_now: bool = False) -> None:
-        """Those of one's claims that are done, durable when it returns. Blocks for a sync.
+        """Settle claimed messages that are done; durable when it returns. Blocks for a sync.
 
-        Raises OSError when they cannot be written: they are still claimed then. for_now: settled nevertheless until the
-        process ends, and written with the next that can be: for those whose copy is in the log.
+        Raises OSError if they cannot be written; they are still claimed then. for_now: even then they are settled until
+        the process ends, and written with the next ones; for messages whose copy is in the log.
         """
         new = list(records)
         with self._writing:
@@ -380,7 +381,7 @@ class SettledDelays:
         try:
             self._disk.write_all(self._fd, data, self._end)
         except OSError:
-            try:  # nobody was told that any of them is settled
+            try:  # none of them was acknowledged as settled
                 self._disk.truncate(self._fd, self._end)
                 self._disk.fdatasync(self._fd)
             except OSError:
@@ -394,7 +395,7 @@ class SettledDelays:
         self._end += len(data)
 
     def _live_records(self) -> Iterator[Settled]:
-        """What the file holds durably and delivery has not passed."""
+        """Yield the records that the file holds durably and delivery has not passed."""
         if self._fd < 0:
             return
         if self._doubtful:
@@ -405,7 +406,7 @@ class SettledDelays:
                 yield record
 
     def _begin_new_file(self, content: bytes) -> None:
-        """A new file in the old one's place, durable when it returns."""
+        """Put a new file in the old one's place, durable when it returns."""
         self._disk.replace(self._path, HEADER + content)
         fd = self._disk.open(self._path)
         old, self._fd = self._fd, fd
@@ -415,7 +416,7 @@ class SettledDelays:
             self._disk.close(old)
 
     def close(self) -> None:
-        """After everybody who writes has ended."""
+        """Close the file, after all writers have ended."""
         with self._writing:
             if self._fd >= 0:
                 self._disk.close(self._fd)
@@ -423,7 +424,7 @@ class SettledDelays:
 
 
 def is_in_log(settled: Settled, log: RecordReader) -> bool | None:
-    """Whether the log has that message at its place; None when it has expired. An unreadable one is believed."""
+    """True if the log has that message at its place, or cannot be read there; None if the message has expired."""
     found = log.find(settled.physical_offset)
     if isinstance(found, Missing):
         return None if found is Missing.EXPIRED else found is Missing.UNREADABLE
@@ -433,13 +434,13 @@ def is_in_log(settled: Settled, log: RecordReader) -> bool | None:
 
 
 def encode(record: Settled) -> bytes:
-    """A record's bytes."""
+    """Return a record's bytes."""
     body = _BODY.pack(record.level, record.how, record.queue_offset, record.physical_offset, record.store_time_ms)
     return _CRC.pack(crc32(body)) + body
 
 
 def decode(data: bytes) -> Settled | None:
-    """The record of these bytes; None when they are damaged."""
+    """Return the record in these bytes; None if they are damaged."""
     if len(data) < RECORD_BYTES or _CRC.unpack_from(data)[0] != crc32(data[_CRC.size : RECORD_BYTES]):
         return None
     level, how, queue_offset, physical, stored = _BODY.unpack_from(data, _CRC.size)

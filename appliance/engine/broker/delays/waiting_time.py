@@ -1,20 +1,20 @@
-"""How long delayed messages have really waited, whatever somebody does to the wall clock meanwhile.
+"""Measures how long delayed messages have really waited, whatever the wall clock is set to meanwhile.
 
-An entry of the schedule topic says by the wall clock when its message is due: store time and delay. Set that clock
-forward, and everything would be due at once; set it back, and messages wait too long, and those stored from then on
-bear a time that stands still (store times never go back, as searches by time rely on it).
+An entry of the schedule topic holds its message's due time by the wall clock: store time and delay. After that clock
+was set forward, everything would be due at once; after it was set back, messages would wait too long, and those stored
+from then on bear a time that stands still (store times never go back, as searches by time rely on it).
 
-So time is counted here on the wall clock less its jumps, `now_ms`. What an entry's due time means on it depends on when
-its record was stored, which its physical offset tells:
+So time is counted here on the wall clock less its jumps, `now_ms`. The meaning of an entry's due time depends on when
+its record was stored, which follows from its physical offset:
 
     0 ................. | start ......... | .................. | .................. | checked ...
       an earlier life     jumps so far: 0   the clock jumped     jumps so far: +1 h   not looked at yet
-      not after           exact             stored at T or       exact                nobody can tell
+      not after           exact             stored at T or       exact                not known yet
       start + delay                         before: T + delay
 
-Of an earlier life, and of another leader of the set, `ClockSteps` says what its clock was: how far ours is ahead of it.
-`look` compares the wall clock with a steady one, often enough that what was stored around a jump is late by less than a
-second, and never early.
+For an earlier life, and another leader of the set, `ClockSteps` has how far this broker's clock is ahead of theirs.
+`look` compares the wall clock with a steady one, often enough that a message stored around a jump is late by less than
+a second, and never early.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ...store.clock_steps import ClockSteps, ahead_of, is_step
 
 logger = logging.getLogger(__name__)
 
-#: Looks closer together say nothing new.
+#: Shortest time between two looks, unless a record is newer than the last one.
 MIN_LOOK_S = 0.05
-#: So long after a jump a record stamped before it may still be on its way to the log.
+#: Time after a jump in which a record stamped before it may still be on its way to the log.
 SETTLE_S = 0.1
-#: Store times may be ahead of the wall clock by what two threads' looks at it are apart.
+#: Store times may be ahead of the wall clock by this, because two threads read it at different moments.
 AHEAD_MS = 5
-#: Spans kept; of more, unsure neighbours are joined: their messages are late by what one span is long.
+#: Spans kept. When there are more, unsure neighbours are joined: their messages are late by the length of one span.
 MOST_SPANS = 4096
 
-#: (where it begins in the log, the jumps before its records were stored or None, the time when they had all been)
+#: (its begin in the log, the jumps before its records were stored or None if unsure, the time when all were stored)
 _Span = tuple[int, int | None, float]
 
 
@@ -54,12 +54,13 @@ class WaitingTime:
         on_step: Callable[[int, int, int], None] = lambda ms, looked, written: None,
     ) -> None:
         """written: up to where records have been put into the log. stamped_ms: the newest store time. steps: of the
-        store. on_step: told by what the clock was set, and between which two looks at the log's end."""
+        store. on_step: called with the ms by which the clock was set, and the log's end at the looks before and after
+        that."""
         self._clock = clock
         self._written = written
         self._stamped_ms = stamped_ms
         self._on_step = on_step
-        # As they are at the start: what follows is in the spans below.
+        # The spans at the start; later ones are in `_spans` below.
         self._earlier = steps.spans
         start = written()
         self._wall, self._steady = self._read()
@@ -68,15 +69,15 @@ class WaitingTime:
         self._looked = -math.inf
         self._unsure_until = -math.inf
         self._unsure = False
-        #: What lies behind was stored after the last look.
+        #: Records from here on were stored after the last look.
         self._checked = start
         self._spans: list[_Span] = [(start, 0, 0.0)]
-        #: Where the spans begin.
+        #: The beginnings of the spans.
         self._begins = [start]
         self._start = start
 
     def _read(self) -> tuple[int, float]:
-        """(wall ms, steady seconds) of one moment: of three looks the one that took least."""
+        """Return (wall ms, steady seconds) of one moment: from the quickest of up to three readings."""
         best = (math.inf, 0, 0.0)
         for _ in range(3):
             before = self._clock.steady()
@@ -89,20 +90,20 @@ class WaitingTime:
         return best[1], best[2]
 
     def now_ms(self) -> float:
-        """The time now. A jump since the last look does not show in it."""
+        """Return the time now. A jump since the last look does not show in it."""
         return self._wall - self._jumps + (self._clock.steady() - self._steady) * 1000
 
     @property
     def jumps_ms(self) -> int:
-        """By what the wall clock had jumped when it was last looked at."""
+        """Ms by which the wall clock had jumped at the last look."""
         return self._jumps
 
     def look(self, physical: int = -1) -> None:
-        """Look at both clocks; at least once a second while anything waits. physical: of a record that somebody asks
-        about now, who cannot wait for the next look."""
+        """Look at both clocks; called at least once a second while anything waits. physical: of a record whose times
+        are needed now: if it is newer than the last look, there is no waiting for the next one."""
         if self._clock.steady() - self._looked < MIN_LOOK_S and physical < self._checked:
             return
-        # First: what lies below, and what was stamped so, came before the clocks are read.
+        # Read first: records below `written`, and stamps up to `stamped`, are older than the readings of the clocks.
         written, stamped = self._written(), self._stamped_ms()
         wall, steady = self._read()
         passed = (steady - self._steady) * 1000
@@ -136,23 +137,23 @@ class WaitingTime:
         self._begins = [begin for begin, _, _ in self._spans]
 
     def jumps_at(self, physical: int) -> int:
-        """What the wall clock had jumped by when the record at a physical offset was stored; of those around a jump,
-        by now. Of an earlier life and another leader's: as if this clock had been set to that one."""
+        """Return what the wall clock had jumped by when the record at a physical offset was stored; for records around
+        a jump, by now. For an earlier life and another leader: as if this clock had been set to that one."""
         if physical < self._start:
             return -ahead_of(self._earlier, physical)
         jumps = self._spans[bisect_right(self._begins, physical) - 1][1]
         return self._jumps if jumps is None or physical >= self._checked else jumps
 
     def due_ms(self, physical: int, due_ms: int, delay_ms: int | None) -> float | None:
-        """When the message at a physical offset is due whose entry says `due_ms`; None while nobody can tell.
+        """Return when the message at a physical offset is due whose entry says `due_ms`; None while that is not known.
 
-        delay_ms: of its level, None for a level that is not configured any more.
+        delay_ms: of its level, None for a level that is no longer configured.
         """
         if physical >= self._checked:
             return None
         if physical < self._start:
-            # Stored in an earlier life. The clock that stamped it may have been ahead of ours, and nobody knows: it
-            # waits once more, and not until that time comes.
+            # Stored in an earlier life. The clock that stamped it may have been ahead of this one, unseen. Then it
+            # waits its delay again from the start on, and not until that time comes.
             due = float(due_ms - self.jumps_at(physical))
             return due if delay_ms is None else min(due, self._start_ms + delay_ms)
         _, jumps, stored_ms = self._spans[bisect_right(self._begins, physical) - 1]
@@ -162,7 +163,7 @@ class WaitingTime:
 
 
 def _joined(spans: list[_Span]) -> list[_Span]:
-    """Each two unsure neighbours as one, of which is known when the later one had been stored."""
+    """Return the spans with each two unsure neighbours joined; the time of the joined span is the later one's."""
     found: list[_Span] = []
     single = False
     for span in spans:
