@@ -1,1 +1,1 @@
-"""Transactions: half messages, how they end, and the questions to producers that have not said."""
+"""Transactions: half messages, how they end, and the questions to producers that have not decided."""

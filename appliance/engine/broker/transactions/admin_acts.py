@@ -1,8 +1,8 @@
-"""Administrators end transactions, have producers asked now, and have discarded ones asked about again.
+"""Acts of administrators: end transactions, have producers asked now, and resume discarded transactions.
 
-A decision is in the journal, durable, before it is done; it is done on remoting-io, as a producer's, and whoever
-decides first wins. Who asked is told when the log is durable behind it. A process that ends in between does what the
-journal says at its next start, when all open half messages are known (`finish`).
+A decision is durable in the journal before it is done. It is done on remoting-io, as a producer's is, and the first
+decision wins. The administrator gets the outcome when the log is durable past it. If the process ends in between, its
+next start does what the journal says, when all open half messages are known (`finish`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .resume import Resumed, ResumeDiscarded
 
 logger = logging.getLogger(__name__)
 
-#: Until a decision is published.
+#: Longest wait until a decision is published.
 STORED_S = 15.0
-#: Half messages that are asked about in one call of the loop: each is encoded for its producer.
+#: Half messages that are asked about in one call of the loop, as each is encoded for its producer.
 _ASKED_AT_ONCE = 16
 _REST_S = 0.001
 
@@ -43,11 +43,11 @@ COMMIT, ROLL_BACK = "commit", "roll_back"
 
 
 class Fate(enum.Enum):
-    """What became of one half message."""
+    """Outcome for one half message."""
 
     DONE = "done"
     ASKED = "asked"
-    #: It was decided before, by somebody else.
+    #: It was decided before this act.
     DECIDED = "decided_before"
     GONE = "gone"
     ANOTHER = "another"
@@ -61,14 +61,14 @@ class Fate(enum.Enum):
 
 
 class Chosen(NamedTuple):
-    """A half message by its offset in the half queue. unique_key: what it must have, None for anything."""
+    """A half message by its offset in the half queue. unique_key: the one that it must have, None for any."""
 
     half_offset: int
     unique_key: str | None = None
 
 
 class Decided(NamedTuple):
-    """What became of one. half: None when it was not read. reason: the broker's words."""
+    """Outcome for one half message. half: None if it was not read. reason: the broker's words."""
 
     chosen: Chosen
     fate: Fate
@@ -77,7 +77,7 @@ class Decided(NamedTuple):
 
 
 class AdminActs:
-    """Any thread but remoting-io; waits in the caller's."""
+    """Carries out the acts. Any thread but remoting-io; waits in the caller's."""
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class AdminActs:
         self.journal = journal
         self._call_soon = call_soon
         self._clock = clock
-        #: What an earlier process did not finish.
+        #: Acts that an earlier process did not finish.
         self._owed = [act for act in journal.unfinished() if act.action in (COMMIT, ROLL_BACK)]
 
     # --- commit, roll back
 
     def decide(self, action: str, chosen: Sequence[Chosen], reason: str, by: str) -> list[Decided]:
-        """End these transactions; one result each, in their order. action: COMMIT or ROLL_BACK."""
+        """End these transactions; return one outcome each, in their order. action: COMMIT or ROLL_BACK."""
         found = [self._find(one) for one in chosen]
         wanted = [number for number, one in enumerate(found) if one.fate is Fate.DONE]
         if not wanted:
@@ -126,14 +126,14 @@ class AdminActs:
         return found
 
     def look(self, one: Chosen) -> Decided:
-        """What would become of one: DONE where it can be decided. Changes nothing."""
+        """Return the outcome that a decision would have: DONE if it is possible. Changes nothing."""
         return self._find(one)
 
     def _find(self, one: Chosen) -> Decided:
         try:
             half = self.half_at(one.half_offset) or self._put_back_from(one.half_offset)
             if half is not None and (now := self._decisions.place_of(half)) is not half:
-                half = self.half_at(now.record.queue_offset)  # it was put back since somebody saw it here
+                half = self.half_at(now.record.queue_offset)  # it was put back since it was seen here
         except (QueueBroken, OSError) as error:
             return Decided(one, Fate.REFUSED, reason=str(error))
         if half is None:
@@ -145,7 +145,7 @@ class AdminActs:
         return Decided(one, Fate.DONE, half)
 
     def half_at(self, offset: int) -> Half | None:
-        """The half message at an offset of the half queue; None without one. Raises QueueBroken, OSError."""
+        """Return the half message at an offset of the half queue; None without one. Raises QueueBroken, OSError."""
         queue = self._store.find_queue(HALF_TOPIC, HALF_QUEUE)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return None
@@ -162,7 +162,7 @@ class AdminActs:
         return half if half is not None and half.record.queue_offset == offset else None
 
     def _put_back_from(self, offset: int) -> Half | None:
-        """The half message that lay there, and whose log file went since."""
+        """Return the half message that was put back from there, if its log file went since; None without one."""
         now = self._decisions.moved_to(offset)
         found = None if now is None else self._store.records.find(now)
         return None if found is None or isinstance(found, Missing) else half_of(found)
@@ -186,7 +186,7 @@ class AdminActs:
         )
 
     def _do(self, acts: dict[int, tuple[Act, Half | None]]) -> dict[int, tuple[Fate, str]]:
-        """What the journal holds: number -> what became of it."""
+        """Carry out acts that are in the journal; return number -> (fate, reason)."""
         waiting = {number: Awaited() for number in acts}
         for number, (act, half) in acts.items():
             assert half is not None
@@ -229,7 +229,8 @@ class AdminActs:
         self._call_soon(begin)
 
     def _write_ends(self, acts: dict[int, Act], fates: dict[int, tuple[Fate, str]]) -> None:
-        """Into the journal, and the log of the broker. What cannot be written there as refused is not sure."""
+        """Write the outcomes to the journal and the broker's log. A refusal that the journal does not take is not
+        sure."""
         outcomes = {Fate.DONE: DONE, Fate.DECIDED: TOO_LATE, Fate.REFUSED: REFUSED}
         ended = [
             Ended(acts[number].id, outcomes[fate], why) for number, (fate, why) in fates.items() if fate in outcomes
@@ -259,7 +260,8 @@ class AdminActs:
             )
 
     def finish(self) -> None:
-        """Do what an earlier process wrote down and perhaps did not do; once, when all open ones are known."""
+        """Do the acts that an earlier process wrote down and perhaps did not do; once, when all open halves are
+        known."""
         owed, self._owed = self._owed, []
         found: dict[int, tuple[Act, Half | None]] = {}
         gone: dict[int, tuple[Fate, str]] = {}
@@ -280,7 +282,7 @@ class AdminActs:
             self._write_ends({number: owed[number] for number in gone}, gone)
 
     def _owed_half(self, act: Act) -> Half | None:
-        """What an act is about; None when that is not there any more. Raises QueueBroken, OSError."""
+        """Return the half message that an act is about; None if it is gone. Raises QueueBroken, OSError."""
         half = self.half_at(act.half_offset)
         if half is not None:
             record = half.record
@@ -308,7 +310,7 @@ class AdminActs:
         return ended
 
     def _ask(self, halves: Sequence[Half], asked: Future[list[AskedNow]]) -> None:
-        """On remoting-io."""
+        """Have the producers asked, on remoting-io."""
         try:
             asked.set_result([self._checks.ask_now(half) for half in halves])
         except Exception as error:
@@ -318,8 +320,8 @@ class AdminActs:
     # --- resume
 
     def resume(self, physical: int, reason: str, by: str) -> Resumed:
-        """Ask about a discarded one from the beginning. Errors as `ResumeDiscarded.resume`; Unavailable also when it
-        cannot be written down."""
+        """Resume a discarded half message. Errors as in `ResumeDiscarded.resume`; Unavailable also if the act cannot be
+        written down."""
         found = self._discarded.find(physical)
         half = half_like(found)
         assert half is not None

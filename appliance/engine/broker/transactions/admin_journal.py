@@ -1,9 +1,9 @@
 """The journal of administrators' acts on transactions: what was decided, by whom and why.
 
-`DATA/rocketbox/transactions/decisions.journal`, one line an act or what became of it; docs/formats/transactions.md.
-An act is written and synced before it is done: a process that ends in between does it at its next start. That it is
-over is written behind it when the log is durable, and not synced but for what was refused: done twice it is refused by
-itself, for each half message is decided once.
+`DATA/rocketbox/transactions/decisions.journal`, in each line an act or its outcome; docs/formats/transactions.md. An
+act is written and synced before it is done: a process that ends in between does it at its next start. Its outcome is
+written when the log is durable, and synced only if it was refused: any other act that is done again is then refused,
+because each half message is decided once.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ...config_journal import JournalCalls, OsJournalCalls
 from ...crc_lines import line_of, text_of
 from ...journal_file import JournalFile
 
-#: Acts stay for so long, unless there are too many.
+#: Time for which acts stay, unless there are too many.
 KEPT_MS = 7 * 24 * 3600 * 1000
-#: Of the file; it is written anew at half of it, when the oldest finished acts go to a quarter.
+#: Largest file. It is written anew at half of it; then the oldest finished acts go, until a quarter is left.
 MOST_BYTES = 4 << 20
-#: Of a reason, in characters.
+#: Most characters of a reason.
 MOST_REASON = 500
 
-#: Of `Ended.outcome`.
+#: Values of `Ended.outcome`.
 DONE, REFUSED, TOO_LATE = "done", "refused", "decided_before"
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One act. id: grows with each; about the time in ms. action: "commit", "roll_back" or "resume". The half message
-    (of a resume: the discarded one) is known by all of half_offset, physical_offset, unique_key and stored_ms."""
+    """One act. id: grows with each; about the time in ms. action: "commit", "roll_back" or "resume". half_offset,
+    physical_offset, unique_key and stored_ms together identify the half message (of a resume: the discarded one)."""
 
     id: int
     action: str
@@ -48,7 +48,7 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of an act."""
+    """Outcome of an act."""
 
     id: int
     outcome: str
@@ -63,7 +63,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DecisionJournal:
-    """Any thread but remoting-io; one at a time."""
+    """The journal. Any thread but remoting-io; one at a time."""
 
     def __init__(
         self, path: Path, clock: Clock, calls: JournalCalls | None = None, most_bytes: int = MOST_BYTES
@@ -89,7 +89,7 @@ class DecisionJournal:
 
     @property
     def failure(self) -> str | None:
-        """Why the last write failed, if it did."""
+        """Reason why the last write failed; None if it did not."""
         return self._file.failure
 
     def _take_raw(self, raw: bytes) -> bool:
@@ -108,12 +108,12 @@ class DecisionJournal:
     # --- reading
 
     def unfinished(self) -> list[Act]:
-        """Acts of which nobody knows how they ended, the oldest first."""
+        """Return the acts without a known outcome, the oldest first."""
         with self._lock:
             return [act for number, act in self._acts.items() if number not in self._ended]
 
     def of(self, physical: int) -> Act | None:
-        """The act that decided a half message, or resumed a discarded one; None when it was another's doing."""
+        """Return the act that decided a half message, or resumed a discarded one; None if no act did."""
         with self._lock:
             for number in reversed(self._acts):
                 ended = self._ended.get(number)
@@ -122,7 +122,7 @@ class DecisionJournal:
         return None
 
     def newest(self, count: int) -> list[tuple[Act, Ended | None]]:
-        """The last acts, the newest first."""
+        """Return the last acts with their outcomes, the newest first."""
         with self._lock:
             numbers = sorted(self._acts, reverse=True)[:count]
             return [(self._acts[number], self._ended.get(number)) for number in numbers]
@@ -130,7 +130,7 @@ class DecisionJournal:
     # --- writing
 
     def next_ids(self, count: int) -> range:
-        """The ids of the next acts: ask for them once, and write them all."""
+        """Return the ids of the next acts. Each call reserves new ones, and all of them are to be written."""
         with self._lock:
             first = max(self._last_id + 1, self._clock.wall_ms())
             self._last_id = first + count - 1
@@ -141,7 +141,7 @@ class DecisionJournal:
         self._write([Line(act=act) for act in acts], sync=True)
 
     def end(self, ended: Iterable[Ended], sync: bool = False) -> None:
-        """What became of acts. Raises OSError: then it is only known until the process ends."""
+        """Write the outcomes of acts. Raises OSError; then they are known only until the process ends."""
         lines = [Line(ended=one) for one in ended]
         with self._lock:
             for line in lines:
@@ -159,7 +159,7 @@ class DecisionJournal:
                     self._take(line)
 
     def _trim(self) -> None:
-        """Forget finished acts that are too old, or that there is no room for."""
+        """Drop finished acts that are too old, or for which there is no room."""
         oldest = self._clock.wall_ms() - KEPT_MS
         with self._lock:
             size = sum(map(self._size_of, self._acts))
@@ -174,25 +174,25 @@ class DecisionJournal:
         return len(encode_line(Line(act=self._acts[number]))) + (len(encode_line(Line(ended=ended))) if ended else 0)
 
     def _content(self) -> bytes:
-        """The file as it would be written now."""
+        """Return the content with which the file would be written now."""
         with self._lock:
             lines = [Line(act=act) for act in self._acts.values()]
             lines += [Line(ended=ended) for ended in self._ended.values()]
         return b"".join(map(encode_line, lines))
 
     def close(self) -> None:
-        """Who writes from now on is refused."""
+        """Close the file; writes are refused from now on."""
         with self._writing:
             self._file.close()
 
 
 def encode_line(line: Line) -> bytes:
-    """With its CRC and newline."""
+    """Return a line's bytes, with its CRC and newline."""
     return line_of(msgspec.json.encode(line))
 
 
 def decode_line(raw: bytes) -> Line | None:
-    """A line without its newline; None when it is damaged."""
+    """Return a line from its bytes without the newline; None if it is damaged."""
     text = text_of(raw)
     try:
         return None if text is None else msgspec.json.decode(text, type=Line)

@@ -1,15 +1,15 @@
-"""Producers that have not said how a transaction ends are asked (39).
+"""Asks producers that have not decided a transaction (request 39).
 
-A half message is due when its immunity is over, and then each `transactionCheckInterval`. Who is asked is one producer
-of its group, in turn; a question counts when it was sent. Where no producer of the group is there, its halves wait for
-one and cost nothing. After `transactionCheckMax` questions without an answer, or when the message has been kept for
+A half message is due when its immunity is over, and then each `transactionCheckInterval`. The question goes to one
+producer of its group, in turn, and counts when it was sent. If no producer of the group is connected, its halves wait
+for one and cost nothing. After `transactionCheckMax` questions without an answer, or when the message was kept for
 longer than messages are, it is set aside in TRANS_CHECK_MAX_TIME_TOPIC.
 
-The oldest ones are looked at now and then: what was kept too long is set aside, although nobody is there to be asked;
-and what would leave with its log file, or hold up the offsets of CID_RMQ_SYS_TRANS behind many that were decided, is
-put back at the end of the half queue.
+The oldest halves are looked at now and then. One that was kept too long is set aside, even if there is no producer to
+ask. One that would leave with its log file, or that holds up the offsets of CID_RMQ_SYS_TRANS before many decided ones,
+is put back at the end of the half queue.
 
-What is due is read from the log here; what follows happens on remoting-io, which owns all the state.
+The thread reads due halves from the log; what follows happens on remoting-io, which owns all the state.
 Source: RocketMQ 5.3.3 `TransactionalMessageServiceImpl.check`, `AbstractTransactionalMessageCheckListener`.
 """
 
@@ -48,35 +48,35 @@ from .rebuild import Found, Rebuild
 
 logger = logging.getLogger(__name__)
 
-#: How often remoting-io looks whether something is due.
+#: Pause between two looks of remoting-io for due halves.
 LOOK_S = 0.1
-#: Halves read at a time; what follows from one of these readings is one call of the loop.
+#: Most halves read at a time; what follows from one reading is one call of the loop.
 AT_ONCE = 64
-#: ... and their bytes: they are in memory until they were sent.
+#: ... and most of their bytes, which are in memory until they were sent.
 AT_ONCE_BYTES = 1024 * 1024
-#: Halves that were found at the start, taken over in one call of the loop.
+#: Halves found at the start that are taken over in one call of the loop.
 _ADOPTED_AT_ONCE = 1000
-#: A rest between two readings: others want the GIL, too.
+#: Pause between two readings, as other threads want the GIL, too.
 _REST_S = 0.002
-#: A producer that has this much to take is not asked.
+#: A producer with this much in its outbox is not asked.
 BUSY_BYTES = 1024 * 1024
-#: So many are tried one after the other.
+#: Most producers that are tried one after the other.
 _TURNS = 16
-#: Asked again so soon when it cannot be read, or could not be set aside.
+#: Pause before a half is looked at again that cannot be read, or could not be set aside.
 AGAIN_MS = 5000
-#: How often the oldest ones are looked at.
+#: Seconds between two looks at the oldest halves.
 REVIEW_S = 10.0
-#: A long immunity is waited for in pieces, so that what is decided meanwhile does not stay in memory.
+#: A long immunity is waited for in pieces, so that halves decided meanwhile do not stay in memory.
 LONG_WAIT_MS = 60_000
-#: Op messages, and halves, behind the oldest open one: with more of them it is put back if few are like it.
+#: Op messages, and halves, behind the oldest open half: with more of them it is put back, if few are like it.
 MOST_OPS, MOST_HALVES = 50_000, 5_000_000
-#: Decisions that wait, for the start or for their half message's sync.
+#: Most decisions that wait, for the start or for their half message's sync.
 _MOST_WAITING = 10_000
-#: Decisions that waited and are done in one tick: a millisecond.
+#: Decisions that waited and are carried out in one tick, which takes them a millisecond.
 _JOBS_A_TICK = 20
-#: How often is looked whether a half message is published that was decided before.
+#: Pause between two looks whether a half message is published that was decided before.
 _PUBLISHED_S = 0.005
-#: Behind the moment a producer's group appears: it is still starting.
+#: Time before a question after a producer's group has appeared, as it is still starting.
 APPEARED_MS = 500
 
 
@@ -91,7 +91,7 @@ class CheckSettings(NamedTuple):
 
 
 class AskedNow(enum.Enum):
-    """What came of asking at once."""
+    """Outcome of asking at once."""
 
     ASKED = enum.auto()
     DECIDED = enum.auto()
@@ -100,7 +100,7 @@ class AskedNow(enum.Enum):
 
 
 class _Looked(NamedTuple):
-    """What a half that is due turned out to be. missing: why it cannot be read."""
+    """A half as it was read. missing: why it cannot be read."""
 
     offset: int
     half: Half | None
@@ -108,7 +108,7 @@ class _Looked(NamedTuple):
 
 
 class CheckTransactions(ServiceThread):
-    """Reads on a thread of its own; what its other methods do happens on remoting-io."""
+    """Asks producers. Reads on a thread of its own; what its other methods do happens on remoting-io."""
 
     def __init__(
         self,
@@ -138,41 +138,41 @@ class CheckTransactions(ServiceThread):
         self._files = store.queues.new_files(capacity=4)
         half = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         op = store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE)
-        #: What the store holds at the start, and has to be looked at.
+        #: The store's halves and op messages below these ends have to be looked at, at the start.
         self._half_end, self._op_end = half.next_offset, op.next_offset
         self._half_begin = max(0, offsets.get(CHECK_GROUP, HALF_TOPIC, HALF_QUEUE))
         op_begin = max(0, offsets.get(CHECK_GROUP, OP_HALF_TOPIC, HALF_QUEUE))
-        # One beyond the end says nothing: read them all, for what they list is decided.
+        # An offset beyond the end is of no use: then all op messages are read, as the halves they list are decided.
         self._op_begin = op_begin if op_begin <= self._op_end else 0
-        #: How often was asked before this start: pages of half messages, as `OpenHalves.restore` takes them.
+        #: Returns the check counts from before this start: pages of half messages, as `OpenHalves.restore` takes them.
         self.remembered: Callable[[], Iterable[tuple[int, bytes]]] = tuple
-        #: Why it cannot work, if so.
+        #: Reason why it cannot work; None if it can.
         self.failure: str | None = None
         #: Written by remoting-io, taken by the thread: look at the oldest.
         self._review_wanted = False
         #: Written by clean-store: log files that end up to here are to go.
         self._leaving_end = 0
-        #: Written by the thread: (no open half lies below, once the log is durable to there); why it cannot be.
+        #: Written by the thread: (no open half lies below, once the log is durable to here); why that cannot be.
         self._left: tuple[int, int] = (0, 0)
         self._stays: str | None = None
         # Owned by remoting-io.
-        #: Whether all that the store holds is known.
+        #: True when all open halves in the store are known.
         self.ready = self._half_begin >= self._half_end
         self._turn = 0
-        #: (end of the log, half, op): what may be saved once the log is durable to there.
+        #: (end of the log, half, op): offsets that may be saved once the log is durable to that end.
         self._progress: tuple[int, int, int] | None = None
-        #: Ages by a clock that nobody sets.
+        #: Clock for ages, which no setting of the wall clock changes.
         self._ages = AgeClock(clock)
         self._began_ms = self.now_ms()
         self._reviewed_ms = self._began_ms
-        #: Questions sent, since the start.
+        #: Number of questions sent since the start.
         self.asked = 0
         self._waiting_for_ready: list[Callable[[], None]] = []
         #: (physical offset, job), see `when_published`.
         self._waiting_for_log: list[tuple[int, Callable[[], None]]] = []
 
     def begin(self) -> list[Timer]:
-        """On remoting-io, or before it runs: have it look at the clock."""
+        """Have remoting-io look at the clock; return the timers. Called there, or before it runs."""
         return [self._loop.call_every(LOOK_S, self._look_at_clock), self._loop.call_every(1.0, self._save)]
 
     def now_ms(self) -> float:
@@ -181,12 +181,12 @@ class CheckTransactions(ServiceThread):
     # --- remoting-io
 
     def stored(self, offset: int, properties: str) -> None:
-        """A half message was staged."""
+        """Add a half message that was staged."""
         immunity = immunity_ms(properties, self._settings().timeout_ms)
         self._halves.open(offset, self.now_ms() + min(immunity, LONG_WAIT_MS), checks_of(properties))
 
     def when_ready(self, job: Callable[[], None]) -> bool:
-        """Run `job` when all that the store holds is known: now, or soon. False when too many wait already."""
+        """Run `job` when all open halves in the store are known: now, or soon. False if too many wait already."""
         if self.ready:
             job()
             return True
@@ -196,9 +196,9 @@ class CheckTransactions(ServiceThread):
         return True
 
     def when_published(self, physical: int, job: Callable[[], None]) -> bool:
-        """Run `job` soon after what was staged at this physical offset is published, or the log has broken: a producer
-        is told of a half message before that when it sent WAIT=false, or the sync is slow. False when nothing waits
-        there to be published, or too many wait for it."""
+        """Run `job` soon after what was staged at this physical offset is published, or the log has broken. A producer
+        gets the answer for a half message before that if it sent WAIT=false, or the sync is slow. False if nothing
+        waits there to be published, or too many jobs wait."""
         log = self._store.log
         staged = self._store.published <= physical < log.stage_base + log.staged
         if not staged or log.broken is not None or len(self._waiting_for_log) >= _MOST_WAITING:
@@ -217,7 +217,7 @@ class CheckTransactions(ServiceThread):
         self._do_some(iter(jobs))
 
     def _do_some(self, jobs: Iterator[Callable[[], None]]) -> None:
-        """What has waited, a few in each tick: others want the loop, too."""
+        """Do jobs that have waited, a few in each tick, as others want the loop, too."""
         some = list(islice(jobs, _JOBS_A_TICK))
         for job in some:
             self._loop.call_soon(job)
@@ -225,7 +225,7 @@ class CheckTransactions(ServiceThread):
             self._loop.call_soon(lambda: self._do_some(jobs))
 
     def producers_came(self, group: str) -> None:
-        """A producer group has a member now."""
+        """Ask about the halves of a producer group soon, as it has a member now."""
         if self._halves.unpark(group, self.now_ms() + APPEARED_MS):
             logger.info("transactions: producers are there again group=%s", group)
 
@@ -238,7 +238,7 @@ class CheckTransactions(ServiceThread):
             self.wakeup()
 
     def _save(self) -> None:
-        """Have consumerOffset.json say from where Apache would go on; only what no crash can take back."""
+        """Put the offsets from which Apache would go on into consumerOffset.json; only those that no crash can undo."""
         store = self._store
         if not self.ready or store.log.broken is not None:
             return  # what was decided since the log broke counts only until the next start
@@ -254,8 +254,8 @@ class CheckTransactions(ServiceThread):
     # --- clean-store
 
     def keeps(self, end: int) -> str | None:
-        """Why log files up to this physical offset must stay a little: open halves lie there, and are put back. None
-        when none does, durably."""
+        """Return why log files up to this physical offset must stay for now: open halves lie there, and are being put
+        back. None if none does, durably."""
         below, durable = self._left
         if below >= end and self._store.lasting >= durable:
             return None
@@ -283,7 +283,7 @@ class CheckTransactions(ServiceThread):
         return run_on_loop(self._loop.call_soon, job, lambda: self.stopped or not self._loop.alive)
 
     def _find_open(self) -> bool:
-        """Look at what the store holds. False when it was stopped."""
+        """Find the open halves in the store. False if the thread was stopped."""
         found: Found | None = None
         while not self.stopped:
             try:
@@ -315,7 +315,7 @@ class CheckTransactions(ServiceThread):
         self._do_some(iter(waiting))
 
     def _work(self) -> bool:
-        """Look at some that are due; False when none is."""
+        """Look at some halves that are due; False if none is."""
         due: list[int] = []
         more: list[bool] = []
 
@@ -340,7 +340,7 @@ class CheckTransactions(ServiceThread):
         return bool(due) or more[0]
 
     def _review(self) -> None:
-        """Look at the oldest ones, as long as something has to be done about them."""
+        """Look at the oldest halves, as long as something has to be done about them."""
         end = self._leaving_end
         held_up: set[int] = set()
         if not self._on_loop(lambda: held_up.update(self._decisions.held_up_by(MOST_OPS, MOST_HALVES))):
@@ -349,7 +349,7 @@ class CheckTransactions(ServiceThread):
             self.clock.wait(self._gate, _REST_S)
 
     def _review_some(self, end: int, held_up: set[int]) -> bool:
-        """Look at the oldest; False when all is done, or nothing can be done now."""
+        """Look at some of the oldest; False when all is done, or nothing can be done now."""
         oldest: list[int] = []
         if not self._on_loop(lambda: oldest.extend(self._halves.all(0, AT_ONCE))):
             return False
@@ -370,7 +370,8 @@ class CheckTransactions(ServiceThread):
         return self._on_loop(lambda: went_on.append(self._act_on_oldest(looked, end, held_up))) and went_on[0]
 
     def _act_on_oldest(self, looked: list[_Looked], end: int, held_up: set[int]) -> bool:
-        """On remoting-io. False when nothing is left to do, or nothing can be done; `_left`, `_stays` tell which."""
+        """Act on the oldest, on remoting-io. False if nothing is left to do, or nothing can be done; `_left` and
+        `_stays` show which."""
         settings, spans = self._settings(), self._store.clock_steps.spans
         kept_since_ms = self._ages.now_ms() - settings.kept_ms
         done = 0
@@ -387,7 +388,7 @@ class CheckTransactions(ServiceThread):
                 if missing is Missing.UNREADABLE:
                     self._stays = f"the half message {offset} cannot be read"
                     return False
-                break  # stored this moment: younger than all that counts here
+                break  # just stored: younger than all that counts here
             if not self._decisions.seen(half):
                 done += 1
                 continue
@@ -406,7 +407,7 @@ class CheckTransactions(ServiceThread):
         if done and done == len(looked):
             return True
         self._stays = None
-        # All copies are staged; that the op messages come behind them does not matter here.
+        # All copies are staged. Their op messages come later, which does not matter here.
         self._left = (max(end, self._left[0]), self._decisions.staged_to)
         return False
 
@@ -454,7 +455,7 @@ class CheckTransactions(ServiceThread):
             if not self._set_aside(half, checks):
                 self._halves.wait(offset, now_ms + AGAIN_MS)
             return
-        # Apache counts as checks when it puts one back that is left alone.
+        # Apache counts a check, too, when it puts back a half that it leaves alone.
         left_ms = 0 if self._halves.checks(offset) else self._immune_for(half, settings)
         if left_ms > 0:
             self._halves.wait(offset, now_ms + left_ms)
@@ -466,8 +467,8 @@ class CheckTransactions(ServiceThread):
         self._halves.wait(offset, now_ms + settings.interval_ms)
 
     def _immune_for(self, half: Half, settings: CheckSettings) -> float:
-        """How long it is still left alone, in ms, whatever the wall clock is set to; a long time is waited for in
-        pieces that grow."""
+        """Return the ms for which a half is still left alone, whatever the wall clock is set to. A long time is waited
+        for in pieces that grow."""
         record = half.record
         immunity = immunity_ms(record.properties, settings.timeout_ms)
         if record.queue_offset >= self._half_end and immunity <= LONG_WAIT_MS:
@@ -479,15 +480,15 @@ class CheckTransactions(ServiceThread):
 
     @staticmethod
     def _stored_ms(half: Half, spans: tuple[Stamped, ...]) -> int:
-        """When it was stored. spans: of `ClockSteps`, looked at before the clock that this is compared with.
+        """Return when a half was stored. spans: of `ClockSteps`, read before the clock that this is compared with.
 
-        A clock that is set back in between would make it older.
+        In the other order, a clock that is set back in between would make it older.
         """
         record = half.record
         return record.store_time_ms + ahead_of(spans, record.physical_offset)
 
     def _set_aside(self, half: Half, checks: int) -> bool:
-        """False when that is not possible now."""
+        """Set a half aside; False if that is not possible now."""
         if not self._decisions.discard(half, checks, NOBODY):
             return False
         logger.warning(
@@ -504,7 +505,7 @@ class CheckTransactions(ServiceThread):
         self._decisions.forget(offset)
 
     def _ask(self, half: Half, checks: int, connections: list[Connection]) -> bool:
-        """Ask one of them, in turn; False when all are too busy to be asked."""
+        """Ask one of these producers, in turn; False if all are too busy to be asked."""
         for _ in connections[:_TURNS]:
             self._turn += 1
             conn = connections[self._turn % len(connections)]
@@ -515,7 +516,8 @@ class CheckTransactions(ServiceThread):
         return False
 
     def ask_now(self, half: Half) -> AskedNow:
-        """An administrator wants it asked about. It is none of its checks, and the next of those stays when it was."""
+        """Ask about a half at once, for an administrator. That is none of its checks; the next of these stays when it
+        was."""
         checks = self._halves.checks(half.record.queue_offset)
         if checks is None:
             return AskedNow.DECIDED

@@ -1,7 +1,7 @@
-"""How often producers were asked about open half messages, on disk: Apache counts in the message, we in memory.
+"""The file with the check counts of open half messages: Apache counts in the message, RocketBox in memory.
 
 `DATA/rocketbox/transactions/checks` is rewritten every few seconds while producers are asked, and at the stop; never
-synced. Without it, or when the half queue's end is not the one it tells of, questions are counted from the beginning.
+synced. Without it, or if its newest half message is not in the half queue, questions are counted from the beginning.
 Format page: docs/formats/transactions.md.
 """
 
@@ -25,14 +25,14 @@ _HEAD = struct.Struct(">8sqqI")
 _CRC = struct.Struct(">I")
 _NUMBER = struct.Struct(">q")
 _PAGE_BYTES = _NUMBER.size + PAGE
-#: Pages that are kept, those of the oldest half messages: 4 million.
+#: Most pages that are kept, those of the oldest half messages: 4 million.
 MOST_PAGES = 1024
 _MOST_BYTES = 16 << 20
 
 
 class CheckCounts(NamedTuple):
-    """last_offset, last_physical: the newest half message, by which the queue is known again; -1 without one. pages:
-    (number, a byte each, 0 for one that is not open, else one more than its checks)."""
+    """last_offset, last_physical: the newest half message, by which the queue is recognised; -1 without one. pages:
+    (number, a byte for each half: 0 if it is not open, else one more than its checks)."""
 
     last_offset: int
     last_physical: int
@@ -40,7 +40,7 @@ class CheckCounts(NamedTuple):
 
 
 def encode(counts: CheckCounts) -> bytes:
-    """Pages in which nobody was asked are left out."""
+    """Return the file's bytes. Pages without any question are left out."""
     pack = zlib.compressobj(1)
     count, packed = 0, []
     for number, states in counts.pages:
@@ -53,7 +53,7 @@ def encode(counts: CheckCounts) -> bytes:
 
 
 def decode(data: bytes) -> CheckCounts | None:
-    """None when it is damaged, or no such file."""
+    """Return the counts; None if the bytes are damaged, or no such file."""
     if len(data) < _HEAD.size + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32(data[: -_CRC.size]):
         return None
     magic, last_offset, last_physical, count = _HEAD.unpack_from(data)
@@ -73,7 +73,7 @@ def decode(data: bytes) -> CheckCounts | None:
 
 
 class CheckCountsFile:
-    """One thread at a time."""
+    """The file. One thread at a time."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         # Constant after construction.
@@ -83,7 +83,7 @@ class CheckCountsFile:
         self._written: int | None = None
 
     def load(self) -> CheckCounts | None:
-        """At the start. Raises OSError."""
+        """Read the file, at the start; None without one, or if it is damaged. Raises OSError."""
         if not self._disk.exists(self._path):
             return None
         fd = self._disk.open(self._path, read_only=True)
@@ -98,7 +98,7 @@ class CheckCountsFile:
         return found
 
     def save(self, last_offset: int, last_physical: int, pages: Iterable[tuple[int, bytes]]) -> None:
-        """Write it, if it is another than the last time. Raises OSError."""
+        """Write the file if its content has changed since the last time. Raises OSError."""
         data = encode(CheckCounts(last_offset, last_physical, list(pages)))
         mark = crc32(data)
         if mark == self._written:

@@ -1,16 +1,16 @@
-"""How transactions end: the committed copy, the op message, and who is told.
+"""Ends transactions: stages the committed copy and the op message, and answers.
 
     commit      a copy goes to the real topic, and the op message says that the half is decided
     roll back   the op message alone
-    discard     a copy goes to TRANS_CHECK_MAX_TIME_TOPIC; for halves that nobody has decided
+    discard     a copy goes to TRANS_CHECK_MAX_TIME_TOPIC; for halves that were not decided in time
 
-A half that cannot stay where it lies is put back: a copy goes to the end of the half queue, and the op message says of
-the old place that it is done. Who names the old place still ends it.
+A half that cannot stay where it lies is put back: a copy goes to the end of the half queue, and the op message says
+that the old place is done with. A decision that names the old place still ends it.
 
-Each decided half has an op message of its own, `12`: what 4.9 writes, and both read. 5.3.3 lists several, `12,13,`, of
-which 4.9 understands none. It is staged behind the copy in the same tick: a crash may keep the copy without it, and the
-start finds that out (`rebuild.py`); it never keeps it without the copy. Whoever decides first wins: the second is
-refused.
+Each decided half has an op message of its own, `12`: 4.9 writes this form, and both versions read it. 5.3.3 lists
+several, `12,13,`, of which 4.9 understands none. The op message is staged behind the copy in the same tick. A crash may
+keep the copy without the op message, which the start finds out (`rebuild.py`); it never keeps the op message without
+the copy. The first decision wins, and a second one is refused.
 Source: RocketMQ 5.3.3 `EndTransactionProcessor`, `TransactionalMessageServiceImpl.deletePrepareMessage`.
 """
 
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Op messages of one tick; more come in the next ones.
+#: Most op messages in one tick; more come in the next ones.
 OPS_AT_ONCE = 1000
 _OP_FIELD = topic_field(OP_HALF_TOPIC)
-#: What op messages have, as recorded.
+#: Properties of op messages, as recorded.
 _OP_TEXT = "WAIT\x01true\x02TAGS\x01d\x02"
 _OP_PROPERTIES, _OP_CODE = _OP_TEXT.encode(), properties_tag_code(_OP_TEXT)
-#: What has to be gained by putting a half back, in op messages or halves that a start does not read.
+#: Gain that is needed to put a half back: op messages or halves that a start then does not read.
 PUT_BACK_FOR = 10
-#: Halves that are put back at a time for that.
+#: Most halves that are put back at a time for that.
 MOST_HELD_UP = 5000
 
 ALREADY_DECIDED = "the transaction was decided before"
 
 
 class Nobody:
-    """Waits for no answer."""
+    """A `ReplyTo` without a receiver."""
 
     def put_ended(self, outcome: PutOutcome) -> None: ...
 
@@ -71,7 +71,7 @@ NOBODY = Nobody()
 
 
 class _Copy(msgspec.Struct, gc=False):
-    """Who waits for a copy; knows whether it was refused at once."""
+    """Receives the outcome of a copy and passes it on. refused: the outcome, if it was refused at once."""
 
     reply_to: ReplyTo
     staged: bool = False
@@ -104,27 +104,27 @@ class Decisions:
         self._wall_ms = wall_ms
         # Owned by remoting-io.
         self._decided: list[int] = []
-        #: Behind the last copy in the log: when it is durable to there, only half messages that are open are needed.
+        #: Behind the last copy in the log: once the log is durable to there, only open half messages are needed.
         self.staged_to = 0
-        #: Who waits for the op message of a half that was rolled back.
+        #: Receivers that wait for the op message of a half that was rolled back.
         self._rolled_back: list[tuple[ReplyTo, PutOutcome]] = []
         self._ops = OpRuns()
         self._op_refused = ""
-        #: Where halves lay that were put back -> (offset, physical offset) of where they lie; and in which order.
+        #: Offset where a half lay that was put back -> (offset, physical offset) where it lies; the keys, in order.
         self._moved: Moved = {}
         self._moves: deque[int] = deque()
-        #: First places of which a copy of Apache's is decided.
+        #: First offsets of halves of which a copy made by Apache is decided.
         self._late: frozenset[int] = frozenset()
-        #: Those that ended since the start.
+        #: Number of transactions that ended since the start.
         self.counts: Counter[How] = Counter()
-        #: Told of each that ends: as `ResolvedTransactions.note`.
+        #: Called for each transaction that ends, with the arguments of `ResolvedTransactions.note`.
         self.on_ended: Callable[[int, int, int, int, int, int, int, bytes], None] = lambda *ended: None
 
     # --- the three ends
 
     def commit(self, half: Half, reply_to: ReplyTo, by: By = By.PRODUCER, host: bytes = b"") -> None:
-        """Refuses with 1 what was decided before, damaged, or for a topic that is no more; it stays open then. by,
-        host: who says so, see `resolved.Resolved`."""
+        """Commit a half. Refuses with 1 one that was decided before; also one that is damaged, or whose topic is gone,
+        and leaves it open. by, host: who decides, see `resolved.Resolved`."""
         self._refuse_decided(half)
         record = half.record
         if record.body and body_crc(record.body) != record.body_crc:
@@ -138,7 +138,7 @@ class Decisions:
             self._end(half, How.COMMITTED, by, host)
 
     def roll_back(self, half: Half, reply_to: ReplyTo, by: By = By.PRODUCER, host: bytes = b"") -> None:
-        """Refuses with 1 what was decided before."""
+        """Roll a half back. Refuses with 1 one that was decided before."""
         self._refuse_decided(half)
         if self._store.log.broken is not None:
             raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, str(self._store.log.broken))
@@ -147,7 +147,7 @@ class Decisions:
         self._rolled_back.append((reply_to, outcome))
 
     def discard(self, half: Half, checks: int, reply_to: ReplyTo) -> bool:
-        """Nobody has decided it: set it aside. False when that is not possible now."""
+        """Set aside a half that was not decided in time. False if that is not possible now."""
         self._refuse_decided(half)
         try:
             config = self._topics.create_retry_topic(DISCARDED_TOPIC, 1, PERM_READ | PERM_WRITE)
@@ -164,7 +164,7 @@ class Decisions:
         return done
 
     def forget(self, offset: int) -> None:
-        """A half message that can never be read again: nothing is left to decide."""
+        """Drop a half message that can never be read again: nothing is left to decide."""
         checks = self._halves.checks(offset) or 0
         if self._halves.close(offset):
             self._decided.append(offset)
@@ -172,8 +172,8 @@ class Decisions:
             self.on_ended(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b"")
 
     def put_back(self, half: Half, checks: int, due_ms: float) -> bool:
-        """Store an open half once more, at the end of its queue, and have it wait there. False when that is not
-        possible now."""
+        """Store an open half again at the end of its queue, and have it wait there. False if that is not possible
+        now."""
         record, store = half.record, self._store
         queue = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         offset = queue.next_offset
@@ -189,7 +189,7 @@ class Decisions:
         self._decided.append(record.queue_offset)
         for old in {record.queue_offset, *earlier_offsets(half)}:
             self._note_move(old, now)
-        for _ in range(2):  # a move of what was decided since tells nobody anything
+        for _ in range(2):  # the move of a half that was decided since is no longer needed
             old = self._moves.popleft()
             if self._halves.checks(self._moved[old][0]) is None:
                 del self._moved[old]
@@ -203,15 +203,15 @@ class Decisions:
         self._moved[old] = now
 
     def place_of(self, half: Half) -> Half:
-        """The half where it lies now: it may have been put back since its producer was told of it."""
+        """Return the half where it lies now: it may have been put back since its producer received its offset."""
         now = self._moved.get(half.record.queue_offset)
         if now is None or self._halves.checks(half.record.queue_offset) is not None:
             return half
         return half._replace(record=half.record._replace(queue_offset=now[0], physical_offset=now[1]))
 
     def require_real(self, half: Half) -> None:
-        """Refuses with 1 bytes within a body that look like an open half message, or like one that was put back: the
-        queue has an entry for the real one. Where only the disk could tell, it is believed: this is remoting-io."""
+        """Refuse with 1 bytes within a body that look like an open half message, or like one that was put back: the
+        queue has an entry for the real one. If only the disk could show it, they are believed: this is remoting-io."""
         record, store = half.record, self._store
         queue = store.find_queue(HALF_TOPIC, HALF_QUEUE)
         was_put_back = record.queue_offset in self._moved
@@ -232,12 +232,13 @@ class Decisions:
             )
 
     def moved_to(self, offset: int) -> int | None:
-        """The physical offset of a half that lay at this offset of its queue, and was put back."""
+        """Return the physical offset of a half that lay at this offset of its queue and was put back, else None."""
         now = self._moved.get(offset)
         return None if now is None else now[1]
 
     def seen(self, half: Half) -> bool:
-        """An open half was read. Know it by its earlier places, too; False when it was decided at one of them."""
+        """Note the earlier places of an open half that was read, so that they lead to it; False if it was decided at
+        one of them."""
         record = half.record
         if offset_in(record.properties, PREPARED_QUEUE_OFFSET) in self._late:
             if self._halves.close(record.queue_offset):
@@ -253,7 +254,7 @@ class Decisions:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, ALREADY_DECIDED)
 
     def _waiting_place(self, properties: str, target: Place) -> tuple[Place, str]:
-        """Where a committed message goes first: one with a delay or a time waits."""
+        """Return where a committed message goes first, and its properties: one with a delay or a time waits."""
         if DELAY_TIME_LEVEL in properties or "TIMER_" in properties:
             found = decode_properties(properties)
             waits = self._places.place_of(found, target)
@@ -262,10 +263,10 @@ class Decisions:
         return target, properties
 
     def _stage(self, half: Half, place: Place, properties: str, sys_flag: int, reply_to: ReplyTo) -> bool:
-        """Stage a copy; False when it was refused, which `reply_to` knows by then."""
+        """Stage a copy; False if it was refused, and `reply_to` has that outcome by then."""
         record = half.record
         copy = _Copy(reply_to)
-        self._store.next_store_ms(self._wall_ms())  # the copy's, and so that of its transaction's end
+        self._store.next_store_ms(self._wall_ms())  # of the copy, and so the time at which its transaction ends
         self._appends.put(
             copy_of(
                 record,
@@ -297,7 +298,7 @@ class Decisions:
     # --- op messages
 
     def adopt(self, found: Found) -> None:
-        """What the store holds, at the start."""
+        """Take over what was found in the store at the start."""
         self._decided += found.decided
         self._late = found.late
         self._moved = found.moved
@@ -305,7 +306,7 @@ class Decisions:
         self._ops.put_before(found.ops)
 
     def end_tick(self) -> None:
-        """Stage the op messages of this tick, behind what they speak of. Before the store ends the tick."""
+        """Stage the op messages of this tick, behind the copies. Called before the store ends the tick."""
         decided = self._decided
         if not decided:
             return
@@ -320,7 +321,7 @@ class Decisions:
             done += 1
         del decided[:done]
         if not decided:
-            # It is published with the tick that holds the op message.
+            # A rollback is published with the tick that holds the op message.
             self._store.tick.acks += self._rolled_back
             self._rolled_back = []
 
@@ -330,7 +331,7 @@ class Decisions:
             reply_to.put_ended(outcome)
 
     def _put_op(self, offset: int) -> bool:
-        """False when there is no room now: it comes in a later tick."""
+        """Stage an op message. False if there is no room now: it comes in a later tick."""
         store = self._store
         queue = store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE)
         at, host = queue.next_offset, store.store_host
@@ -348,8 +349,8 @@ class Decisions:
         return True
 
     def held_up_by(self, most_ops: int, most_halves: int) -> list[int]:
-        """Halves without which a start would have much less to read: few old ones, before so many op messages or
-        halves. At most one for PUT_BACK_FOR that are gained."""
+        """Return halves without which a start would have much less to read: few old ones before more op messages or
+        halves than these. At most one half for each PUT_BACK_FOR that are gained."""
         lowest = self._halves.lowest
         if lowest is None:
             return []
@@ -369,7 +370,7 @@ class Decisions:
         return held if len(held) <= most else []
 
     def progress(self) -> tuple[int, int]:
-        """(half, op): from where Apache has to read both queues, with all that was staged by now."""
+        """Return (half, op): offsets from which Apache has to read both queues, with all that was staged by now."""
         store = self._store
         half = self._halves.lowest
         if half is None:

@@ -1,6 +1,6 @@
-"""A half message: what a producer has sent and not yet committed, and what becomes of it.
+"""Half messages: messages that a producer has sent and not yet committed.
 
-It is stored in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, and says in its properties where it is to go:
+A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with these properties:
 
     TRAN_MSG            true
     PGROUP              the producer's group: any member of it may end the transaction
@@ -8,9 +8,9 @@ It is stored in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, and says in its properties wh
     REAL_QID            the queue of that topic
     __transactionId__   its unique key
 
-A transaction is named by two numbers, as the answer to the send gave them: the offset of the half message in its queue,
+A transaction is named by two numbers, which are in the answer to the send: the offset of the half message in its queue,
 and in the log. The committed message is a copy with the same properties, flag and body; its sys flag says "committed",
-and it names the physical offset of the half.
+and it holds the physical offset of the half.
 Source: RocketMQ 5.3.3 `TransactionalMessageBridge.parseHalfMessageInner`,
 `EndTransactionProcessor.endMessageTransaction`.
 """
@@ -39,16 +39,16 @@ from ...protocol.record import SYS_TRANSACTION_MASK, Record, encode_record, host
 from ...store.record_reader import StoredRecord
 from ..delays.levels import Place
 
-#: The queue of half messages, and that of the messages that say which of them are decided.
+#: The queue of half messages, and that of op messages, which list the decided ones.
 HALF_QUEUE = 0
-#: What checked halves become that nobody has decided.
+#: Topic of half messages that were not decided in time.
 DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-#: What a half message's properties leave free: for TRANSACTION_CHECK_TIMES with three digits, ROCKETBOX_FIRST_HALF with
-#: nineteen, and their separators.
+#: Room that a half message's properties leave free: for TRANSACTION_CHECK_TIMES with three digits, ROCKETBOX_FIRST_HALF
+#: with nineteen, and their separators.
 CHECKS_ROOM_BYTES = 72
-#: Of a half that we put back at the end of its queue: the offset where it lay first. Ours, and not Apache's
-#: TRAN_PREPARED_QUEUE_OFFSET, since an op message for that one says that its copies are decided.
+#: Property of a half that RocketBox put back at the end of its queue: the offset where it lay first. It is not Apache's
+#: TRAN_PREPARED_QUEUE_OFFSET, since an op message for that offset says that its copies are decided.
 FIRST_HALF = "ROCKETBOX_FIRST_HALF"
 
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
@@ -57,7 +57,7 @@ _OFFSET = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
 
 
 class Half(NamedTuple):
-    """A half message as it was read. group: its producer's, empty in one of Apache's that has none. target: where it is
+    """A half message as it was read. group: its producer's, empty in one from Apache that has none. target: where it is
     to go."""
 
     record: Record
@@ -71,8 +71,8 @@ class Half(NamedTuple):
 
 
 def make_half(properties: dict[str, str], target: Place) -> None:
-    """Write into a message's properties that it is a half message, to go to `target`. What brokers note of halves is
-    taken out: a producer may send what it once received (from TRANS_CHECK_MAX_TIME_TOPIC, say)."""
+    """Write into a message's properties that it is a half message, to go to `target`. Properties that brokers add to
+    halves are removed: a producer may send what it once received (from TRANS_CHECK_MAX_TIME_TOPIC, say)."""
     for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF):
         properties.pop(name, None)
     properties[TRANSACTION_ID] = properties[UNIQUE_KEY]
@@ -81,13 +81,13 @@ def make_half(properties: dict[str, str], target: Place) -> None:
 
 
 def half_of(found: StoredRecord) -> Half | None:
-    """What a record is as a half message; None when it is none, or lacks what would end it."""
+    """Return a record as a half message; None if it is none, or lacks properties that are needed to end it."""
     record = found.record
     return half_like(found) if record.topic == HALF_TOPIC and record.queue_id == HALF_QUEUE else None
 
 
 def half_like(found: StoredRecord) -> Half | None:
-    """The same of a record in any topic: a discarded one says the same of itself."""
+    """Return the same for a record in any topic: a discarded half has the same properties."""
     record, text = found.record, found.record.properties
     group, topic, queue_id = (find_property(text, name) for name in (PRODUCER_GROUP, REAL_TOPIC, REAL_QUEUE_ID))
     if not topic or queue_id is None or _QUEUE_ID.match(queue_id) is None:
@@ -96,7 +96,7 @@ def half_like(found: StoredRecord) -> Half | None:
 
 
 def immunity_ms(properties: str, timeout_ms: int) -> int:
-    """How long after its storing a half message is left alone, in ms: what its producer asked for, else
+    """Return the ms after its storing for which a half message is left alone: what its producer asked for, else
     `transactionTimeOut`."""
     seconds = find_property(properties, CHECK_IMMUNITY_TIME)
     if seconds is None or _SECONDS.match(seconds) is None or int(seconds) < 0:
@@ -105,26 +105,26 @@ def immunity_ms(properties: str, timeout_ms: int) -> int:
 
 
 def checks_of(properties: str) -> int:
-    """How often its producers have been asked, as the message says: Apache counts there."""
+    """Return how often its producers have been asked according to the message, in which Apache counts."""
     times = find_property(properties, TRANSACTION_CHECK_TIMES)
     return int(times) if times is not None and times.isascii() and times.isdigit() and len(times) < 10 else 0
 
 
 def offset_in(properties: str, name: str) -> int | None:
-    """The offset of a half queue that a property says."""
+    """Return the half queue's offset in a property; None without one."""
     text = find_property(properties, name)
     return int(text) if text is not None and _OFFSET.match(text) else None
 
 
 def earlier_offsets(half: Half) -> set[int]:
-    """Where a half that was put back may have lain when its producer was told of it."""
+    """Return the offsets at which a half that was put back may have lain when its producer received its offset."""
     text, here = half.record.properties, half.record.queue_offset
     found = {offset_in(text, name) for name in (FIRST_HALF, PREPARED_QUEUE_OFFSET)}
     return {offset for offset in found if offset is not None and offset < here}
 
 
 def put_back_text(half: Half, checks: int) -> str:
-    """The properties of a half that is put back."""
+    """Return the properties of a half that is put back."""
     found = decode_properties(half.record.properties)
     found.setdefault(FIRST_HALF, str(half.record.queue_offset))
     if checks:
@@ -133,7 +133,8 @@ def put_back_text(half: Half, checks: int) -> str:
 
 
 def with_checks(properties: str, checks: int) -> str:
-    """The properties of a half message whose producers were asked so often. One of Apache's may have no room for it."""
+    """Return the properties of a half message whose producers were asked `checks` times; unchanged if there is no room
+    for that, as may be in one from Apache."""
     found = decode_properties(properties)
     found[TRANSACTION_CHECK_TIMES] = str(checks)
     text = encode_properties(found)
@@ -141,7 +142,7 @@ def with_checks(properties: str, checks: int) -> str:
 
 
 def as_checked(half: Half, checks: int) -> bytes:
-    """The message as its producer gets it with the question: a record in its real topic."""
+    """Return the message as its producer gets it with the question: a record in its real topic."""
     record = half.record
     return encode_record(
         record._replace(

@@ -1,4 +1,4 @@
-"""The way into the half queue for half messages of the broker's own: resumed ones, and test messages."""
+"""Stores half messages that the broker makes itself: resumed ones, and test messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ANSWER = "it is not known whether the half message is stored: the log does no
 
 
 class HalfAppends:
-    """Any thread but remoting-io; waits in the caller's."""
+    """Appends to the half queue. Any thread but remoting-io; waits in the caller's."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class HalfAppends:
         stored: Callable[[int, str], None],
         call_soon: Callable[[Callable[[], None]], None],
     ) -> None:
-        """stored: told of the half message that was staged, on remoting-io: its offset in the half queue, its
-        properties."""
+        """stored: called on remoting-io for each half message that was staged, with its offset in the half queue and
+        its properties."""
         # Constant after construction.
         self._store = store
         self._appends = appends
@@ -34,7 +34,8 @@ class HalfAppends:
         self._call_soon = call_soon
 
     def append(self, message: OwnMessage, timeout_s: float) -> PutOutcome:
-        """Store a half message; open, and published, when it returns. Unavailable when that takes longer."""
+        """Store a half message, which is open and published when this returns. Raises Unavailable if that takes
+        longer."""
         waiting = Awaited()
         self._call_soon(lambda: self._stage(message, waiting))
         try:
@@ -43,7 +44,7 @@ class HalfAppends:
             raise Unavailable(NO_ANSWER) from None
 
     def _stage(self, message: OwnMessage, waiting: Awaited) -> None:
-        """On remoting-io."""
+        """Stage the message, on remoting-io."""
         offset = self._store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE).next_offset
         self._appends.put(message, waiting)
         if not waiting.future.done():  # else it was refused

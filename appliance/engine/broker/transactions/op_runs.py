@@ -1,4 +1,4 @@
-"""Op messages that still count, as runs: many are kept as one."""
+"""Op messages that still count, kept in runs of many."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class _Run(msgspec.Struct, gc=False):
 
 
 class OpRuns:
-    """Offsets come in their order."""
+    """The op messages that count. They are added in the order of their offsets."""
 
     def __init__(self) -> None:
         self._runs: deque[_Run] = deque()
-        #: Op messages that count.
+        #: Number of op messages that count.
         self.count = 0
 
     def note(self, offset: int, highest: int) -> None:
-        """An op message that lists halves up to `highest`."""
+        """Add an op message that lists halves up to `highest`."""
         self.count += 1
         last = self._runs[-1] if self._runs else None
         if last is None or last.count >= TOGETHER:
@@ -37,23 +37,23 @@ class OpRuns:
             last.count += 1
 
     def put_before(self, earlier: OpRuns) -> None:
-        """Those are older than all of these."""
+        """Put op messages before these, as they are older than all of them."""
         runs, self._runs = self._runs, earlier._runs
         self._runs += runs
         self.count += earlier.count
 
     def pass_below(self, half: int) -> None:
-        """No half below is open: what lists only such ones does not count."""
+        """Drop op messages that list only halves below `half`: none of these is open."""
         runs = self._runs
         while runs and runs[0].highest < half:
             self.count -= runs.popleft().count
 
     @property
     def first(self) -> int | None:
-        """The offset of the oldest one that counts."""
+        """Offset of the oldest op message that counts; None without any."""
         return self._runs[0].first if self._runs else None
 
     def highest_of_older_half(self) -> int:
-        """The highest half that the older half of the runs lists; -1 without any."""
+        """Return the highest half message that the older half of the runs lists; -1 without any."""
         count = (len(self._runs) + 1) // 2
         return max((self._runs[index].highest for index in range(count)), default=-1)

@@ -1,8 +1,8 @@
-"""Which half messages are open, how often their producers were asked, and when they are to be asked next.
+"""The open half messages, how often their producers were asked, and when they are to be asked next.
 
-A byte a half message, in pages that go when all of theirs are decided, and eight in the bucket of its due time: a
-hundred thousand open ones cost a megabyte, and looking for what is due costs nothing while nothing is. What they are
-stands in the log.
+Each half message takes a byte, in pages that go when all of theirs are decided, and eight in the bucket of its due
+time: a hundred thousand open ones cost a megabyte, and looking for due ones costs nothing while there are none. Their
+content is in the log.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Iterable
 
 #: Half messages in a page.
 PAGE = 4096
-#: Due times are kept to this many ms; those far away, which anybody may ask for, more roughly: (how far, to what), so
+#: Precision of due times in ms. Times far away, which any producer may ask for, have a coarser one: (how far, ms), so
 #: that there are some ten thousand buckets at most.
 STEP_MS = 50
 _FAR_STEPS = ((3_600_000, 60_000), (60_000, 1000))
-#: Looked at after four days at the latest; who looks sees whether it is due.
+#: A half is looked at after four days at the latest, and then found due or not.
 _FARTHEST_MS = 4 * 86_400_000
-#: Producer groups whose halves wait for a member. Beyond them they are looked at again and again.
+#: Most producer groups whose halves wait for a member. Halves of further groups are looked at again and again.
 MOST_PARKED_GROUPS = 10_000
 #: Entries that one look at what is due passes: a third of a millisecond.
 LOOKED_AT_ONCE = 1000
 #: Entries of an array that another thread looks through at a time.
 _PIECE = 4096
-#: A byte for each: whether it is open. Looking for the next one is one C call.
+#: Table that turns the states of a page into 1 for open and 0 for the others: finding the next open one is one C call.
 _MARKED = b"\0" + b"\1" * 255
 #: A byte holds one more than the checks that were made.
 MOST_CHECKS = 254
@@ -50,21 +50,21 @@ class OpenHalves:
         self._pages: dict[int, _Page] = {}
         self._buckets: dict[int, array[int]] = {}
         self._bucket_times: list[int] = []
-        #: Producer group -> those that wait for a member of it.
+        #: Producer group -> halves that wait for a member of it.
         self._parked: dict[str, array[int]] = {}
-        #: When somebody looked last for what is due; before that nothing counts as far away.
+        #: Time of the last look for due halves; before the first one nothing counts as far away.
         self._now_ms = math.inf
         self.count = 0
 
     # --- open or not
 
     def open(self, offset: int, due_ms: float, checks: int = 0) -> None:
-        """A half message was stored; its producers are asked when it is due."""
+        """Add a half message that was stored; its producers are asked when it is due."""
         self._mark(offset, checks)
         self.wait(offset, due_ms)
 
     def adopt(self, offsets: Iterable[int], due_ms: float) -> None:
-        """Open ones that were found in the store, all of them older than those that came since."""
+        """Add open halves that were found in the store; all are older than those added since."""
         for offset in offsets:
             self._mark(offset, 0)
             self.wait(offset, due_ms)
@@ -81,7 +81,7 @@ class OpenHalves:
         page.states[index] = 1 + min(checks, MOST_CHECKS)
 
     def close(self, offset: int) -> bool:
-        """It is decided; False when it was not open."""
+        """Remove a half that is decided; False if it was not open."""
         number, index = divmod(offset, PAGE)
         page = self._pages.get(number)
         if page is None or not page.states[index]:
@@ -94,18 +94,18 @@ class OpenHalves:
         return True
 
     def checks(self, offset: int) -> int | None:
-        """How often its producers were asked; None when it is not open."""
+        """Return how often a half's producers were asked; None if it is not open."""
         number, index = divmod(offset, PAGE)
         page = self._pages.get(number)
         state = 0 if page is None else page.states[index]
         return state - 1 if state else None
 
     def set_checks(self, offset: int, checks: int) -> None:
-        """Of an open one."""
+        """Set the checks of an open half."""
         self._mark(offset, checks)
 
     def restore(self, number: int, states: bytes) -> None:
-        """How often was asked before this start, of a page of half messages: those that are open have that now."""
+        """Restore the checks of a page from before this start; an open half keeps the higher of the two counts."""
         page = self._pages.get(number)
         if page is not None:
             both = zip(page.states, states, strict=True)
@@ -113,13 +113,13 @@ class OpenHalves:
 
     @property
     def lowest(self) -> int | None:
-        """The oldest open one."""
+        """Offset of the oldest open half; None without any."""
         for number, page in self._pages.items():
             return number * PAGE + PAGE - len(page.states.lstrip(b"\0"))
         return None
 
     def all(self, begin: int, count: int) -> list[int]:
-        """Open ones from `begin` on, the oldest first."""
+        """Return up to `count` open halves from `begin` on, the oldest first."""
         found: list[int] = []
         for number, page in self._pages.items():
             if (number + 1) * PAGE <= begin:
@@ -137,7 +137,7 @@ class OpenHalves:
     # --- when
 
     def wait(self, offset: int, due_ms: float) -> None:
-        """Ask about it then; or never, if it is decided by then."""
+        """Ask about a half at that time, unless it is decided by then."""
         at = self._bucket_of(due_ms)
         bucket = self._buckets.get(at)
         if bucket is None:
@@ -146,7 +146,7 @@ class OpenHalves:
         bucket.append(offset)
 
     def _bucket_of(self, due_ms: float) -> int:
-        """The number of its bucket: never before it is due, but for what is farther away than anything may be."""
+        """Return the number of the bucket for a due time; it is never earlier, but for times beyond _FARTHEST_MS."""
         far_ms = due_ms - self._now_ms
         if far_ms > _FARTHEST_MS:
             due_ms, far_ms = self._now_ms + _FARTHEST_MS, _FARTHEST_MS
@@ -156,14 +156,14 @@ class OpenHalves:
         return int(due_ms) // STEP_MS + 1
 
     def park(self, offset: int, group: str) -> bool:
-        """Ask about it when a producer of the group is there. False when too many groups are waited for."""
+        """Ask about a half when a producer of the group is there. False if too many groups are waited for."""
         parked = self._parked.get(group)
         if parked is None:
             if len(self._parked) >= MOST_PARKED_GROUPS:
                 return False
             parked = self._parked[group] = array("q")
         parked.append(offset)
-        for _ in range(2):  # of a group that never comes only what is open stays: twice as many at most
+        for _ in range(2):  # so for a group that never comes, at most twice as many stay as are open
             at = random.randrange(len(parked))
             if self.checks(parked[at]) is None:
                 last = parked.pop()
@@ -174,7 +174,7 @@ class OpenHalves:
         return True
 
     def unpark(self, group: str, due_ms: float) -> int:
-        """Its producers are there: ask about what waited for them. Returns how many these are."""
+        """Ask about the halves that waited for a producer of the group, as one is there; return how many these are."""
         parked = self._parked.pop(group, None)
         if parked is None:
             return 0
@@ -188,7 +188,7 @@ class OpenHalves:
         return len(parked)
 
     def parked_groups(self) -> list[tuple[str, int]]:
-        """(producer group, half messages that wait for a member of it, decided ones among them)."""
+        """Return (producer group, half messages that wait for a member of it, decided ones among them)."""
         return [(group, len(parked)) for group, parked in self._parked.items()]
 
     def is_due(self, now_ms: float) -> bool:
@@ -196,8 +196,8 @@ class OpenHalves:
         return bool(self._bucket_times) and self._bucket_times[0] * STEP_MS <= now_ms
 
     def take_due(self, now_ms: float, most: int) -> list[int]:
-        """Open ones that are due, at most so many; who takes them has them wait or parks them again. Of many that were
-        decided meanwhile only some are passed at a time: none may be found, and `is_due` say that there is more."""
+        """Return open halves that are due, at most `most`; the caller has them wait or parks them again. Of many that
+        were decided meanwhile only some are passed at a time: the result may be empty while `is_due` is True."""
         found: list[int] = []
         left = LOOKED_AT_ONCE
         while left > 0 and len(found) < most and self.is_due(now_ms):
@@ -219,20 +219,21 @@ class OpenHalves:
     # --- other threads: what they take is copied with one C call
 
     def pages(self) -> list[tuple[int, bytes]]:
-        """(number, a byte each: 0 for one that is not open, else one more than its checks), the oldest first."""
+        """Return (number, a byte for each half: 0 if it is not open, else one more than its checks), the oldest
+        first."""
         return [(number, bytes(page.states)) for number, page in list(self._pages.items())]
 
     def page_numbers(self) -> list[int]:
-        """Of pages with open ones, the oldest first."""
+        """Return the numbers of pages with open halves, the oldest first."""
         return list(self._pages)
 
     def page(self, number: int) -> bytes:
-        """As in `pages`; empty when none of it is open any more."""
+        """Return a page as in `pages`; empty if none of it is open."""
         page = self._pages.get(number)
         return b"" if page is None else bytes(page.states)
 
     def due_times(self, wanted: set[int]) -> dict[int, float]:
-        """When each of these is asked about, ms of the steady clock; those that wait for a producer are not in it."""
+        """Return when each of these is asked about, ms of the steady clock; without those that wait for a producer."""
         found: dict[int, float] = {}
         for at, bucket in list(self._buckets.items()):
             for offset in _among(bucket, wanted):
@@ -240,7 +241,7 @@ class OpenHalves:
         return found
 
     def open_parked(self, group: str) -> tuple[int, int | None]:
-        """(how many of a group wait for a producer, the oldest of them)."""
+        """Return (how many open halves of a group wait for a producer, the oldest of them)."""
         count, oldest = 0, None
         parked = self._parked.get(group) or array("q")
         for begin in range(0, len(parked), _PIECE):
@@ -250,13 +251,13 @@ class OpenHalves:
         return count, oldest
 
     def parked_among(self, group: str, wanted: set[int]) -> set[int]:
-        """Those of these that wait for a producer of the group."""
+        """Return those of `wanted` that wait for a producer of the group."""
         parked = self._parked.get(group)
         return set() if parked is None else _among(parked, wanted)
 
 
 def _among(offsets: array[int], wanted: set[int]) -> set[int]:
-    """Those of an array that are wanted, in pieces: looking through all of it would keep the GIL."""
+    """Return the offsets of an array that are wanted. It is searched in pieces, as all of it would keep the GIL."""
     found: set[int] = set()
     for begin in range(0, len(offsets), _PIECE):
         found |= wanted.intersection(offsets[begin : begin + _PIECE])

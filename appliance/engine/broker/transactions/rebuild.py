@@ -1,13 +1,14 @@
-"""Which half messages of the store are open: found at the start, as Apache would find them.
+"""Finds the open half messages of the store at the start, as Apache would find them.
 
-Half messages from the offset that CID_RMQ_SYS_TRANS has reached, but for those that op messages list. What a crash kept
-without its op message is looked for in the log behind the oldest open half, in records that name the physical offset of
-a half: its committed copy, one that was set aside, or the half itself, which we put back at the end of its queue.
+These are the half messages from the offset that CID_RMQ_SYS_TRANS has reached, but for those that op messages list. A
+copy that a crash kept without its op message is looked for in the log behind the oldest open half, in records that name
+the physical offset of a half: its committed copy, one that was set aside, or the half itself, which RocketBox put back
+at the end of its queue.
 
-Apache puts a half back each time it asks about it. Its copy says how often it asked (TRANSACTION_CHECK_TIMES), or where
-the half lay first (TRAN_PREPARED_QUEUE_OFFSET), and the old place is no longer looked at once the offset is saved. An
-Apache that was killed may leave both open, or a copy of what was committed meanwhile: they have one unique key, and the
-oldest one stays. Half messages that come while this runs are known to who stores them.
+Apache puts a half back with each question about it. The copy says how often Apache asked (TRANSACTION_CHECK_TIMES), or
+where the half lay first (TRAN_PREPARED_QUEUE_OFFSET), and the old place is no longer looked at once the offset is
+saved. An Apache broker that was killed may leave both open, or a copy of a half that was committed meanwhile: they have
+one unique key, and the oldest one stays. Half messages that come while this runs are added where they are stored.
 Source: RocketMQ `TransactionalMessageServiceImpl.check`, `fillOpRemoveMap`.
 """
 
@@ -56,19 +57,19 @@ logger = logging.getLogger(__name__)
 
 _ENTRIES = 1000
 _WINDOW = 1024 * 1024
-#: How far back copies are looked for that lack an op message. A tick of ours holds both; Apache's op message comes up
-#: to 3 s behind.
+#: Bytes at the log's end in which copies without an op message are looked for. A tick of RocketBox holds both; Apache's
+#: op message comes up to 3 s later.
 LOOK_BACK_BYTES = 256 * 1024 * 1024
-#: Halves put back by Apache that are told by their unique keys, and op messages for what Apache had passed; of a store
-#: with more the rest is gone on with as Apache would.
+#: Most halves put back by Apache that are matched by their unique keys, and most op messages for halves that Apache had
+#: passed; in a store with more, the rest is treated as Apache would.
 MOST_COPIES = 50_000
-#: Op messages that Apache had passed and that are read again for its copies.
+#: Most op messages that Apache had passed and that are read again for its copies.
 MOST_OLD_OPS = 20_000
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _HALF, _DISCARDED = HALF_TOPIC.encode(), DISCARDED_TOPIC.encode()
-#: Where a committed message waits.
+#: Topics in which a committed message waits.
 _WAITING = (SCHEDULE_TOPIC.encode(), TIMER_TOPIC.encode())
-#: What a message says that has been consumed, or delivered late, or has waited for long.
+#: Properties of a message that has been consumed, or delivered late, or has waited for long.
 _OF_LATER_COPIES = (
     RETRY_TOPIC,
     ORIGIN_MESSAGE_ID,
@@ -77,14 +78,14 @@ _OF_LATER_COPIES = (
     TIMER_DEQUEUE_MS,
 )
 
-#: Where halves lay -> (offset, physical offset) of where they lie.
+#: Offset where a half lay -> (offset, physical offset) where it lies now.
 Moved = dict[int, tuple[int, int]]
 
 
 class Found(NamedTuple):
-    """open: offsets in the half queue, the oldest first. decided: what has no op message and needs one. ops: the op
-    messages that count. late: decided by op messages, but for what Apache had passed by then: copies of these are
-    decided, too."""
+    """open: offsets in the half queue, the oldest first. decided: halves that have no op message and need one. ops: the
+    op messages that count. late: halves in op messages that Apache had passed already: copies of these are decided,
+    too."""
 
     open: array[int]
     decided: list[int]
@@ -94,8 +95,8 @@ class Found(NamedTuple):
 
 
 class _Speaks(NamedTuple):
-    """A record of the log that is a half, or speaks of one. is_aside: it was set aside. prepared: the physical offset
-    of the half it speaks of; 0 is also what records say that speak of none. birth: born time and host, as stored."""
+    """A record of the log that is a half, or refers to one. is_aside: it was set aside. prepared: the physical offset
+    of the half that it refers to; 0 also in records that refer to none. birth: born time and host, as stored."""
 
     topic: bytes
     prepared: int
@@ -116,7 +117,7 @@ class _Speaks(NamedTuple):
         return self.value(name) is not None
 
     def value(self, name: str) -> str | None:
-        """Of a property; few have its name in their text at all."""
+        """Return the value of a property; few records have its name in their text at all."""
         text = self.properties
         return find_property(text.decode("utf-8", "replace"), name) if name.encode() in text else None
 
@@ -126,7 +127,8 @@ class _Speaks(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, bytes]:
-        """What copies have in common. The key alone is that of all sends of one message object."""
+        """The key and birth that copies have in common. The key alone is the same in all sends of one message
+        object."""
         return self.key, self.birth
 
 
@@ -139,7 +141,7 @@ class _Open:
         self.decided: set[int] = set()
 
     def at(self, physical: int) -> int | None:
-        """The offset of the open one there."""
+        """Return the offset of the open half at a physical offset; None without one."""
         index = bisect_left(self.places, physical)
         if index == len(self.places) or self.places[index] != physical:
             return None
@@ -159,7 +161,7 @@ class Rebuild:
         self._stopped = stopped
 
     def find(self, half_begin: int, half_end: int, op_begin: int, op_end: int) -> Found | None:
-        """None when it was stopped. Raises QueueBroken while a queue is being repaired."""
+        """Find the open halves; None if it was stopped. Raises QueueBroken while a queue is being repaired."""
         halves = self._store.find_queue(HALF_TOPIC, HALF_QUEUE)
         runs = OpRuns()
         if halves is None:
@@ -177,8 +179,8 @@ class Rebuild:
                     late.add(offset)
         found = _Open()
         first = marks.find(0)
-        # Asked behind the op messages: one that has left the log takes what it lists with it. The queues may not know
-        # yet what has left.
+        # Read after the op messages: if one has left the log, so have the halves that it lists. The queues may not
+        # show yet what has left.
         log_begin = self._store.log.min_offset
         if first >= 0:
             for offset, physical, _ in self._entries(halves, begin + first, end):
@@ -198,7 +200,7 @@ class Rebuild:
         return Found(found.left(), sorted(found.decided), runs, moved, frozenset(late))
 
     def _op_messages(self, begin: int, end: int) -> Iterator[tuple[int, list[int]]]:
-        """(offset, the halves that it lists)"""
+        """Yield (offset, the halves that it lists) of the op messages that can be read."""
         queue = self._store.find_queue(OP_HALF_TOPIC, HALF_QUEUE)
         if queue is None:
             return
@@ -214,14 +216,14 @@ class Rebuild:
                 yield at, listed
 
     def _entries(self, queue: ConsumeQueue, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(offset, physical offset, size)"""
+        """Yield (offset, physical offset, size) of the entries of a queue."""
         while begin < end and not self._stopped():
             data = self._store.queues.read_entries(queue, begin, min(end - begin, _ENTRIES), self._files)
             count = len(data) // ENTRY_BYTES
             if not count:
                 if begin >= queue.min_offset:
                     raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
-                begin = queue.min_offset  # expired this moment
+                begin = queue.min_offset  # they have just expired
                 continue
             for index, (physical, size, _) in enumerate(unpack_entries(data[: count * ENTRY_BYTES])):
                 yield begin + index, physical, size
@@ -230,8 +232,8 @@ class Rebuild:
     # --- what the log says of halves that no op message lists
 
     def _decided_in_log(self, found: _Open, moved: Moved) -> list[_Speaks]:
-        """Take out those of which a record says that they are decided, or lie elsewhere now; the open ones that Apache
-        put back, in their order. moved: takes where those lay that we put back."""
+        """Take out halves that a record shows as decided, or as lying elsewhere now; return the open ones that Apache
+        put back, in their order. moved: receives the earlier places of those that RocketBox put back."""
         copies: list[_Speaks] = []
         for record in self._speaking(found.places[0]):
             if not record.is_half or record.has(FIRST_HALF):
@@ -243,18 +245,18 @@ class Rebuild:
                 if offset is not None:
                     for old in self._earlier_places(record):
                         moved[old] = offset, record.physical
-            # "0" has what was resumed.
+            # A resumed half has "0".
             was_put_back = record.is_half and (
                 record.value(TRANSACTION_CHECK_TIMES) not in (None, "0") or record.has(PREPARED_QUEUE_OFFSET)
             )
             if was_put_back and record.has(FIRST_HALF) and (record.prepared > 0 or self._is_of(record)):
-                continue  # by us: an op message, or what it names, tells of its old place
+                continue  # by RocketBox: an op message, or the place it names, settles its old place
             if was_put_back and len(copies) < MOST_COPIES and found.at(record.physical) is not None:
                 copies.append(record)
         return [record for record in copies if record.queue_offset not in found.decided]
 
     def _earlier_places(self, record: _Speaks) -> set[int]:
-        """Where a half that we put back lay first, and before this place."""
+        """Return where a half that RocketBox put back lay first, and where before this place."""
         first = offset_in(record.properties.decode("utf-8", "replace"), FIRST_HALF)
         before = self._store.records.find(record.prepared)
         found = {
@@ -264,7 +266,7 @@ class Rebuild:
         return {offset for offset in found if offset is not None and offset < record.queue_offset}
 
     def _is_of(self, record: _Speaks) -> bool:
-        """Whether what lies at the place it names is its half: other programs' records may name anything."""
+        """True if the record at the place it names is its half: other programs' records may name anything."""
         half = self._store.records.find(record.prepared)
         if not isinstance(half, StoredRecord) or half.record.topic != HALF_TOPIC:
             return False
@@ -275,7 +277,7 @@ class Rebuild:
     def _decided_before(
         self, copies: list[_Speaks], found: _Open, is_listed: Callable[[int], bool], op_begin: int
     ) -> None:
-        """Take out copies whose first place an op message lists; it may be one that Apache has passed."""
+        """Take out copies whose first place is listed in an op message, maybe in one that Apache has passed."""
         unknown: dict[int, list[int]] = {}
         for record in copies:
             first = offset_in(record.properties.decode("utf-8", "replace"), PREPARED_QUEUE_OFFSET)
@@ -289,8 +291,8 @@ class Rebuild:
                     found.decided.update(unknown[first])
 
     def _told_by_key(self, copies: dict[tuple[str, bytes], _Speaks], found: _Open, moved: Moved) -> None:
-        """Of halves with one key and birth the oldest stays, and none where a message with both was committed. copies:
-        the oldest of each."""
+        """Take out all but the oldest of the halves with one key and birth; that, too, if a message with both was
+        committed. copies: the oldest copy of each."""
         ended: set[tuple[str, bytes]] = set()
         oldest: dict[tuple[str, bytes], tuple[int, int]] = {}
         for record in self._speaking(0):  # it may have been put back since it was committed
@@ -298,7 +300,7 @@ class Rebuild:
             if not key[0] or key not in copies:
                 continue
             if not record.is_half:
-                # What was set aside may have been resumed since.
+                # A half that was set aside may have been resumed since.
                 if not record.is_aside or record.physical > copies[key].physical:
                     ended.add(key)
                     found.decided.add(copies[key].queue_offset)
@@ -316,11 +318,11 @@ class Rebuild:
                 moved[offset] = stays
 
     def _speaking(self, begin: int) -> Iterator[_Speaks]:
-        """Halves, committed copies and what was set aside, from a physical offset on."""
+        """Yield halves, committed copies and halves that were set aside, from a physical offset on."""
         log, end = self._store.log, self._store.published
         begin = max(begin, log.min_offset)
         if begin < end - LOOK_BACK_BYTES:
-            # Where no record may begin: from the start of a file.
+            # There may be no beginning of a record there: go from the start of a file.
             segment = log.segment_at(end - LOOK_BACK_BYTES)
             begin = begin if segment is None else max(begin, segment.start)
         offset, base, data = begin, begin, b""
@@ -365,9 +367,9 @@ def _birth_end(sys_flag: int) -> int:
 
 
 def _is_made_of(record: _Speaks, half: StoredRecord) -> bool:
-    """Whether a record that names offset 0 is the first copy of the half there: of that birth, where such a copy goes
-    first, and with no word of what happens to copies later. Those name 0, too, whatever half they come from, and what
-    Apache sets aside does. In doubt it is none: the half stays open."""
+    """True if a record that names offset 0 is the first copy of the half there: it has the same birth, is where such a
+    copy goes first, and has no properties of later copies. Later copies name 0, too, whatever half they come from, and
+    so does what Apache sets aside. In doubt the answer is False: the half stays open."""
     if record.birth != half.data[40 : _birth_end(half.record.sys_flag)]:
         return False
     text = half.record.properties

@@ -1,4 +1,4 @@
-"""The thread that writes down what happened to transactions, and finishes what an earlier process had begun."""
+"""The thread that writes down what happened to transactions, and finishes the acts of an earlier process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .resolved import ResolvedTransactions
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
-#: How often the counts of questions are written, in periods.
+#: Periods between two writes of the counts of questions.
 _COUNTS_EVERY = 5
 
 
@@ -50,12 +50,12 @@ class TransactionRecords(ServiceThread):
 
     @property
     def failure(self) -> str | None:
-        """Why something cannot be written down, if so."""
+        """Reason why something cannot be written down; None if all can."""
         return self._resolved.failure or self._counts_failure or self._acts.journal.failure
 
     @property
     def lost(self) -> int:
-        """Ends of transactions since the start that are not kept."""
+        """Number of transactions that ended since the start and are not kept."""
         return self._resolved.lost
 
     def run(self) -> None:
@@ -79,7 +79,8 @@ class TransactionRecords(ServiceThread):
             self._save_counts()
 
     def remembered(self) -> list[tuple[int, bytes]]:
-        """How often producers were asked before this start; nothing when the file is of another half queue."""
+        """Return how often producers were asked before this start, as pages; none if the file is of another half
+        queue."""
         try:
             found = self._counts.load()
             if found is None or self._physical_of(found.last_offset) != found.last_physical:
@@ -103,7 +104,7 @@ class TransactionRecords(ServiceThread):
             self._counts_failure = None
 
     def _physical_of(self, offset: int) -> int:
-        """Where a half message lies; -1 without one."""
+        """Return the physical offset of a half message; -1 without one."""
         queue = self._store.find_queue(HALF_TOPIC, HALF_QUEUE)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return -1
@@ -117,7 +118,7 @@ class TransactionRecords(ServiceThread):
         return -1
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """Write the rest. The loop has ended."""
+        """End the thread and write the rest. The loop has ended by now."""
         ended = super().stop(deadline)
         if ended:
             if self._checks.ready:

@@ -1,11 +1,11 @@
-"""How transactions ended: 56 bytes each, in a ring of files.
+"""The ends of transactions: 56 bytes each, in a ring of files.
 
     DATA/rocketbox/transactions/resolved/0000000001 ...
 
-remoting-io packs an entry and leaves it in memory; a thread of its own appends what waits once a second, and so does
-whoever reads, before it reads. Nothing here is ever synced, and nothing depends on it: which half messages are open
-says the log. After a power cut an entry may tell of an end that the log has lost, so whoever shows entries looks there.
-Format page: docs/formats/transactions.md.
+remoting-io packs an entry and leaves it in memory. A thread of its own appends the waiting entries once a second, and
+each reader does so before it reads. Nothing here is ever synced, and nothing depends on it: the log alone says which
+half messages are open. After a power cut an entry may be of an end that the log has lost, so code that shows entries
+looks there. Format page: docs/formats/transactions.md.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BODY = struct.Struct(">qqqIBBBB20s")
 _CRC = struct.Struct(">I")
 ENTRY_BYTES = _BODY.size + _CRC.size
 HEADER = MAGIC + bytes(ENTRY_BYTES - len(MAGIC))
-#: Of one file; when one goes, so much of the past goes with it.
+#: Size of one file; the deletion of a file takes that much of the past.
 FILE_BYTES = ENTRY_BYTES * (1 + 65_536)
 #: 1 million transactions, 56 MiB.
 MOST_FILES = 16
-#: What waits for the disk; what is more is dropped and counted.
+#: Most entries that wait for the disk; more are dropped and counted.
 MOST_WAITING = 65_536
 #: Entries looked at in one go: searching keeps the GIL.
 _PIECE = ENTRY_BYTES * 4096
@@ -46,23 +46,23 @@ _pack = _BODY.pack
 
 
 class How(enum.IntEnum):
-    """How a transaction ended."""
+    """The way in which a transaction ended."""
 
     COMMITTED = 1
     ROLLED_BACK = 2
     DISCARDED = 3
-    #: Its half message cannot be read any more.
+    #: Its half message can no longer be read.
     LOST = 4
 
 
 class By(enum.IntEnum):
-    """Who said so."""
+    """The party that ended it."""
 
     PRODUCER = 1
     #: A producer that was asked.
     CHECK = 2
     ADMINISTRATOR = 3
-    #: Nobody did in time.
+    #: It was not decided in time, or is lost.
     BROKER = 4
 
 
@@ -82,21 +82,21 @@ class Resolved(NamedTuple):
 
 
 class EntryPlace(NamedTuple):
-    """Where an entry stands: the number of its file, and which of that file's it is."""
+    """Place of an entry: the number of its file, and its index among that file's entries."""
 
     file: int
     at: int
 
 
 class ResolvedTransactions:
-    """`note` belongs to remoting-io; everything else any thread may do."""
+    """`note` belongs to remoting-io; any thread may call the rest."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         # Constant after construction.
         self.directory = directory
         self._disk = disk
         self._waiting: deque[bytes] = deque()
-        #: Entries that were not kept since the start: neither memory nor disk had room.
+        #: Number of entries not kept since the start: memory was full, or the disk did not take them.
         self.lost = 0
         # Held by whoever writes. Owns the descriptor.
         self._writing = threading.Lock()
@@ -104,7 +104,7 @@ class ResolvedTransactions:
         self._number = 0
         self._end = 0
         self._opened = False
-        #: Why the last write failed, if it did.
+        #: Reason why the last write failed; None if it did not.
         self.failure: str | None = None
 
     # --- remoting-io
@@ -112,7 +112,7 @@ class ResolvedTransactions:
     def note(
         self, half_offset: int, physical: int, at_ms: int, age_ms: int, how: int, by: int, checks: int, host: bytes
     ) -> None:
-        """A transaction ended."""
+        """Add a transaction that ended."""
         if len(self._waiting) >= MOST_WAITING:
             self.lost += 1
             return
@@ -122,7 +122,7 @@ class ResolvedTransactions:
     # --- writing
 
     def write(self) -> None:
-        """Append what waits. What the disk does not take is dropped and counted: nobody waits for it."""
+        """Append the waiting entries. Those that the disk does not take are dropped and counted: nothing needs them."""
         with self._writing:
             while self._waiting:
                 taken: list[bytes] = []
@@ -167,7 +167,7 @@ class ResolvedTransactions:
             size = self._disk.size(fd)
             if self._disk.pread(fd, ENTRY_BYTES, 0) != HEADER or size > FILE_BYTES:
                 self._fd, self._end = fd, size
-                self._begin()  # it is not ours, or damaged: left as it is
+                self._begin()  # not written by RocketBox, or damaged: left as it is
                 return
             end = size // ENTRY_BYTES * ENTRY_BYTES
             if end != size:
@@ -178,7 +178,7 @@ class ResolvedTransactions:
         self._fd, self._end = fd, end
 
     def _begin(self) -> None:
-        """Another file; the oldest one goes when there are too many."""
+        """Begin another file; delete the oldest one if there are too many."""
         number = self._number + 1
         while os.path.lexists(self._path(number)):  # something else of that name
             number += 1
@@ -199,7 +199,7 @@ class ResolvedTransactions:
             self._fd = -1
 
     def close(self) -> None:
-        """After the loop has ended: write the rest."""
+        """Write the rest and close the file, after the loop has ended."""
         self.write()
         with self._writing:
             self._close()
@@ -207,7 +207,7 @@ class ResolvedTransactions:
     # --- reading
 
     def files(self) -> list[int]:
-        """Their numbers, oldest first; foreign names are left alone, and what is no file."""
+        """Return the numbers of the files, oldest first; without foreign names and what is no file."""
         try:
             with os.scandir(self.directory) as entries:
                 names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
@@ -216,7 +216,7 @@ class ResolvedTransactions:
         return sorted(map(int, names))
 
     def newest_first(self, before: EntryPlace | None = None) -> Iterator[tuple[EntryPlace, Resolved]]:
-        """Entries, the newest first; those before a place. Damaged ones are left out. Raises OSError."""
+        """Yield the entries, or those before a place, the newest first, without damaged ones. Raises OSError."""
         self.write()
         for number, first, piece in self._pieces(before):
             for at in range(len(piece) - ENTRY_BYTES, -1, -ENTRY_BYTES):
@@ -225,7 +225,7 @@ class ResolvedTransactions:
                     yield EntryPlace(number, first + at // ENTRY_BYTES), found
 
     def find(self, half_offset: int, physical: int) -> Resolved | None:
-        """The last that is known of one half message. Raises OSError."""
+        """Return the last entry of one half message; None without one. Raises OSError."""
         self.write()
         wanted = struct.pack(">qq", half_offset, physical)
         for _, _, piece in self._pieces(None):
@@ -237,7 +237,7 @@ class ResolvedTransactions:
         return None
 
     def oldest_ms(self) -> int | None:
-        """When the oldest one that is kept ended; None without any. Raises OSError."""
+        """Return when the oldest kept transaction ended; None without any. Raises OSError."""
         for number in self.files():
             try:
                 fd = self._disk.open(self._path(number), read_only=True)
@@ -252,14 +252,14 @@ class ResolvedTransactions:
         return None
 
     def _pieces(self, before: EntryPlace | None) -> Iterator[tuple[int, int, bytes]]:
-        """(number of the file, which entry comes first, bytes) of all that is kept, the newest first."""
+        """Yield (number of the file, index of the first entry, bytes) of all that is kept, the newest first."""
         for number in reversed(self.files()):
             if before is not None and number > before.file:
                 continue
             try:
                 fd = self._disk.open(self._path(number), read_only=True)
             except FileNotFoundError:
-                continue  # its turn came meanwhile
+                continue  # it was deleted meanwhile
             try:
                 size = min(self._disk.size(fd), FILE_BYTES)
                 end = len(HEADER) + (size - len(HEADER)) // ENTRY_BYTES * ENTRY_BYTES
@@ -279,7 +279,7 @@ class ResolvedTransactions:
 
 
 def decode(data: bytes, at: int) -> Resolved | None:
-    """The entry at a place; None when it is damaged."""
+    """Return the entry at a position; None if it is damaged."""
     end = at + _BODY.size
     if end + _CRC.size > len(data) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
         return None

@@ -1,9 +1,9 @@
-"""A discarded half message becomes one again: its producers are asked from the beginning.
+"""Resumes discarded half messages: their producers are asked again from the beginning.
 
 The copy in TRANS_CHECK_MAX_TIME_TOPIC stays, and a half message like it, with no checks done, is stored in the half
-queue. It is another one than the half that was discarded: what its producer said of that one too late stays refused.
-Each discarded one is resumed once, so that no transaction is committed twice: who did so before is found by the key
-index, or remembered until the index has it.
+queue. It is not the half that was discarded: a producer's late decision about that one stays refused. Each discarded
+one is resumed once, so that no transaction is committed twice: an earlier resumption is found by the key index, or
+remembered until the index has it.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which resumes any message as often as it is asked.
 """
 
@@ -28,13 +28,13 @@ from .half_appends import HalfAppends
 
 logger = logging.getLogger(__name__)
 
-#: Until it is stored.
+#: Longest wait until the half message is stored.
 STORED_S = 10.0
-#: What is waited for of the key index.
+#: Longest wait for the key index.
 CATCH_UP_S = 0.25
-#: Discarded ones that were resumed since the start and are remembered.
+#: Most discarded ones remembered that were resumed since the start.
 _REMEMBERED = 10_000
-#: Half messages of one unique key that are looked at.
+#: Most half messages of one unique key that are looked at.
 _LOOKED_AT = 64
 
 NOT_DISCARDED = "the message is no discarded half message"
@@ -50,7 +50,7 @@ class Resumed(NamedTuple):
 
 
 class ResumeDiscarded:
-    """Any thread but remoting-io; waits in the caller's."""
+    """Resumes discarded half messages. Any thread but remoting-io; waits in the caller's."""
 
     def __init__(self, store: MessageStore, halves: HalfAppends) -> None:
         # Constant after construction.
@@ -59,14 +59,14 @@ class ResumeDiscarded:
         self._index = IndexQuery(store.index, store.records)
         # Held while one is resumed.
         self._lock = threading.Lock()
-        #: Physical offset of a discarded one -> of the half that it became.
+        #: Physical offset of a discarded one -> that of the half message that it became.
         self._resumed: dict[int, int] = {}
 
     def resume(self, physical: int) -> Resumed:
         """Resume the discarded one at this physical offset; published when it returns.
 
-        NotFound (no message is there any more), InvalidInput (it is no discarded half message), Conflict (it was
-        resumed before), Unavailable (the log takes nothing now).
+        Raises NotFound (the message is gone), InvalidInput (it is no discarded half message), Conflict (it was resumed
+        before), Unavailable (the log takes nothing now).
         """
         found = self.find(physical)
         self.catch_up(CATCH_UP_S)
@@ -82,7 +82,7 @@ class ResumeDiscarded:
         return Resumed(outcome.queue_offset, half, outcome.unique_key)
 
     def find(self, physical: int) -> StoredRecord:
-        """The discarded one at a physical offset. Errors as `resume`."""
+        """Return the discarded half message at a physical offset. Errors as in `resume`."""
         found = self._store.records.find(physical)
         if isinstance(found, Missing):
             raise NotFound("message", str(physical))
@@ -91,13 +91,13 @@ class ResumeDiscarded:
         return found
 
     def catch_up(self, seconds: float) -> None:
-        """Have the key index know of what was resumed lately, if it can soon."""
+        """Wait up to `seconds` until the key index has what was resumed lately."""
         if self._store.index.enabled:
             self._index.catch_up(seconds)
 
     def resumed_as(self, discarded: StoredRecord) -> int | None:
-        """The physical offset of the half message that it became; None when it was not resumed, as far as the key index
-        knows."""
+        """Return the physical offset of the half message that it became; None if it was not resumed, as far as the key
+        index shows."""
         record = discarded.record
         half = self._resumed.get(record.physical_offset)
         if half is not None:
