@@ -145,7 +145,8 @@ class DeliverDelayed(ServiceThread):
         settled: SettledEntries | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """delays_ms: of each level, level 1 first. The store is already open, with what an earlier life left in it."""
+        """delays_ms: the delay of each level, level 1 first. The store is already open, with what an earlier life left
+        in it."""
         super().__init__("deliver-delayed", clock)
         # Constant after construction.
         self._store = store
@@ -317,7 +318,7 @@ class DeliverDelayed(ServiceThread):
 
     def _clamp(self, level: _Level, queue: ConsumeQueue) -> None:
         """Bring the position into the range of the queue: retention took the oldest entries, or the file was of another
-        store. Settled entries among those it took are not lost: they stay known as settled until delivery is past."""
+        store. Settled entries among those are not lost: they stay known as settled until delivery has passed them."""
         low, high = queue.min_offset, queue.max_offset
         if low <= level.position <= high:
             return

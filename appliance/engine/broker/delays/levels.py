@@ -38,7 +38,7 @@ class DelayLevels:
     """`messageDelayLevel`. Constant after construction."""
 
     def __init__(self, levels_ms: Sequence[int]) -> None:
-        """levels_ms: of each level, level 1 first."""
+        """levels_ms: the delay of each level, level 1 first."""
         self.delays_ms = tuple(levels_ms)
 
     @property

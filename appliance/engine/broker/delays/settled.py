@@ -1,4 +1,4 @@
-"""Waiting messages that were handled before they were due: delivered early, made dead letters, dropped.
+"""Waiting messages that were handled before they were due: delivered early, made dead letters, dropped, moved.
 
 Entries of SCHEDULE_TOPIC_XXXX are never taken out or changed, as Apache may open the directory. So the entries that
 delivery must step over are kept here, in `DATA/rocketbox/settled-delays`; format page: docs/formats/settled-delays.md.
@@ -54,7 +54,7 @@ _CRC = struct.Struct(">I")
 _READ_RECORDS = 2048
 #: Records no longer needed that may stay in the file before it is written anew.
 _SPARE_RECORDS = 4096
-#: Largest file: four million records, read in some seconds. RocketBox writes no larger one, and takes it for damaged.
+#: Largest file: four million records, read in some seconds. No act makes it larger; a larger one counts as damaged.
 MOST_BYTES = 128 << 20
 #: Offsets in a block of a level, a bit each.
 _BLOCK = 4096
@@ -72,7 +72,7 @@ class How(enum.IntEnum):
 
 
 class Settled(NamedTuple):
-    """One message: its level (from 1 on), its offset in that level's queue, and which record it was."""
+    """One message: its level (from 1 on), its offset in that level's queue, and its record's place and store time."""
 
     level: int
     queue_offset: int

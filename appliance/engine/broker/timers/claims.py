@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import threading
 
-#: Most messages kept in mind that were delivered before their time by the wall clock; the oldest are dropped.
+#: Most messages remembered that were delivered before their time by the wall clock; the oldest are dropped.
 MOST_EARLY = 65_536
 #: `who` of all recalls: those of one message may go on at once, as they do the same.
 RECALLS = object()

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 #: Apache's timerRollWindowSlot, in ms.
 ROLL_WINDOW_MS = 172_800_000
-#: Seconds between two looks for aged records; a roll starts when the oldest is this much older than its age.
+#: Seconds between two looks for aged records; a roll starts when the oldest is this much past `roll_age_ms`.
 LOOK_S, SLACK_MS = 60.0, 3_600_000
 #: Most messages and bytes in a batch of copies.
 MOST_MESSAGES, MOST_BYTES = 64, 256 * 1024
@@ -172,7 +172,7 @@ class RollTimers:
         return pause
 
     def look_again(self) -> None:
-        """Let the next step come at once, as there is something to roll."""
+        """Let the next `chore` work at once, as there is something to roll."""
         self._not_before = 0.0
 
     def _run(self) -> Iterator[float]:
@@ -197,7 +197,8 @@ class RollTimers:
             yield 1.0
 
     def _aged(self, queue: ConsumeQueue) -> int:
-        """Return the queue offset behind the records that have their age; 0 if none is so old."""
+        """Return the queue offset behind the records that are older than `roll_age_ms`; 0 if there is nothing to
+        roll."""
         now = self._clock.steady()
         if now - self._looked < LOOK_S:
             return 0

@@ -13,7 +13,7 @@ from the topic when it is missing or damaged. Format page: docs/formats/timers.m
 A lane holds the entries of one topic or of a few (`runs.lane_of`), so that no topic waits behind the crowd of another.
 
 `state` lists the runs and how many entries at the front of each were taken, and holds the entries in memory: the fresh
-ones, and the taken ones whose copy is not durable. So no crash loses a message whose copy is not there, and after
+ones, and the taken ones whose copy is not durable. So a crash loses no message that has no durable copy, and after
 SIGKILL at most the messages delivered since the last save are delivered again.
 """
 

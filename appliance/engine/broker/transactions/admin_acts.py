@@ -162,7 +162,8 @@ class AdminActs:
         return half if half is not None and half.record.queue_offset == offset else None
 
     def _put_back_from(self, offset: int) -> Half | None:
-        """Return the half message that was put back from there, if its log file went since; None without one."""
+        """Return the half message that lay there and was put back, for an old place that has left the log; None without
+        one."""
         now = self._decisions.moved_to(offset)
         found = None if now is None else self._store.records.find(now)
         return None if found is None or isinstance(found, Missing) else half_of(found)
@@ -229,8 +230,8 @@ class AdminActs:
         self._call_soon(begin)
 
     def _write_ends(self, acts: dict[int, Act], fates: dict[int, tuple[Fate, str]]) -> None:
-        """Write the outcomes to the journal and the broker's log. A refusal that the journal does not take is not
-        sure."""
+        """Write the outcomes to the journal and the broker's log. A refusal that the journal does not take becomes
+        UNSURE in `fates`."""
         outcomes = {Fate.DONE: DONE, Fate.DECIDED: TOO_LATE, Fate.REFUSED: REFUSED}
         ended = [
             Ended(acts[number].id, outcomes[fate], why) for number, (fate, why) in fates.items() if fate in outcomes

@@ -108,7 +108,7 @@ class _Looked(NamedTuple):
 
 
 class CheckTransactions(ServiceThread):
-    """Asks producers. Reads on a thread of its own; what its other methods do happens on remoting-io."""
+    """Asks producers. It reads on a thread of its own; its other methods act on remoting-io."""
 
     def __init__(
         self,

@@ -207,7 +207,7 @@ class ResolvedTransactions:
     # --- reading
 
     def files(self) -> list[int]:
-        """Return the numbers of the files, oldest first; without foreign names and what is no file."""
+        """Return the numbers of the files, oldest first. Other names are left out, and so is what is no file."""
         try:
             with os.scandir(self.directory) as entries:
                 names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
