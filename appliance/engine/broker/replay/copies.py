@@ -1,8 +1,8 @@
 """The copy that a replay stores of a dead letter.
 
-Kept: body and its compression, keys, tags, unique key, birth, ORIGIN_MESSAGE_ID and the sender's own properties. Gone:
-what would hold the copy back, and what its last consumer said of retries. A copy for the failed group keeps RETRY_TOPIC
-too: Java clients put the topic back that it names.
+Kept: body and its compression, keys, tags, unique key, birth, ORIGIN_MESSAGE_ID and the sender's own properties.
+Dropped: properties that would delay the copy, and those about retries from its last consumer. A copy for the failed
+group also keeps RETRY_TOPIC, because Java clients restore the topic that it names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..topic_config import TopicConfig
 from .job import JobSpec
 from .provenance import REPLAY_JOB, REPLAY_PROOF, REPLAY_SEQ, REPLAYED, proof_of
 
-#: What a copy must not take over. Source of the names: `MessageConst`.
+#: Properties that a copy must not take over. Source of the names: `MessageConst`.
 _DROPPED = (
     DELAY_TIME_LEVEL,
     *TIMER_NAMES,
@@ -41,26 +41,26 @@ _DROPPED = (
 
 
 def is_kept(topic: str) -> bool:
-    """Whether no replay goes to this topic by its name: one of the broker's own, a retry topic, dead letters."""
+    """True if no replay may go to a topic of this name: one of the broker's own, a retry topic, dead letters."""
     return topic in NO_SEND_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def is_writable(config: TopicConfig) -> bool:
-    """Whether messages may be put into the topic now."""
+    """True if messages may be put into the topic now."""
     return bool(config.perm & PERM_WRITE and config.write_queue_nums)
 
 
 class TooLong(Exception):
-    """There is no room for our properties."""
+    """The record has no room for the properties of a replay."""
 
 
 def origin_topic(record: Record) -> str | None:
-    """The topic that a dead letter was sent to; None when it does not say."""
+    """Return the topic that a dead letter was first sent to; None if its properties do not name it."""
     return decode_properties(record.properties).get(RETRY_TOPIC)
 
 
 def copy_of(record: Record, topic: str, queue_id: int, spec: JobSpec, sequence: int, times: int) -> OwnMessage:
-    """times: how often it was replayed, this copy included. Raises TooLong."""
+    """Return the copy of a dead letter. times: how often it was replayed, this copy included. Raises TooLong."""
     properties = decode_properties(record.properties)
     for name in _DROPPED:
         properties.pop(name, None)

@@ -35,7 +35,7 @@ class DeadLetterReader:
         self._files.close()
 
     def read(self, begin: int, end: int) -> Iterator[tuple[int, Record | Result]]:
-        """(number, record, or why there is none) of the messages [begin, end), in order.
+        """Yield (number, the record or the reason why there is none) for the messages [begin, end), in order.
 
         Raises QueueBroken while the queue's files are being rebuilt, OSError when they cannot be read.
         """

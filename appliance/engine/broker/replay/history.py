@@ -1,4 +1,4 @@
-"""Which jobs have replayed which dead letters before: for the loop guard, and for who looks at them."""
+"""Finds the jobs that have replayed a dead letter before, for the loop guard and for views of dead letters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .provenance import provenance_of
 
 logger = logging.getLogger(__name__)
 
-#: Jobs whose results are looked at, the newest of those that had one of the dead letters.
+#: Most jobs whose results are read: the newest ones whose spans hold one of the dead letters.
 MOST_JOBS = 20
 
 #: (queue id, offset) of a dead letter.
@@ -22,15 +22,15 @@ Place = tuple[int, int]
 
 
 class History:
-    """Any thread; reads files in the caller's."""
+    """Looks up earlier replays in the journals. For any thread; reads files in the caller's."""
 
     def __init__(self, journal: JobJournal, states: Callable[[], Iterable[JobState]]) -> None:
-        """states: of all jobs whose journals can be read."""
+        """states: returns the states of all jobs whose journals can be read."""
         self._journal = journal
         self._states = states
 
     def of(self, group: str, spans: Iterable[Span], besides: str = "") -> dict[Place, list[JobState]]:
-        """Place -> the jobs that replayed what lies there, newest first; without the job `besides`."""
+        """Return place -> the jobs that replayed the dead letter there, newest first, without the job `besides`."""
         found: dict[Place, list[JobState]] = {}
         wanted = list(spans)
         jobs = [
@@ -62,10 +62,11 @@ class History:
 
 
 def replays_of(record: Record, jobs: Iterable[JobState]) -> list[JobState]:
-    """Those of the jobs that replayed this record, and not another one that lay there before its topic was deleted."""
+    """Return the jobs that replayed this record, and not another one that lay there before its topic was deleted."""
     return [state for state in jobs if state.spec.created_ms >= record.store_time_ms]
 
 
 def times_replayed(record: Record, jobs: Iterable[JobState]) -> int:
-    """How often a dead letter was replayed: before it came here, and since. jobs: what `of` has for its place."""
+    """Return how often a dead letter was replayed, before it came here and since. jobs: what `of` returned for its
+    place."""
     return provenance_of(decode_properties(record.properties)).times + len(replays_of(record, jobs))

@@ -1,4 +1,4 @@
-"""A replay job as a value: what it was asked to do, how far it is, and what became of each message. PURE.
+"""A replay job as a value: its order, its progress, and the result of each message. PURE.
 
 The messages of a job are numbered from 0 on, through its spans of queue offsets; the numbers never change.
 """
@@ -15,38 +15,38 @@ import msgspec
 
 from .letter_filter import LetterFilter
 
-#: Where copies go.
+#: Targets of copies: the failed group, the topic each message was first sent to, or one given topic.
 TO_GROUP, TO_ORIGINAL, TO_TOPIC = "group", "original", "topic"
 TARGETS = (TO_GROUP, TO_ORIGINAL, TO_TOPIC)
 
 RUNNING, PAUSED, DONE, CANCELLED, FAILED = "running", "paused", "done", "cancelled", "failed"
 FINISHED = frozenset((DONE, CANCELLED, FAILED))
-#: Its journal cannot be read: nothing is known of it, and nothing is sent for it.
+#: State of a job whose journal cannot be read: nothing is known about it, and nothing is sent for it.
 UNREADABLE = "unreadable"
 
-#: Of one job.
+#: Most messages and most spans of one job.
 MOST_MESSAGES = 10_000_000
 MOST_SPANS = 10_000
-#: Messages a second.
+#: Highest rate, in messages a second.
 MOST_RATE = 10_000
-#: The loop guard's limit.
+#: Highest value of `max_replays`, the limit of the loop guard.
 MOST_REPLAYS = 1000
 
 
 class Result(enum.IntEnum):
-    """What became of one message; a byte in the journal."""
+    """The result of one message; a byte in the journal."""
 
     NOT_REACHED = 0
     REPLAYED = 1
     GUARD = 2  # replayed as often before as the guard allows
     GONE = 3  # expired, or deleted with its topic
     UNREADABLE = 4
-    NO_ORIGIN = 5  # it does not say which topic it was sent to
+    NO_ORIGIN = 5  # its properties do not name the topic it was first sent to
     NO_TOPIC = 6  # the topic it was to go to does not exist
     NOT_WRITABLE = 7
-    TOO_LONG = 8  # its properties with ours
-    REFUSED = 9  # the broker does not take it
-    UNKNOWN = 10  # sent, and whether it was stored cannot be found out any more
+    TOO_LONG = 8  # no room for the properties of the replay
+    REFUSED = 9  # the broker rejects the copy
+    UNKNOWN = 10  # may have been sent, and whether it was stored can no longer be found out
     NOT_CHOSEN = 11  # the job's filter leaves it out
 
 
@@ -59,16 +59,16 @@ class Span(NamedTuple):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """A reason in words: the code and the arguments of a sentence of the window."""
+    """A reason: the code and the arguments of a sentence of the window."""
 
     code: str
     args: dict[str, str | int] = {}
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was asked. topic: where copies go; "" when each goes to its own. rate: messages a second, at most. filter:
-    which of the spans' messages are meant; None for all. secret: hex digits that prove copies (`provenance.proof_of`),
-    "" in a job of an older version, whose copies have no proof."""
+    """The order for a job. topic: the topic of all copies; "" when each goes to the topic it was first sent to. rate:
+    most messages a second. filter: chooses among the spans' messages; None for all. secret: hex digits that prove
+    copies (`provenance.proof_of`), "" in a job of an older version, whose copies have no proof."""
 
     id: str
     group: str
@@ -88,10 +88,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobState(msgspec.Struct, frozen=True):
-    """How far it is, as the journal says.
+    """Progress of a job, as its journal has it.
 
-    next: results of all messages below it are in the journal. counts: of those, by Result. targets: topic -> the
-    offsets of its queues from which on copies of messages from `next` on may lie; empty when there are none.
+    next: the results of all messages below it are in the journal. counts: these results, by Result. targets: topic ->
+    the offsets of its queues from which on copies of messages from `next` on may lie; empty if there are none.
     """
 
     spec: JobSpec
@@ -108,14 +108,14 @@ class JobState(msgspec.Struct, frozen=True):
 
 
 class Numbering:
-    """The numbers of a job's messages and their places."""
+    """Translates between the numbers of a job's messages and their places."""
 
     def __init__(self, spans: tuple[Span, ...]) -> None:
         self._spans = spans
         self._begins = [0, *accumulate(span.end - span.begin for span in spans)]
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, Span]]:
-        """(number of its first message, span) of the messages [begin, end), cut at the spans' ends."""
+        """Yield (number of its first message, span) for the messages [begin, end), cut at the spans' ends."""
         at = begin
         end = min(end, self._begins[-1])
         while at < end:
@@ -126,8 +126,8 @@ class Numbering:
             at = upto
 
     def overlaps(self, wanted: Span) -> Iterator[tuple[int, Span]]:
-        """(number of its first message, span) of the messages that lie in `wanted`."""
-        # Spans are sorted and apart from each other: the one before the first that begins later may reach into it.
+        """Yield (number of its first message, span) for the messages that lie in `wanted`."""
+        # Spans are sorted and do not overlap, so of those that begin before `wanted` only the last may reach into it.
         index = max(0, bisect_right(self._spans, (wanted.queue_id, wanted.begin)) - 1)
         while index < len(self._spans) and self._spans[index][:2] < (wanted.queue_id, wanted.end):
             span, first = self._spans[index], self._begins[index]
@@ -142,7 +142,7 @@ def count_results(results: bytes | bytearray) -> tuple[int, ...]:
 
 
 def spans_of(places: list[tuple[int, int]]) -> tuple[Span, ...]:
-    """The spans of (queue id, offset)s, sorted; each place once."""
+    """Return the (queue id, offset) places as sorted spans; each place counts once."""
     spans: list[Span] = []
     for queue_id, offset in sorted(set(places)):
         if spans and spans[-1].queue_id == queue_id and spans[-1].end == offset:

@@ -2,9 +2,9 @@
 
     6f0a7c1e [{"kind":"job","version":1,"spec":{...}}]\\n
 
-The CRC-32 of the JSON text as eight hex digits, a blank, the text: a list of entries, which count together. A line is
-durable before the next is written, so only the last one can be torn; that is left out. A damaged line with others
-behind it, or no first line: the job cannot be read, and others are not touched by that.
+A line is the CRC-32 of the JSON text as eight hex digits, a blank, and the text: a list of entries that count together.
+Each line is durable before the next is written, so only the last one can be torn; a torn line is left out. If a damaged
+line has others behind it, or the first line is missing, the job cannot be read; this does not affect other jobs.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from .job import FINISHED, MOST_MESSAGES, PAUSED, RUNNING, JobSpec, JobState, Re
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-#: Of a job with a filter: a program that does not know filters must not take it for a job of all messages.
+#: Version of a job with a filter: a program without filters must not take it for a job of all messages.
 FILTERED = 2
 SUFFIX = ".job"
-#: Of one file; ours stay far below it.
+#: Largest file that is read; journals stay far below it.
 MOST_BYTES = 64 * 1024 * 1024
-#: Results in one line of a file that was written anew.
+#: Most results in one line of a compacted file.
 CHUNK = 100_000
 _NAME = re.compile(rf"[0-9A-Za-z._-]{{1,64}}{re.escape(SUFFIX)}\Z", re.ASCII)
 
 
 class JobLine(msgspec.Struct, tag="job", tag_field="kind", frozen=True):
-    """The first line."""
+    """The first line of a journal."""
 
     version: int
     spec: JobSpec
 
 
 class TargetLine(msgspec.Struct, tag="target", tag_field="kind", frozen=True):
-    """Before the first copy to a topic: where its queues ended."""
+    """Ends of a topic's queues, written before the first copy goes to it."""
 
     topic: str
     offsets: tuple[int, ...]
 
 
 class ProgressLine(msgspec.Struct, tag="progress", tag_field="kind", frozen=True):
-    """Results of the messages from the last such line on up to `next`: a byte each, zlib, base64. targets: from where
-    on copies of later messages may lie."""
+    """Results of the messages from the `next` of the last such line up to this one's: a byte each, zlib, base64.
+    targets: the offsets from which on copies of later messages may lie."""
 
     next: int
     results: str
@@ -61,7 +61,7 @@ class ProgressLine(msgspec.Struct, tag="progress", tag_field="kind", frozen=True
 
 
 class StateLine(msgspec.Struct, tag="state", tag_field="kind", frozen=True):
-    """settled: what became of every copy that was sent is in the lines before."""
+    """A change of the job's state. settled: the lines before hold the result of every copy that was sent."""
 
     state: str
     settled: bool
@@ -75,12 +75,12 @@ _decoder = msgspec.json.Decoder(list[Line])
 
 
 def encode_line(*entries: Line) -> bytes:
-    """The line of entries that count together, with its CRC and newline."""
+    """Return the line of entries that count together, with its CRC and newline."""
     return line_of(msgspec.json.encode(entries))
 
 
 def decode_line(line: bytes) -> list[Line]:
-    """Its entries. Raises ValueError for a damaged one."""
+    """Return the entries of a line. Raises ValueError for a damaged one."""
     text = text_of(line)
     if text is None:
         raise ValueError("the CRC does not match")
@@ -92,7 +92,7 @@ def pack_results(results: bytes | bytearray) -> str:
 
 
 def unpack_results(text: str, count: int) -> bytes:
-    """Raises ValueError unless they are `count` results."""
+    """Return the packed results, a byte each. Raises ValueError unless there are `count` of them."""
     if not count and not text:
         return b""
     try:
@@ -105,12 +105,12 @@ def unpack_results(text: str, count: int) -> bytes:
 
 
 def progress(state: JobState, results: bytes | bytearray, targets: dict[str, tuple[int, ...]]) -> ProgressLine:
-    """The line that adds results to a state."""
+    """Return the line that adds results to a state."""
     return ProgressLine(state.next + len(results), pack_results(results), targets)
 
 
 def follow(state: JobState, line: Line, results: bytes | bytearray | None = None) -> JobState:
-    """The state behind a line. results: of a progress line, if they are at hand. Raises ValueError."""
+    """Return the state after a line. results: those of a progress line, if unpacked already. Raises ValueError."""
     if isinstance(line, TargetLine):
         return structs.replace(state, targets={**state.targets, line.topic: line.offsets})
     if isinstance(line, ProgressLine):
@@ -128,7 +128,7 @@ def follow(state: JobState, line: Line, results: bytes | bytearray | None = None
 
 
 def read_lines(data: bytes) -> tuple[list[Line], int]:
-    """(lines, bytes they take) of a file; a torn last line is left out. Raises CorruptFile."""
+    """Return (entries, bytes of their lines) of a file; a torn last line is left out. Raises CorruptFile."""
     found: list[Line] = []
     good = at = 0
     bad: str | None = None
@@ -157,7 +157,7 @@ def read_lines(data: bytes) -> tuple[list[Line], int]:
 
 
 def state_of(lines: Sequence[Line]) -> JobState:
-    """Raises CorruptFile for lines that contradict each other."""
+    """Return the job's state after all lines. Raises CorruptFile if they contradict each other."""
     first = lines[0]
     assert isinstance(first, JobLine)
     state = JobState(first.spec, changed_ms=first.spec.created_ms)
@@ -170,7 +170,7 @@ def state_of(lines: Sequence[Line]) -> JobState:
 
 
 class JobJournal:
-    """The files of all jobs. Writing belongs to one thread; `results` may be asked by any."""
+    """The files of all jobs. Writing belongs to one thread; any thread may call `results`."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         # Constant after construction.
@@ -183,13 +183,13 @@ class JobJournal:
         return self._directory / f"{job}{SUFFIX}"
 
     def ids(self) -> list[str]:
-        """Of every file there, oldest first; names that are none of ours are left alone. Raises OSError."""
+        """Return the ids of all jobs with a file, oldest first; other files are ignored. Raises OSError."""
         if not self._disk.exists(self._directory):
             return []
         return [name.removesuffix(SUFFIX) for name in self._disk.names(self._directory) if _NAME.match(name)]
 
     def load(self, job: str) -> JobState:
-        """What a file says. Raises CorruptFile, OSError."""
+        """Read a job's file and return its state. Raises CorruptFile, OSError."""
         return state_of(read_lines(self._read(self._path(job)))[0])
 
     def modified_ms(self, job: str) -> int:
@@ -200,7 +200,7 @@ class JobJournal:
             self._disk.close(fd)
 
     def create(self, spec: JobSpec) -> JobState:
-        """Durable when it returns. Raises OSError."""
+        """Create the journal of a new job, durable when this returns; return the job's state. Raises OSError."""
         self._disk.make_directory(self._directory)
         line = JobLine(VERSION if spec.filter is None else FILTERED, spec)
         self._disk.replace(self._path(spec.id), encode_line(line))
@@ -208,10 +208,10 @@ class JobJournal:
         return state_of([line])
 
     def open(self, job: str) -> JobState:
-        """Ready for more lines; what it says now is on the disk. Raises CorruptFile, OSError.
+        """Open a journal for more lines; return its state, which then is on the disk. Raises CorruptFile, OSError.
 
-        Also after a write or a sync has failed: the page cache may then show what the disk does not hold, so the disk
-        is asked, and what it holds goes into a new file.
+        Also called after a failed write or sync: the page cache may then show what the disk does not hold. So the file
+        is read from the disk, and the lines found there go into a new file.
         """
         self.close(job)
         path = self._path(job)
@@ -233,7 +233,8 @@ class JobJournal:
         self._open[job] = fd, self._disk.size(fd)
 
     def append(self, job: str, *lines: Line) -> None:
-        """Durable when it returns, all or none. After an OSError it has to be opened again."""
+        """Append entries as one line, durable when this returns. After an OSError the journal has to be opened
+        again."""
         if job not in self._open:
             raise OSError(f"the journal of job {job} is not open")
         fd, end = self._open[job]
@@ -247,13 +248,13 @@ class JobJournal:
         self._open[job] = fd, end + len(data)
 
     def size(self, job: str) -> int:
-        """Of an open one, in bytes."""
+        """Return the size of an open journal in bytes."""
         return self._open[job][1]
 
     def compact(self, job: str) -> None:
-        """Write the file anew with as few lines as say the same. Raises CorruptFile, OSError.
+        """Rewrite the file with the fewest lines that say the same. Raises CorruptFile, OSError.
 
-        An open one stays open; after an error it has to be opened again.
+        An open journal stays open; after an error it has to be opened again.
         """
         was_open = job in self._open
         self.close(job)
@@ -274,7 +275,7 @@ class JobJournal:
             self._reopen(job)
 
     def results(self, job: str, begin: int, end: int) -> bytes:
-        """A byte for each of the messages [begin, end) that the file has a result of. Raises CorruptFile, OSError."""
+        """Return a byte for each message of [begin, end) whose result is in the file. Raises CorruptFile, OSError."""
         lines, _ = read_lines(self._read(self._path(job)))
         try:
             return b"".join(_results(lines, begin, end))
@@ -282,12 +283,12 @@ class JobJournal:
             raise CorruptFile(str(error)) from None
 
     def delete(self, job: str) -> None:
-        """Raises OSError."""
+        """Delete a job's file. Raises OSError."""
         self.close(job)
         self._disk.unlink(self._path(job))
 
     def close(self, job: str) -> None:
-        """Let the descriptor go."""
+        """Close a job's file, if it is open."""
         if job in self._open:
             fd, _ = self._open.pop(job)
             self._disk.close(fd)
@@ -308,7 +309,7 @@ class JobJournal:
 
 
 def _results(lines: Sequence[Line], begin: int, end: int) -> Iterator[bytes]:
-    """The results of the messages [begin, end), piece by piece; only what is needed is unpacked. Raises ValueError."""
+    """Yield the results of the messages [begin, end) in pieces; unpack only the lines needed. Raises ValueError."""
     at = 0
     for line in lines:
         if isinstance(line, ProgressLine):

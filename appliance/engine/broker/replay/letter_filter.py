@@ -1,4 +1,4 @@
-"""Which dead letters are meant: by where they come from, their retries, a key, and earlier replays. PURE."""
+"""A filter that chooses dead letters by original topic, retries, key and earlier replays. PURE."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ...protocol.properties import KEYS, ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQUE_
 from ...protocol.record import Record
 from .provenance import provenance_of
 
-#: Values of `replayed`: not replayed from where it lies; replayed from there; the copy of a replay, dead once more.
+#: Values of `replayed`: not replayed from its place; replayed from its place; the copy of a replay, dead again.
 NOT_YET, REPLAYED, AGAIN = "no", "yes", "again"
 REPLAYS = (NOT_YET, REPLAYED, AGAIN)
 
 
 class LetterFilter(msgspec.Struct, frozen=True):
-    """None for anything. topic: it was first sent to; "" for those that do not say. retries: exactly so many. key: one
-    of its keys, its unique id, or the offset id of the message it once was. replayed: one of REPLAYS."""
+    """Conditions on a dead letter; None accepts any value. topic: the one it was first sent to; "" for letters that
+    name none. retries: their exact number. key: one of its keys, its unique id, or the offset id of the message it once
+    was. replayed: one of REPLAYS."""
 
     topic: str | None = None
     retries: int | None = None
@@ -26,16 +27,17 @@ class LetterFilter(msgspec.Struct, frozen=True):
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out."""
+        """True if the filter accepts every dead letter."""
         return self == ALL_LETTERS
 
     @property
     def given(self) -> dict[str, str | int]:
-        """What is asked for, by name."""
+        """The conditions that are set, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
     def fits(self, record: Record, properties: Mapping[str, str] | None = None) -> bool:
-        """Whether a dead letter may be meant as far as it says by itself. properties: its own, if they are at hand."""
+        """True if the dead letter's own record fits; `fits_replays` judges the rest. properties: those of the record,
+        if they are decoded already."""
         if self.retries is not None and record.reconsume_times != self.retries:
             return False
         if self.topic is None and self.key is None and self.replayed != AGAIN:
@@ -55,7 +57,7 @@ class LetterFilter(msgspec.Struct, frozen=True):
         )
 
     def fits_replays(self, times: int) -> bool:
-        """times: how often it was replayed from where it lies."""
+        """True if a dead letter fits that was replayed `times` times from its place."""
         return not (self.replayed == NOT_YET and times) and not (self.replayed == REPLAYED and not times)
 
 

@@ -1,6 +1,8 @@
-"""What is stored already of a job's copies: read from its targets, after a crash or an append whose end is not known.
+"""Finds the copies of a job that are stored already: reads its targets after a crash, or after an append whose outcome
+is unknown.
 
-The journal says from where on copies may lie. Whatever cannot be read there could be a copy, so then nothing is sent.
+The journal holds the offsets from which on copies may lie. A record there that cannot be read could be a copy, so then
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ STEP = 256
 
 
 class Unprovable(RocketBoxError):
-    """It cannot be known what is stored. again: a later try may know it."""
+    """It cannot be found out which copies are stored. again: a later try may succeed."""
 
     def __init__(self, why: Why, again: bool = False) -> None:
         super().__init__(why.code)
@@ -27,7 +29,7 @@ class Unprovable(RocketBoxError):
 
 
 class Proof:
-    """The look through the targets of one job, step by step. Belongs to one thread."""
+    """Reads through the targets of one job, step by step. Belongs to one thread."""
 
     def __init__(self, store: MessageStore, topics: TopicConfigManager, state: JobState, upto: int) -> None:
         """upto: no copy of a message with this number or a higher one was sent. Raises Unprovable."""
@@ -58,7 +60,7 @@ class Proof:
         self._files.close()
 
     def step(self) -> bool:
-        """Read some; True when all has been read. Raises Unprovable, QueueBroken (try again)."""
+        """Read a piece of the targets; True when all have been read. Raises Unprovable, QueueBroken (try again)."""
         if not self._work:
             return True
         topic, queue_id, begin, end = self._work[0]

@@ -1,9 +1,10 @@
-"""One unfinished job at work: reads dead letters, has copies stored in batches, and keeps the journal behind them.
+"""One replay job at work: reads dead letters, has copies of them stored in batches, and records the results in the
+journal.
 
-    journal says where the target ends -> copies -> they are durable -> journal says what became of them
+    journal records where the targets' queues end -> copies -> copies are durable -> journal records the results
 
-So a crash at any point leaves copies only where the journal says they may be, and the next start finds them there.
-`step` never waits: it does a little, and says after how many seconds it wants to be called again.
+A crash at any point therefore leaves copies only behind the offsets in the journal, where the next start finds them.
+`step` never waits: it does a little work, and returns the seconds after which it is to be called again.
 """
 
 from __future__ import annotations
@@ -53,28 +54,28 @@ BATCH_MESSAGES = 100
 BATCH_BYTES = 512 * 1024
 #: Messages looked at in one step when none of them is sent.
 STEP_MESSAGES = 500
-#: Results that are not in the journal yet, at most; so many numbers a crash leaves open.
+#: Most results that are not in the journal yet: after a crash, at most this many copies have to be looked for.
 MOST_AHEAD = 10_000
 SAVE_EVERY_S = 1.0
-#: Of a stall so much is caught up.
+#: After a stall the job catches up on this much of the lost time.
 MOST_BEHIND_S = 2.0
-#: How soon to look again whether the log is durable; and after a queue was being rebuilt.
+#: Seconds until the next look at whether the log is durable, and until the next try while a queue is being rebuilt.
 _DURABLE_POLL_S = 0.01
 _RETRY_S = 1.0
 #: Topics that one job's copies may go to.
 MOST_TARGETS = 1000
-#: A journal is written anew beyond this, and when it has grown fourfold.
+#: A journal of this length is compacted, and then again each time it has grown fourfold.
 COMPACT_BYTES = 256 * 1024
 
 
 class Appends(Protocol):
-    """What stores the broker's own messages; `OwnAppends`."""
+    """Stores the broker's own messages; `OwnAppends`."""
 
     def submit(self, messages: Sequence[OwnMessage]) -> Future[list[PutOutcome]]: ...
 
 
 class Surroundings(NamedTuple):
-    """What a job works with. wake: have its thread look again."""
+    """The parts of the broker that a job works with. wake: wakes the thread of the replay service."""
 
     store: MessageStore
     appends: Appends
@@ -87,8 +88,8 @@ class Surroundings(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """A place in the job: results below `next` count, and copies of later messages lie behind `targets`, once the log
-    is durable up to `written`."""
+    """A position that may go into the journal once the log is durable up to `written`. next: messages below it have
+    results. targets: behind these offsets copies of later messages lie."""
 
     next: int
     targets: dict[str, tuple[int, ...]]
@@ -101,21 +102,21 @@ class _Batch(NamedTuple):
 
 
 def next_due(on_time: float, now: float, span: float) -> tuple[float, float]:
-    """(when the next batch would be on time, when it is due) after one that takes `span` at the job's rate.
+    """Return (on time, due) of the next batch, after a batch that takes `span` seconds at the job's rate.
 
-    After a stall batches are due a quarter faster until that is caught up: the rate holds on average, and nobody gets a
-    burst.
+    on time: when the rate alone would send it. After a stall, batches are due a quarter faster until that is caught up:
+    the rate holds on average, without a burst.
     """
     on_time = max(on_time, now - MOST_BEHIND_S) + span
     return on_time, max(on_time, now + 0.8 * span)
 
 
 def _nobody() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no caller waits for this end."""
 
 
 class Ending(NamedTuple):
-    """The state it is to go into. told: called when it is in there."""
+    """The state that a job is to go into. told: called when the job is in that state."""
 
     state: str
     by: str
@@ -124,7 +125,7 @@ class Ending(NamedTuple):
 
 
 class Run:
-    """Owned by the thread of the replay service. `state` is what the journal says."""
+    """Works off one job on the thread of the replay service. `state`: the job's state according to the journal."""
 
     def __init__(self, state: JobState, around: Surroundings) -> None:
         # Constant after construction.
@@ -135,12 +136,12 @@ class Run:
         self._reader = DeadLetterReader(around.store, state.spec.group, state.spec.spans)
         # Owned by the thread.
         self.state = state
-        #: Number of the next message; results of those from state.next to here.
+        #: Number of the next message, and the results of the messages from state.next up to it.
         self.at = state.next
         self.ahead = bytearray()
-        #: Whether copies may be stored that nobody has looked for yet.
+        #: True while copies may be stored that this run has not looked for yet.
         self.checking = bool(state.targets)
-        #: Whether the journal has to be opened again before anything else.
+        #: True if the journal has to be opened again before anything else.
         self.journal_failed = False
         self._proof: Proof | None = None
         self._stored: set[int] = set()
@@ -155,12 +156,12 @@ class Run:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """By Result, of everything up to `at`."""
+        """Number of messages with each Result, of all messages below `at`."""
         return tuple(a + b for a, b in zip(self.state.counts, count_results(self.ahead), strict=True))
 
     @property
     def ending(self) -> bool:
-        """Whether it is on its way into another state."""
+        """True while the job is on its way into another state."""
         return self._ending is not None
 
     def close(self) -> None:
@@ -169,13 +170,14 @@ class Run:
             self._proof.close()
 
     def end(self, ending: Ending) -> None:
-        """Stop sending, and go into another state when all is known of what was sent."""
+        """Stop sending, and go into another state when the outcome of every copy that was sent is known."""
         self._ending = ending
 
     # --- steps
 
     def step(self) -> float:
-        """Seconds until the next one; the job is over, or paused, when its state is not RUNNING any more."""
+        """Do a little work; return the seconds until the next step. The job is over or paused once its state is not
+        RUNNING."""
         if self._batch is not None:
             if not self._batch.future.done():
                 return _RETRY_S
@@ -211,7 +213,7 @@ class Run:
     # --- what is stored already
 
     def _prove(self) -> None:
-        """A step through the targets; the end of the job when it cannot be known."""
+        """Read a piece of the targets; end or pause the job if it cannot be found out which copies are stored."""
         around = self._around
         try:
             if self._proof is None:
@@ -231,14 +233,14 @@ class Run:
         self._proof = None
         self.checking = False
         if self._ending is not None and self._ending.state == CANCELLED:
-            # What was stored counts as replayed, however far it was.
+            # Every copy that was stored counts as replayed, whatever its number.
             upto = max(self._stored, default=self.at - 1) + 1
             while self.at < upto:
                 self.ahead.append(Result.REPLAYED if self.at in self._stored else Result.NOT_REACHED)
                 self.at += 1
 
     def _give_up(self, why: Why) -> None:
-        """Nobody can say what is stored: nothing more is sent."""
+        """Let the job fail: it cannot be found out which copies are stored, so nothing else is sent."""
         upto = min(self._total, self.state.next + MOST_AHEAD)
         self.ahead = bytearray((Result.UNKNOWN,)) * (upto - self.state.next)
         self.at = upto
@@ -259,15 +261,18 @@ class Run:
             raise _JournalFailed(error.strerror or str(error)) from None
 
     def _mark_here(self, topics: Sequence[str]) -> _Mark:
-        """Nothing is under way: copies of later messages will lie behind where the topics' queues end now. Those that
-        an earlier life stored lie where they were looked for, until their numbers have been passed."""
+        """Return the mark of this place. No batch may be under way.
+
+        Copies of later messages will lie behind the present ends of the topics' queues. Copies that were found by the
+        proof lie behind the targets that it read; these stay until the numbers of all those copies have been passed.
+        """
         assert self._batch is None
         offsets = {topic: self._ends_of(topic) for topic in topics} | self._found_behind()
-        # What their queues show is below this.
+        # All records that these queues point to are below this.
         return _Mark(self.at, offsets, self._around.store.log.written)
 
     def _found_behind(self) -> dict[str, tuple[int, ...]]:
-        """From where on copies of later messages were found; none when there are none."""
+        """Return the targets behind which copies of later messages were found; empty if there are none."""
         return self.state.targets if max(self._stored, default=-1) >= self.at else {}
 
     def _ends_of(self, topic: str) -> tuple[int, ...]:
@@ -276,7 +281,10 @@ class Run:
         return tuple(self._around.store.offset_range(topic, queue_id)[1] for queue_id in range(count))
 
     def _is_durable(self, mark: _Mark) -> bool:
-        """Positions in the journal never pass what is durable (D7). Raises _JournalFailed when it will never be."""
+        """True if the log is durable up to the mark: positions in the journal never pass what is durable (D7).
+
+        If it never will be, because the log is broken, the job is to pause.
+        """
         store = self._around.store
         if store.lasting >= mark.written:
             return True
@@ -285,12 +293,12 @@ class Run:
         return False
 
     def _doubt(self, reason: str) -> None:
-        """The log took no more, and whether copies are stored is not known: pause, and the resume looks."""
+        """Pause the job: the store failed, and it is not known which copies are stored. The resume looks for them."""
         self.checking = True
         self.end(Ending(PAUSED, "", Why("replay_store_refused", {"reason": reason}), self._told()))
 
     def _told(self) -> Callable[[], None]:
-        """Who waits for an end that comes otherwise than asked for."""
+        """Return the callback of the end under way, for another end that takes its place."""
         return self._ending.told if self._ending is not None else _nobody
 
     def _announce(self, mark: _Mark) -> None:
@@ -298,7 +306,7 @@ class Run:
         self._announcing = None
 
     def _save(self) -> None:
-        """Now and then: what is known by now, once it is durable."""
+        """Write known results into the journal from time to time, once their copies are durable."""
         now = self._around.clock.monotonic()
         if self._mark is None:
             full = self.at - self.state.next >= MOST_AHEAD
@@ -333,14 +341,14 @@ class Run:
         except CorruptFile as error:
             raise _JournalFailed(str(error)) from None
         except OSError as error:
-            if finished:  # as it is, it says the same
+            if finished:  # the long file says the same
                 logger.warning("replay: the journal of job %s stays long: %s", job, error)
             else:
                 raise _JournalFailed(error.strerror or str(error)) from None
 
     def _lose_journal(self, reason: str) -> None:
-        """The journal takes nothing: as after a crash, what it holds is what counts. Nothing is sent before it was
-        read again."""
+        """Pause the job after a failed write: as after a crash, only the content of the journal counts. Nothing is sent
+        before the journal has been read again."""
         logger.error("replay: the journal of job %s cannot be written: %s", self._spec.id, reason)
         self.journal_failed = True
         self._rewind(Why("replay_journal_failing", {"reason": reason}))
@@ -357,14 +365,14 @@ class Run:
             ending.told()
 
     def _leave_unsettled(self, ending: Ending) -> None:
-        """Pause, though it is not known what is stored: the resume looks."""
+        """Pause the job although it is not known which copies are stored; the resume looks for them."""
         self._ending = ending
         self._write(StateLine(PAUSED, False, self._around.clock.wall_ms(), ending.by, ending.why))
         logger.warning("replay: job %s is paused: %s", self._spec.id, ending.why)
         self._rewind(ending.why)
 
     def _finish(self, ending: Ending) -> float:
-        """Write the end down when all copies are durable."""
+        """Write the end into the journal once all copies are durable; return the seconds until the next step."""
         if self._mark is None or self._mark.next != self.at:
             self._mark = self._mark_here(())
         if not self._is_durable(self._mark):
@@ -386,7 +394,8 @@ class Run:
         return 0.0
 
     def leave(self) -> None:
-        """The broker stops: what is known and durable by now is kept, so that the next start need not look for it."""
+        """Save the known and durable results when the broker stops, so that the next start need not look for those
+        copies."""
         if self._batch is not None and self._batch.future.done():
             self._take_outcomes(self._batch)
         if self._batch is not None or self.checking or self._ending is not None:
@@ -454,7 +463,8 @@ class Run:
         return 0.0 if self._batch.future.done() else _RETRY_S
 
     def _obstacle(self, target: TopicConfig | None) -> Ending | None:
-        """What keeps the whole job from going on. target: the one topic its copies go to, as it is now."""
+        """Return the end of a job that cannot go on as a whole; None if nothing prevents it. target: the one topic its
+        copies go to, as it is now."""
         around, spec = self._around, self._spec
         if around.topics.get(DLQ_PREFIX + spec.group) is None:
             return Ending(FAILED, "", Why("replay_letters_gone", {"topic": DLQ_PREFIX + spec.group}))
@@ -469,7 +479,8 @@ class Run:
         return None
 
     def _decide(self, number: int, found: Record | Result, target: TopicConfig | None) -> OwnMessage | Result:
-        """The copy to store, or why there is none. target: the topic of all copies, None when each has its own."""
+        """Return the copy to store, or the Result of a message without one. target: the topic of all copies, None when
+        each has its own."""
         if isinstance(found, Result):
             return found
         spec = self._spec
@@ -497,7 +508,7 @@ class Run:
         return wanted.fits(record) and wanted.fits_replays(len(replays_of(record, self._earlier(number, record))))
 
     def _earlier(self, number: int, record: Record) -> list[JobState]:
-        """The jobs that replayed it before this one."""
+        """Return the other jobs that have replayed this dead letter."""
         if number not in self._history_of:
             self._history_of = range(number, number + STEP_MESSAGES * 10)
             pieces = self._numbering.pieces(number, self._history_of.stop)

@@ -1,4 +1,5 @@
-"""The thread `replay-dead-letters`: works off replay jobs, one a group at a time, and keeps them over restarts."""
+"""The thread `replay-dead-letters`: works off replay jobs, one a group at a time, and takes them up again after
+restarts."""
 
 from __future__ import annotations
 
@@ -27,19 +28,19 @@ from .run import Appends, Ending, Run, Surroundings
 
 logger = logging.getLogger(__name__)
 
-#: Finished jobs are kept so long, and so many of them.
+#: Finished jobs are kept for this long, and at most this many of them.
 KEEP_MS = 30 * 86_400_000
 KEEP_JOBS = 1000
-#: Jobs that are not finished, at most.
+#: Most jobs that are unfinished at a time.
 MOST_UNFINISHED = 100
-#: Whoever asks waits so long for the thread.
+#: Seconds that a command waits for the thread.
 LIMIT_S = 15.0
-#: What the broker pauses a job for that passes without anybody's doing: it is tried again, at first so soon, then
-#: less and less often.
+#: Reasons to pause that pass without an operator. The broker tries such a job again after TRY_AGAIN_S, then less and
+#: less often, at last every MOST_WAIT_S.
 PASSING = frozenset(("replay_store_refused", "replay_unreadable", "replay_journal_failing"))
 TRY_AGAIN_S = 15.0
 MOST_WAIT_S = 300.0
-#: A step of a job at most so often without a pause: others want the GIL, too.
+#: Shortest pause between two rounds of steps, in seconds: other threads need the GIL, too.
 _LEAST_PAUSE_S = 0.0005
 _PRUNE_EVERY_S = 3600.0
 
@@ -47,7 +48,8 @@ T = TypeVar("T")
 
 
 class Refused(RocketBoxError):
-    """What was asked of a job cannot be done. why: a sentence of the window. kind: "conflict", "unknown" or "busy"."""
+    """A command to a job cannot be done. why: the reason, a sentence of the window. kind: "conflict", "unknown" or
+    "busy"."""
 
     def __init__(self, kind: str, code: str = "", **args: str | int) -> None:
         super().__init__(code or kind)
@@ -56,8 +58,8 @@ class Refused(RocketBoxError):
 
 
 class JobView(NamedTuple):
-    """A job as it is now. at: number of the next message. counts: by Result, of those before it. checking: it looks
-    for copies that are stored already."""
+    """A job as it is now. at: number of the next message. counts: messages below `at`, by Result. checking: the job is
+    looking for copies that are stored already."""
 
     state: JobState
     at: int
@@ -66,7 +68,8 @@ class JobView(NamedTuple):
 
 
 class _NextTry(NamedTuple):
-    """Of a job that waits for something to pass. at: number of its next message when it was tried last."""
+    """The next try of a job that was paused for a passing reason. at_s: its monotonic time. wait_s: the time from the
+    last try to it. at: number of the job's next message at the last try."""
 
     at_s: float
     wait_s: float
@@ -82,17 +85,18 @@ class Unread(NamedTuple):
 
 
 def new_job_id(now_ms: int) -> str:
-    """Short, and sorted by its time."""
+    """Return a new id: short, and later ids sort behind earlier ones."""
     return f"{now_ms:012x}-{secrets.token_hex(3)}"
 
 
 def _standing(state: JobState) -> JobState:
-    """A job where none is worked off: what ran goes on from its journal when this broker takes messages again."""
+    """Return the state that a resting service shows: a running job is paused, and goes on from its journal when this
+    broker takes messages again."""
     return replace(state, state=PAUSED, why=Why("replay_rests")) if state.state == RUNNING else state
 
 
 class ReplayService(ServiceThread):
-    """Owns the journals and the jobs at work. Woken by commands, ends of batches, and its own pace."""
+    """Owns the journals and the jobs at work. Commands and ends of batches wake it, or a job whose next step is due."""
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class ReplayService(ServiceThread):
         groups: SubscriptionGroupManager,
         clock: Clock,
     ) -> None:
-        """directory: of the journals."""
+        """directory: holds the journals."""
         super().__init__("replay-dead-letters", clock)
         # Constant after construction.
         self.journal = JobJournal(directory, store.disk)
@@ -111,13 +115,13 @@ class ReplayService(ServiceThread):
         self._around = Surroundings(store, appends, topics, groups, self.journal, self.history, clock, self.wakeup)
         self._loaded = threading.Event()
         self._resting = False
-        self._reading = threading.Lock()  # of a resting one: it reads the journals once
+        self._reading = threading.Lock()  # of a resting service, whose callers read the journals once
         # Filled by any thread, emptied by this one.
         self._commands: deque[Callable[[], None]] = deque()
         # Written by this thread, read by anyone: single values and copies made in one call.
         self._views: dict[str, JobView] = {}
         self._unread: dict[str, Unread] = {}
-        #: Why a journal could not be written the last time, if so.
+        #: Reason of the last failure of a journal or a job; None if none failed since.
         self.failure: str | None = None
         # Owned by this thread.
         self._runs: dict[str, Run] = {}
@@ -127,14 +131,15 @@ class ReplayService(ServiceThread):
     # --- any thread
 
     def jobs(self) -> list[JobView]:
-        """All that can be read; in no order. Empty until the journals have been read."""
+        """Return all jobs whose journals can be read, in no order. Empty until the journals have been read."""
         return list(self._views.values())
 
     def unread(self) -> list[Unread]:
         return list(self._unread.values())
 
     def wait_loaded(self, seconds: float = 5.0) -> bool:
-        """Whether the journals have been read."""
+        """Wait until the journals have been read; a resting service reads them here. False if the wait was too
+        short."""
         if self._resting:
             with self._reading:
                 if not self._loaded.is_set():
@@ -142,35 +147,38 @@ class ReplayService(ServiceThread):
         return self._loaded.wait(seconds)
 
     def rest(self) -> None:
-        """Instead of `start`, on a broker that takes no messages: jobs can be looked at, and none is worked off."""
+        """Show jobs and work off none. Called instead of `start` on a broker that takes no messages."""
         self._resting = True
 
     def job(self, job: str) -> JobView | None:
         return self._views.get(job)
 
     def results(self, job: str, begin: int, end: int) -> bytes:
-        """A byte (Result) for each message [begin, end) whose result is in the journal. Raises CorruptFile, OSError."""
+        """Return a byte (Result) for each message of [begin, end) whose result is in the journal. Raises CorruptFile,
+        OSError."""
         return self.journal.results(job, begin, end)
 
     def start_job(self, spec: JobSpec) -> JobView:
-        """Have a job run; its journal is durable when this returns. Raises Refused."""
+        """Start a job; its journal is durable when this returns. Raises Refused."""
         return self._ask(lambda told: self._begin(spec, told))
 
     def pause(self, job: str, by: str) -> JobView:
-        """When this returns, nothing is sent any more. Raises Refused."""
+        """Pause a running job; when this returns, it has stopped sending. Raises Refused."""
         return self._ask(lambda told: self._end(job, (RUNNING,), PAUSED, by, told))
 
     def cancel(self, job: str, by: str) -> JobView:
-        """As `pause`, for good; a paused job may be cancelled, too."""
+        """End a running or paused job for good; when this returns, it has stopped sending. Raises Refused."""
         return self._ask(lambda told: self._end(job, (RUNNING, PAUSED), CANCELLED, by, told))
 
     def resume(self, job: str, by: str) -> JobView:
-        """Have a paused job go on. Raises Refused."""
+        """Let a paused job go on. Raises Refused."""
         return self._ask(lambda told: self._resume(job, by, told))
 
     def _ask(self, command: Callable[[Callable[[], None]], str]) -> JobView:
-        """Do it on the thread, and wait until it has been done. command: returns the job, and calls what it is given
-        when it is in its new state; raises Refused."""
+        """Run a command on the thread, wait until it is done, and return the job. Raises Refused.
+
+        command: returns the id of the job, and calls its argument when the job is in its new state.
+        """
         if not self.wait_loaded():
             raise Refused("busy")
         future: Future[str] = Future()
@@ -214,7 +222,7 @@ class ReplayService(ServiceThread):
         self.journal.close_all()
 
     def load(self) -> None:
-        """Read all journals; what ran goes on, what was paused stays so."""
+        """Read all journals: running jobs go on, paused jobs stay paused."""
         try:
             for job in self.journal.ids():
                 self._load_one(job)
@@ -243,7 +251,7 @@ class ReplayService(ServiceThread):
             self._unread[job] = Unread(job, str(error), modified_ms)
 
     def _take(self, state: JobState) -> None:
-        """A state from its journal; a job that runs is at work from here on."""
+        """Take over a job in the state that its journal holds; a running job is at work from here on."""
         if state.state == RUNNING:
             self._runs[state.spec.id] = Run(state, self._around)
         else:
@@ -258,7 +266,7 @@ class ReplayService(ServiceThread):
             self._views[state.spec.id] = JobView(run.state, run.at, run.counts, run.checking)
 
     def work(self) -> float:
-        """One round: commands, then a step of each job; seconds until the next."""
+        """Do one round: the commands, then a step of each job. Return the seconds until the next round."""
         while self._commands:
             self._commands.popleft()()
         pause = 60.0
@@ -266,7 +274,7 @@ class ReplayService(ServiceThread):
             try:
                 pause = min(pause, run.step())
             except Exception:
-                # A bug of ours must not stop the other jobs; this one is looked at again after a restart.
+                # A bug in one job must not stop the others; this job goes on after a restart.
                 logger.exception("replay: job %s stands still", job)
                 self._drop(job)
                 self.failure = f"job {job} stands still after an error; it goes on after a restart"
@@ -283,7 +291,8 @@ class ReplayService(ServiceThread):
         return max(pause, _LEAST_PAUSE_S)
 
     def _try_again(self) -> float:
-        """Have jobs go on that the broker paused for something that passes; seconds until the next look."""
+        """Resume jobs that the broker paused for a passing reason, if their next try is due; return the seconds until
+        the next look."""
         now, pause = self.clock.monotonic(), 60.0
         for view in self.jobs():
             job, state = view.state.spec.id, view.state
@@ -368,7 +377,7 @@ class ReplayService(ServiceThread):
         return job
 
     def _soon(self, told: Callable[[], None]) -> None:
-        """After this round, when the job is shown as it is."""
+        """Call `told` after this round, when the job's new state is shown."""
         self._commands.append(told)
         self.wakeup()
 
@@ -382,7 +391,7 @@ class ReplayService(ServiceThread):
         return view
 
     def _reopened(self, job: str) -> JobState:
-        """What its journal says. Raises Refused; also when it says that the job has ended."""
+        """Open the job's journal and return its state. Raises Refused, also if the job has ended."""
         try:
             state = self.journal.open(job)
         except OSError as error:
@@ -401,7 +410,8 @@ class ReplayService(ServiceThread):
     # --- what is kept
 
     def _prune(self) -> None:
-        """Delete the journals of jobs that ended long ago, and of unreadable ones as old."""
+        """Delete the journals of jobs that ended long ago, the oldest beyond KEEP_JOBS, and unreadable journals of that
+        age."""
         since_ms = self.clock.wall_ms() - KEEP_MS
         ended = sorted((v.state.changed_ms, v.state.spec.id) for v in self.jobs() if v.state.finished)
         ended = ended[: max(0, len(ended) - KEEP_JOBS)] + [
