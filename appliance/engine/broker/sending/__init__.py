@@ -1,1 +1,2 @@
-"""From what a producer asks to staged records: admission, properties, put; and the way in for the broker's own."""
+"""From a producer's request to staged records: admission, properties, put; and the entry for the broker's own
+messages."""

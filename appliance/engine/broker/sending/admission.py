@@ -1,4 +1,4 @@
-"""Whether a send is taken, and which queue it goes to.
+"""Accepts or refuses a send, and chooses its queue.
 
 Order of checks and texts: RocketMQ 5.3.3 `AbstractSendMessageProcessor.msgCheck`, as recorded.
 """
@@ -21,25 +21,25 @@ from ..topics import TopicConfigManager
 from .fields import SendFields
 from .retry_policy import RetryPolicy
 
-#: Routes kept; the table is emptied beyond it.
+#: Most routes that are kept; a full table is emptied.
 _ROUTES_KEPT = 50_000
 
 
 def topic_field(topic: str) -> bytes:
-    """A topic as a record of the first version holds it: a length byte, then the name."""
+    """Return a topic as a record of the first version holds it: a length byte, then the name."""
     raw = topic.encode()
     return bytes((len(raw),)) + raw
 
 
 class TopicRoute:
-    """What sends to one topic need, resolved once per change of the topic table."""
+    """The data that sends to one topic need, resolved once per change of the topic table."""
 
     __slots__ = ("given_up", "is_retry", "queues", "text", "topic", "topic_field", "write_queues")
 
     def __init__(self, topic: str, queue_count: int, write_queues: int, text: str) -> None:
         self.topic = topic
         self.is_retry = topic.startswith(RETRY_PREFIX)
-        #: It was sent to a retry topic, and goes to the dead letters.
+        #: True if the message was sent to a retry topic and goes to the dead letters.
         self.given_up = False
         self.topic_field = topic_field(topic)
         self.queues: list[ConsumeQueue | None] = [None] * queue_count
@@ -50,7 +50,7 @@ class TopicRoute:
 class SendAdmission(AdmissionState):
     """Owned by remoting-io. Unknown topics are made here, after their template, where that is allowed.
 
-    broker_permission: the broker's own, now.
+    broker_permission: returns the broker's own permission.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SendAdmission(AdmissionState):
         self.generation = -1
 
     def admit(self, fields: SendFields, client_version: int, born_host: bytes) -> tuple[TopicRoute, ConsumeQueue]:
-        """The route and the queue. Raises RefusedRequest with the code and text a client expects."""
+        """Return the route and the queue of a send. Raises RefusedRequest with the code and text a client expects."""
         if self._topics.generation != self.generation:
             self.routes.clear()
             self.generation = self._topics.generation
@@ -99,7 +99,7 @@ class SendAdmission(AdmissionState):
         return route, queue
 
     def _resolve(self, fields: SendFields, peer: bytes) -> TopicRoute:
-        """Check a topic and look its queues up."""
+        """Check a topic, make it where that is allowed, and return its route."""
         topic = fields.topic
         error = topic_name_error(topic)
         if error is not None:

@@ -30,27 +30,28 @@ _HEAD = struct.Struct(">iiiii")
 _TOTAL = struct.Struct(">i")
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
 
-#: Shapes of properties remembered, and members of each.
+#: Most shapes of properties that are remembered, and most members of each.
 _SHAPES_KEPT, _MEMBERS_KEPT = 256, 1024
-#: Of one batch. Apache's own example of splitting sends up to 13,275 at once; with usual properties 16,000 fill what
-#: its broker stores of one, 4 MiB of records. All of them are packed in one go, which takes 40 to 90 ms in Python.
+#: Most members of one batch. Apache's own example of splitting sends up to 13,275 at once; with usual properties 16,000
+#: fill the 4 MiB of records that its broker stores of one batch. All of them are packed in one go, which takes 40 to 90
+#: ms in Python.
 MOST_MEMBERS = 16_384
 _LEAST_MEMBER_BYTES = 22
-#: Longer properties are not remembered: strangers' could fill gigabytes.
+#: Longer properties are not remembered: clients could fill gigabytes with them.
 _LONGEST_SHAPE = 256
 
 
 class Member(NamedTuple):
-    """What follows from a member's properties: what the batch's own add to them, and the tag code of both together."""
+    """Bytes that the batch's own properties add to a member's, and the tag code of both together."""
 
     added: bytes
     tag_code: int
 
 
 class MemberProperties:
-    """What a batch's own properties add to each member's.
+    """Adds a batch's own properties to those of each member.
 
-    A name the member has itself is not given twice: Java's readers would take the batch's value, so that all members of
+    A name that the member has itself is not added: Java's readers would take the batch's value, so that all members of
     a 5.x batch would share its UNIQ_KEY. Members mostly have the same names, hence few different additions.
     """
 
@@ -60,7 +61,7 @@ class MemberProperties:
         self._additions: dict[int, bytes] = {}
 
     def addition(self, properties: bytes) -> bytes:
-        """What comes behind a member's properties."""
+        """Return the bytes that come behind a member's properties."""
         marked = b"\x02" + properties
         has = 0
         for mark, bit in self._marks:
@@ -74,20 +75,21 @@ class MemberProperties:
 
 
 class Shapes:
-    """What was found about members' properties, remembered over batches.
+    """Remembers the `Member` of each shape of properties, over batches.
 
-    Nothing of it depends on the value of a member's UNIQ_KEY, which is all that differs between most members; nor, for
-    members that have one, on the value of the batch's own. So both are left out of what it is remembered by.
+    A Member does not depend on the value of the message's UNIQ_KEY, which is all that differs between most members;
+    nor, for members that have one, on the value of the batch's own. So both values are left out of the keys here.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, dict[bytes, Member]] = {}
 
     def of(self, common: bytes) -> dict[bytes, Member]:
-        """By the properties of a member that begin with its UNIQ_KEY, from behind its value on."""
+        """Return the members known for a batch's own properties. A member's key is its properties behind the value of
+        its UNIQ_KEY, which they begin with."""
         head, found, rest = common.partition(_UNIQUE_KEY)
         if not found or (head and head[-1] != 2):
-            return {}  # the end of another name: its value counts
+            return {}  # UNIQ_KEY is only the end of another name, whose value counts
         key = head + rest[rest.find(b"\x02") :]
         known = self._known.get(key)
         if len(key) > _LONGEST_SHAPE:
@@ -107,7 +109,7 @@ class MemberLook:
         self._properties: MemberProperties | None = None
 
     def look_at(self, own: bytes) -> Member:
-        """What follows from a member's properties; refuses what a batch may not hold."""
+        """Return the Member of a message's own properties. Refuses a message that a batch may not hold."""
         try:
             text = own.decode()
         except UnicodeDecodeError:
@@ -152,9 +154,11 @@ class BatchRecords:
         self._after_time = (store_host, reconsume_times, 0)
 
     def pack(self, offset: int, physical: int, store_ms: int) -> tuple[bytes, bytes, list[int]]:
-        """(records, queue entries, physical offsets), of queue offset `offset` and physical offset `physical` on.
+        """Return (records, queue entries, physical offsets), from queue offset `offset` and physical offset `physical`
+        on.
 
-        Refuses with 13 what is no batch, or holds what a batch may not hold. Raises MessageTooLarge, struct.error.
+        Refuses with 13 a body that is no batch, or holds messages that a batch may not hold. Raises MessageTooLarge,
+        struct.error.
         """
         raw, known, queue_id, topic_field = self._raw, self._known, self._queue_id, self._topic_field
         size = len(raw)
@@ -221,7 +225,7 @@ class BatchRecords:
 
     @staticmethod
     def _count(raw: bytes, size: int) -> None:
-        """Refuse more members than are taken, before any is looked at."""
+        """Refuse a batch of more than MOST_MEMBERS messages, before any of them is looked at."""
         if size <= MOST_MEMBERS * _LEAST_MEMBER_BYTES:
             return
         at = count = 0
@@ -232,7 +236,7 @@ class BatchRecords:
                 raise _refused(f"it has more than {MOST_MEMBERS} messages")
             (total,) = total_at(raw, at)
             if total < _LEAST_MEMBER_BYTES:
-                return  # it is no batch, as is found where it is read
+                return  # no batch; `pack` refuses it
             at += total
 
 

@@ -1,17 +1,18 @@
-"""Waiting, in the caller's thread, until the log is durable behind what was stored."""
+"""Waits in the caller's thread until the log is durable behind what was stored."""
 
 from __future__ import annotations
 
 from ...clock import Clock
 from ...store.log.commit_log import CommitLog
 
-#: How long is waited, and how often looked.
+#: Longest wait, and the pause between two looks.
 DURABLE_S = 10.0
 _LOOK_S = 0.005
 
 
 def durable_soon(log: CommitLog, end: int, clock: Clock) -> bool:
-    """Whether the log is durable up to there, within DURABLE_S. Any thread but remoting-io."""
+    """Wait until the log is durable up to `end`; False if that takes longer than DURABLE_S. Any thread but
+    remoting-io."""
     deadline = clock.monotonic() + DURABLE_S
     while log.durable < end:
         if log.broken is not None or clock.monotonic() >= deadline:

@@ -31,7 +31,7 @@ _NAMES = {
 
 
 class SendFields(msgspec.Struct, rename={name: letter for name, (letter, _) in _NAMES.items()}, gc=False):
-    """What a send asks, under its letters. born_ms: the client's clock. queue_id < 0: any queue."""
+    """The header of a send under its letters. born_ms: the client's clock. queue_id < 0: any queue."""
 
     producer_group: str
     topic: str
@@ -60,7 +60,7 @@ LongFields = msgspec.defstruct(
 class LetterFrame(msgspec.Struct, gc=False):
     """A whole JSON header with letters.
 
-    A number outside 32 bits has no answer that the peer could match: the cold way says so and closes.
+    The peer could not match an answer to an `opaque` outside 32 bits: the cold way says so and closes.
     """
 
     extFields: SendFields
@@ -83,7 +83,7 @@ decode_long = msgspec.json.Decoder(LongFrame, strict=False).decode
 
 
 def fields_of(request: RemotingCommand, letters: bool) -> SendFields:
-    """The fields of a request decoded the cold way; refuses with 1 and the field's name."""
+    """Return the fields of a request decoded the cold way. Refuses with 1 and the field's name."""
     ext = {name: value for name, value in request.ext_fields.items() if value != ""}
     for name in ("b", "topic"):
         ext.setdefault(name, "")  # an absent topic is a blank one (5.3.3: INVALID_PARAMETER)

@@ -1,6 +1,7 @@
-"""What became of a put, as a value, and who is told (D19).
+"""The outcome of a put as a value, and its receiver (D19).
 
-The protocol that asked makes its answer of it when that is due: a frame of the remoting protocol, a future.
+The protocol of the request turns the outcome into an answer when that is due: a frame of the remoting protocol, a
+future.
 Source: RocketMQ `PutMessageResult`.
 """
 
@@ -18,12 +19,12 @@ STORED = (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FL
 
 
 class PutOutcome(msgspec.Struct, gc=False):
-    """One message's or one batch's fate.
+    """The outcome for one message or one batch.
 
     code: SUCCESS; FLUSH_DISK_TIMEOUT (stored, not yet known to be durable); FLUSH_SLAVE_TIMEOUT (stored, and durable
-    where sends wait for that, not yet known to be with a slave); any other says that nothing is promised,
-    and `reason` why. Where it is stored: queue_offset, of the first message; physical_offsets, one a message;
-    unique_key, of the message or as the batch as a whole has it; recall_handle, of one that waits for its time.
+    where sends wait for that, not yet known to be with a slave). With any other code nothing is promised, and `reason`
+    says why. Where it is stored: queue_offset, of the first message; physical_offsets, one a message; unique_key, of
+    the message or as the batch as a whole has it; recall_handle, of one that waits for its time.
     """
 
     code: int
@@ -36,19 +37,19 @@ class PutOutcome(msgspec.Struct, gc=False):
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is in the log, durable or soon."""
+        """True if it is in the log, durable now or soon."""
         return self.code in STORED
 
 
 class ReplyTo(Protocol):
-    """Who waits for a put."""
+    """Receives the outcome of a put."""
 
     def put_ended(self, outcome: PutOutcome) -> None:
         """Called once, on remoting-io: at once when it is refused, else when its tick is published or has failed."""
 
 
 class Awaited:
-    """Who waits for a put on another thread."""
+    """Receives the outcome of a put for another thread, which waits for the future."""
 
     def __init__(self) -> None:
         self.future: Future[PutOutcome] = Future()
@@ -59,10 +60,10 @@ class Awaited:
 
 
 def refused(code: int, reason: str) -> PutOutcome:
-    """Nothing was stored, or nothing that may be relied on."""
+    """Return the outcome of a put that stored nothing, or nothing that may be relied on."""
     return PutOutcome(code, reason=reason)
 
 
 def store_unavailable(reason: str) -> PutOutcome:
-    """The log cannot take it: a client tries another broker after this code (D6)."""
+    """Return the outcome for a log that cannot take a message: a client tries another broker after this code (D6)."""
     return refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {reason}")

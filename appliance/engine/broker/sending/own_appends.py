@@ -1,4 +1,4 @@
-"""The way into the log for messages of the broker's own: test messages, and whatever it stores again by itself (D7).
+"""The entry to the log for the broker's own messages: test messages, and those that it stores again by itself (D7).
 
 Batches are handed to remoting-io, staged there in one tick with whatever else it holds, and published with it: there is
 no second way into the log. A batch has one future, which gives the outcome of each of its messages.
@@ -24,16 +24,16 @@ from .admission import topic_field
 from .outcome import PutOutcome, ReplyTo, refused, store_unavailable
 from .properties import checked_bytes
 
-#: Batches under way at a time; more are refused, so that nothing piles up before a slow disk.
+#: Most batches under way at a time; further ones are refused, so that nothing piles up before a slow disk.
 PENDING_LIMIT = 64
-#: What one batch may hold beyond its first message: a tick writes at most 1 MiB (D6).
+#: Most messages of a batch, and most body bytes beyond its first message: a tick writes at most 1 MiB (D6).
 MAX_BATCH_MESSAGES = 1000
 MAX_BATCH_BYTES = 1024 * 1024
 
 
 class OwnMessage(msgspec.Struct, frozen=True):
-    """One message, complete: `properties` are stored as they are. One that is to wait names the schedule topic, the
-    queue of its level, and has what `delays.levels.make_wait` writes.
+    """One complete message: `properties` are stored as they are. A message that is to wait names the schedule topic and
+    the queue of its level, and has the properties that `delays.levels.make_wait` writes.
 
     born_host: 8 or 20 bytes, see `message_id.encode_host`; empty for the broker's own address. Times in ms.
     """
@@ -61,8 +61,8 @@ def copy_of(
     sys_flag: int | None = None,
     prepared_transaction_offset: int = 0,
 ) -> OwnMessage:
-    """A stored message to be stored once more, at `place`: its body and birth are the same, and its flags, unless
-    another sys flag is given."""
+    """Return a copy of a stored message for `place`. Body and birth are the same, and so are the flags unless another
+    sys flag is given."""
     return OwnMessage(
         place.topic,
         place.queue_id,
@@ -97,7 +97,7 @@ class _Batch:
 
 
 class _Place:
-    """Who waits for one message of a batch."""
+    """Receives the outcome of one message of a batch."""
 
     __slots__ = ("_batch", "_index")
 
@@ -112,7 +112,7 @@ class _Place:
 class OwnAppends:
     """`submit` may be called by any thread; the rest happens on remoting-io.
 
-    find_topic: the topic's settings now. alive: whether remoting-io runs.
+    find_topic: returns the topic's settings now. alive: True while remoting-io runs.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class OwnAppends:
         self._call_soon = call_soon
         self._alive = alive
         self._wall_ms = wall_ms
-        # Each is under way; add and discard are one C call each.
+        # Batches under way; add and discard are one C call each.
         self._pending: set[_Batch] = set()
 
     def submit(self, messages: Sequence[OwnMessage], frees: bool = False) -> Future[list[PutOutcome]]:
         """Store messages, in this order, in one tick. The future gives the outcome of each, in the same order.
-        frees: they let a log file go, so that a full disk takes them.
+        frees: once they are stored, a log file can be deleted, so a full disk takes them.
 
         Raises Unavailable when PENDING_LIMIT batches are under way or the I/O thread has ended, ValueError for a batch
-        that holds nothing or too much.
+        that is empty or too large.
         """
         batch = _Batch(tuple(messages), frees)
         if not batch.messages:
@@ -155,7 +155,7 @@ class OwnAppends:
         return batch.future
 
     def _stage(self, batch: _Batch) -> None:
-        # Now, and not when the tick began: what was due in between must not look as if it came early.
+        # The time now, not that of the tick: a message that fell due in between must not look as if it came early.
         self._store.next_store_ms(self._wall_ms())
         with self._store.log.freeing() if batch.frees else nullcontext():
             for index, message in enumerate(batch.messages):
@@ -167,7 +167,7 @@ class OwnAppends:
                     raise
 
     def put(self, message: OwnMessage, reply_to: ReplyTo) -> None:
-        """On remoting-io: stage one message, or say why not."""
+        """On remoting-io: stage one message, or refuse it at once. `reply_to` gets the outcome."""
         try:
             outcome = self._put(message)
         except RefusedRequest as refusal:
@@ -182,7 +182,7 @@ class OwnAppends:
             self._store.tick.acks.append((reply_to, outcome))
 
     def _put(self, message: OwnMessage) -> PutOutcome:
-        """Stage one message. Its topic may have gone since it was made."""
+        """Stage one message and return its outcome. Its topic may have been deleted since the message was made."""
         store = self._store
         topic = self._find_topic(message.topic)
         if topic is None:

@@ -32,15 +32,15 @@ from ..timers.waiting import ADDED_BYTES, WaitingPlaces, Waits, has_time
 from ..transactions.half import CHECKS_ROOM_BYTES, HALF_QUEUE, make_half
 from .fields import SendFields
 
-#: No ordinary message has one of these. A record with one may have no queue entry (`has_queue_entry`).
+#: No ordinary message has one of these flags. A record with one may have no queue entry (`has_queue_entry`).
 _UNUSUAL_FLAGS = SYS_TRANSACTION_MASK | SYS_INNER_BATCH
 
 
-#: Where a half message waits.
+#: The place where half messages wait.
 HALF = Waits(Place(HALF_TOPIC, HALF_QUEUE))
 
-#: (unique key, properties as stored, tag code of their queue entry, where the message waits or None). A plain tuple:
-#: each send makes one. In the schedule topic the tag code is another.
+#: (unique key, properties as stored, tag code of their queue entry, where the message waits or None). A plain tuple,
+#: because each send makes one. The tag code in the schedule topic is a different one.
 StoredProperties = tuple[str, bytes, int, Waits | None]
 
 
@@ -66,15 +66,15 @@ class SendProperties:
         self.take_trace(trace_on)
 
     def take_trace(self, on: bool) -> None:
-        """What the broker adds to each message follows traceOn."""
+        """Follow traceOn in the properties that the broker adds to each message."""
         self.added = {MSG_REGION: self._region, CLUSTER: self._cluster, TRACE_SWITCH: "true" if on else "false"}
         self.suffix = encode_properties(self.added).encode()
 
     def stored(self, fields: SendFields, topic: str, queue_id: int, store_ms: int) -> StoredProperties:
-        """Complete the properties of a send that goes to a queue of `topic`. store_ms: what a unique key is made of.
+        """Complete the properties of a send that goes to a queue of `topic`. store_ms: the time for a new unique key.
 
-        Refuses with 13 what is not served yet, a delay that is no number or too long, and what after a crash could not
-        be told from something else.
+        Refuses with 13 a message of a kind that is not served, a delay that is no number or too long, and properties
+        that after a crash would look like bytes that were never written.
         """
         text = fields.properties
         at = text.find("UNIQ_KEY\x01")
@@ -101,11 +101,11 @@ class SendProperties:
         return key, raw, properties_tag_code(text), None
 
     def new_key(self, store_ms: int, born_ms: int) -> str:
-        """A unique key for what came without one."""
+        """Return a unique key for a message that came without one."""
         return self._unique_keys.next(store_ms or born_ms)
 
     def _by_the_map(self, fields: SendFields, target: Place, store_ms: int) -> StoredProperties:
-        """The same for any properties at all."""
+        """Do the same as `stored` for any properties, by way of a map of them."""
         found = decode_properties(fields.properties)
         is_half = found.get(TRANSACTION_PREPARED, "").lower() == "true" and not fields.topic.startswith(RETRY_PREFIX)
         if fields.sys_flag & SYS_TRANSACTION_MASK and not is_half:
@@ -129,10 +129,10 @@ class SendProperties:
                 )
             return self._half(found, fields, target, store_ms)
         if not has_queue_entry(fields.sys_flag) or INNER_NUM in found:
-            raise IllegalProperties  # a batch of 5.x's batch queues, which this topic has not
+            raise IllegalProperties  # for the batch queues of 5.x, which this topic has not
         given_up = target.topic.startswith(DLQ_PREFIX) and fields.topic.startswith(RETRY_PREFIX)
         if given_up:
-            found[DELAY_TIME_LEVEL] = "-1"  # as Apache says it here; by way of 36 it says 0
+            found[DELAY_TIME_LEVEL] = "-1"  # as Apache writes it here; after a 36 it writes 0
         waits = None if given_up else self._places.place_of(found, target)
         if waits is not None and fields.batch:
             raise IllegalProperties
@@ -144,8 +144,8 @@ class SendProperties:
         return key, raw, properties_tag_code(text), waits
 
     def _half(self, found: dict[str, str], fields: SendFields, target: Place, store_ms: int) -> StoredProperties:
-        """Those of a half message. A delay or a time counts when it is committed; one that cannot be kept is refused
-        now, as the message could never be committed."""
+        """Complete the properties of a half message. Its delay or time takes effect at the commit; one that cannot be
+        kept is refused now, because the message could never be committed."""
         self._places.place_of(dict(found), target)
         key = self._complete(found, fields, store_ms)
         make_half(found, target)
@@ -157,7 +157,7 @@ class SendProperties:
         return key, raw, properties_tag_code(text), HALF
 
     def _complete(self, found: dict[str, str], fields: SendFields, store_ms: int) -> str:
-        """Take out what is not stored and add what the broker adds; the message's unique key."""
+        """Remove the properties that are not stored, add those of the broker, and return the message's unique key."""
         found.pop(POP_CK, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
@@ -169,13 +169,14 @@ class SendProperties:
 
 
 def _leave_room(properties: bytes) -> None:
-    """Refuse what would be too long for its copies."""
+    """Refuse properties that leave no room for what is added in the message's copies."""
     if len(properties) > MAX_PROPERTIES_BYTES - ADDED_BYTES:
         raise IllegalProperties
 
 
 def checked_bytes(properties: str) -> bytes:
-    """Properties as a record may hold them: UTF-8, within their length, and never like a sector that was not written.
+    """Return properties as a record may hold them: UTF-8, within their length, and never like a sector that was not
+    written.
 
     Raises RefusedRequest (13).
     """
@@ -195,7 +196,7 @@ def checked_bytes(properties: str) -> bytes:
 
 
 def _has_unusual_name(text: str) -> bool:
-    """Whether properties may hold one of the names with a `_` that the map has to look at."""
+    """True if properties may hold one of the names with a `_` that need the map."""
     return (
         "TIMER_" in text
         or "TRAN_MSG" in text

@@ -1,4 +1,4 @@
-"""Where a message goes that a consumer could not use: back to its group's retry topic, or to the dead letters.
+"""The destination of a message that a consumer could not use: its group's retry topic, or the dead letters.
 
 Source: 5.3.3 `AbstractSendMessageProcessor.handleRetryAndDLQ`.
 """
@@ -22,7 +22,7 @@ _SUBSCRIBED_BY_UNITS = 2
 
 
 class RetryPolicy:
-    """Constant after construction; asked on remoting-io."""
+    """Constant after construction; used on remoting-io."""
 
     def __init__(
         self,
@@ -31,22 +31,23 @@ class RetryPolicy:
         locks: RebalanceLockManager,
         not_taking: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """not_taking: why the log takes no message now, None when it does."""
+        """not_taking: returns the reason why the log takes no message now; None when it takes them."""
         self._topics = topics
         self._groups = groups
         self._locks = locks
         self._not_taking = not_taking
 
     def refuse_to_make(self) -> None:
-        """Refuse with 14, as the log would, before something is made for a message that the log does not take."""
+        """Refuse with 14, as the log would, before a topic or group is made for a message that the log does not
+        take."""
         reason = self._not_taking()
         if reason is not None:
             outcome = store_unavailable(reason)
             raise RefusedRequest(outcome.code, outcome.reason)
 
     def group(self, name: str, peer: bytes | None = None) -> SubscriptionGroupConfig:
-        """The group, made if it may be. Refuses with 26 when there is none, with 1 when the peer has had its share,
-        with 14 when the log would not take the message."""
+        """Return the group, made if that is allowed. Refuses with 26 if there is none, with 1 if the peer has had its
+        share, with 14 if the log would not take the message."""
         group = self.known_group(name)
         if group is None:
             self.refuse_to_make()
@@ -62,29 +63,29 @@ class RetryPolicy:
         )
 
     def known_group(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group; None for one that is not there and may be made. Refuses with 26 one that may not."""
+        """Return the group; None if it does not exist and may be made. Refuses with 26 if it may not."""
         group = self._groups.get(name)
         if group is None and not self._groups.may_make(name):
             raise self._no_group(name)
         return group
 
     def retry_topic(self, name: str, peer: bytes | None = None) -> TopicConfig | None:
-        """The retry topic of that name, made if its group exists; None where no topic can be made."""
-        self.group(name[len(RETRY_PREFIX) :], peer)  # before its topic is made; Apache makes that all the same
+        """Return the retry topic of that name, made if its group exists; None if no topic can be made."""
+        self.group(name[len(RETRY_PREFIX) :], peer)  # before its topic is made; Apache makes the topic even so
         self.refuse_to_make()
         return self._topics.create_retry_topic(name, 1, PERM_READ | PERM_WRITE)
 
     def retry_topic_of(self, group: SubscriptionGroupConfig, unit: bool = False) -> TopicConfig:
-        """A group's retry topic, made with as many queues as the group says. Refuses with 1 where it cannot be, and as
-        `refuse_to_make` does.
+        """Return a group's retry topic, made with the group's number of retry queues if it is missing. Refuses with 1
+        if it cannot be made, and as `refuse_to_make` does.
 
-        unit: what is made is marked as subscribed by units.
+        unit: mark a new topic as subscribed by units.
         """
         return self._made(RETRY_PREFIX + group.group_name, group.retry_queue_nums, _SUBSCRIBED_BY_UNITS if unit else 0)
 
     def dead_letters_of(self, group: str, frees: bool = False) -> TopicConfig:
-        """The topic of a group's dead letters, made if it is not there. Refuses as `retry_topic_of` does. frees: what
-        goes there lets a log file go, which a full disk takes."""
+        """Return the topic of a group's dead letters, made if it is missing. Refuses as `retry_topic_of` does. frees:
+        once the message is stored there, a log file can be deleted, so a full disk takes it."""
         return self._made(DLQ_PREFIX + group, 1, frees=frees)
 
     def _made(self, topic: str, queue_nums: int, topic_sys_flag: int = 0, frees: bool = False) -> TopicConfig:
@@ -101,7 +102,7 @@ class RetryPolicy:
 
     @staticmethod
     def limit_of(group: SubscriptionGroupConfig, max_reconsume_times: int | None, client_version: int) -> int:
-        """How often a message is tried again: as the request says, else as the group does."""
+        """Return how often a message is tried again: the request's limit if it has one, else the group's."""
         if client_version >= LIMITS_RETRIES and max_reconsume_times is not None:
             return max_reconsume_times
         return group.retry_max_times
@@ -109,9 +110,10 @@ class RetryPolicy:
     def dead_letter_topic(
         self, retry_topic: str, reconsume_times: int, max_reconsume_times: int | None, client_version: int
     ) -> TopicConfig | None:
-        """The dead letter topic when the message was consumed too often or is given up; None when it is tried again.
+        """Return the dead letter topic if the message was consumed too often or is given up; None if it is tried again.
 
-        An ordered consumer sends here only when it gives up; a 4.9 client then says its limit, not one more.
+        An ordered consumer sends here only when it gives up; a 4.9 client then sends its limit as the number of
+        retries, not one more.
         """
         name = retry_topic[len(RETRY_PREFIX) :]
         limit = self.limit_of(self.group(name), max_reconsume_times, client_version)

@@ -1,4 +1,4 @@
-"""What a consumer could not use, stored once more: to come back after a while, or as a dead letter (36).
+"""A message that a consumer could not use, stored again: to come back after a while, or as a dead letter (36).
 
 The copy goes to the group's retry topic by way of the schedule topic, or at once to its dead letters. Body, born time
 and host, flag and properties are those of the message; new are
@@ -6,13 +6,13 @@ and host, flag and properties are those of the message; new are
     RETRY_TOPIC        the topic that it was first consumed from
     ORIGIN_MESSAGE_ID  the offset id of the message that was first consumed
     DELAY              its level; 0 in a dead letter
-    WAIT               false: so Apache writes it; the consumer's answer waits for the disk all the same
+    WAIT               false, as Apache writes it; even so, the consumer's answer waits for the disk
 
 and its number of retries is one higher. A dead letter keeps REAL_TOPIC and REAL_QID of its last retry.
 
-Any group may send back a message of any topic that it could have consumed: who is allowed to consume is another
-question, asked elsewhere. Not so messages that nobody can have consumed (they wait for their time or for the end of
-their transaction), retries of another group, and what the disk has damaged.
+A group may send back a message of any topic that it could have consumed; its permission to consume is checked
+elsewhere. Refused are messages that no consumer can have received (they wait for their time or for the end of their
+transaction), retries of another group, and damaged messages.
 Source: RocketMQ 5.3.3 `AbstractSendMessageProcessor.consumerSendMsgBack`.
 """
 
@@ -51,15 +51,15 @@ from .send_back_counts import SendBackCounts
 
 #: The first retry waits at this level, each further one a level higher.
 _FIRST_LEVEL = 3
-#: What a record holds of their number.
+#: Largest number of retries that a record can hold.
 MOST_RETRIES = (1 << 31) - 1
-#: Where a message says rightly from which topic it first came.
+#: Only in these topics the properties that name a message's origin are reliable.
 _NAMES_ITS_ORIGIN = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class SentBack(msgspec.Struct, frozen=True, gc=False):
-    """What a consumer asks. physical_offset: of the message as it was consumed. level: 0 the broker chooses, below 0 a
-    dead letter at once. unit: the client calls itself one unit of several."""
+    """A consumer's request. physical_offset: that of the message as it was consumed. level: 0 lets the broker choose,
+    below 0 makes a dead letter at once. unit: the client calls itself one unit of several."""
 
     physical_offset: int
     group: str
@@ -70,19 +70,20 @@ class SentBack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Target(NamedTuple):
-    """Where the messages of a group come back: the group, and its retry topic."""
+    """A group and the retry topic where its messages come back."""
 
     group: SubscriptionGroupConfig
     topic: TopicConfig
 
     def any_queue(self) -> int:
-        """One that the group's consumers read: the topic may have been made when the group had fewer queues."""
+        """Return a queue that the group's consumers read: the topic may have been made when the group had fewer
+        queues."""
         queues = min(self.group.retry_queue_nums, self.topic.write_queue_nums)
         return random.randrange(queues) if queues > 1 else 0
 
 
 class _Counted(msgspec.Struct, gc=False):
-    """Counts a copy when it is stored."""
+    """Counts a copy when it is stored, and passes the outcome on."""
 
     reply_to: ReplyTo
     counts: SendBackCounts
@@ -99,7 +100,7 @@ class _Counted(msgspec.Struct, gc=False):
 class SendBackPath:
     """Owned by remoting-io.
 
-    broker_permission: the broker's own, now.
+    broker_permission: returns the broker's own permission.
     """
 
     def __init__(
@@ -116,12 +117,12 @@ class SendBackPath:
         self._levels = levels
         self._broker_permission = broker_permission
         self._counts = counts
-        #: Why no more retries may wait; None when they may.
+        #: Returns the reason why no further retries may wait; None when they may.
         self.no_waiting: Callable[[], str | None] = lambda: None
 
     def retries(self, asked: SentBack) -> bool:
-        """Whether the group retries anything, before the message is looked for. Nothing is made here: a group that is
-        not there is made when there is a message for it. Refuses with 26 (no such group) and 16."""
+        """True if the group retries messages at all. Called before the message is looked up, so nothing is made here: a
+        missing group is made when there is a message for it. Refuses with 26 (no such group) and 16."""
         group = self._retry_policy.known_group(asked.group)
         self._check_permission()
         return group is None or group.retry_queue_nums > 0
@@ -131,7 +132,8 @@ class SendBackPath:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
 
     def target(self, asked: SentBack, peer: bytes) -> Target | None:
-        """The group and its retry topic, made if it is not there; None where the group retries nothing. peer: who asks.
+        """Return the group and its retry topic, made if it is missing; None if the group retries nothing. peer: the
+        client.
 
         Refuses with 26 (no such group), 16 and, where no topic can be made, 1.
         """
@@ -148,7 +150,8 @@ class SendBackPath:
 
     @staticmethod
     def fit(asked: SentBack, found: StoredRecord | Missing) -> StoredRecord:
-        """What lies at the offset. Refuses with 1 what is no message, or none that the group can have consumed."""
+        """Return the record at the offset. Refuses with 1 if there is none, or none that the group can have
+        consumed."""
         if isinstance(found, Missing):
             raise RefusedRequest(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.physical_offset}: {found.value}"
@@ -157,18 +160,18 @@ class SendBackPath:
         return found
 
     def put(self, asked: SentBack, found: StoredRecord, target: Target, reply_to: ReplyTo) -> None:
-        """Stage the copy of a message that is `fit`; `reply_to` is told like a sender."""
+        """Stage the copy of a message that is `fit`; `reply_to` gets its outcome."""
         record = found.record
         properties = decode_properties(record.properties)
         born_host, store_host = hosts(found.data)
-        if not record.topic.startswith(_NAMES_ITS_ORIGIN):  # there it is what a client wrote, or passed on with a copy
+        if not record.topic.startswith(_NAMES_ITS_ORIGIN):  # elsewhere clients write these, or pass them on with a copy
             properties.pop(RETRY_TOPIC, None)
             properties.pop(ORIGIN_MESSAGE_ID, None)
         origin = properties.setdefault(RETRY_TOPIC, record.topic)
         if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
             properties[ORIGIN_MESSAGE_ID] = encode_offset_id(store_host, record.physical_offset)
         properties[WAIT_STORE] = "false"
-        tries = max(0, record.reconsume_times)  # which any client may have sent
+        tries = max(0, record.reconsume_times)  # any client may have sent a negative number
         limit = self._retry_policy.limit_of(target.group, asked.max_reconsume_times, asked.client_version)
         is_dead = asked.level < 0 or record.reconsume_times >= limit
         if is_dead:
@@ -181,7 +184,7 @@ class SendBackPath:
                 if (reason := self.no_waiting()) is not None:
                     raise RefusedRequest(ResponseCode.SYSTEM_ERROR, reason)
                 make_wait(properties, level, place)
-                for name in TIMER_NAMES:  # of Apache's timer: it has been there
+                for name in TIMER_NAMES:  # those of Apache's timer, which the message has left
                     properties.pop(name, None)
                 place = Place(SCHEDULE_TOPIC, queue_of_level(level))
             else:
@@ -200,7 +203,7 @@ class SendBackPath:
 
 
 def _refuse_unfit(record: Record, group: str) -> None:
-    """Refuse with 1 a record that no consumer of the group can have been given whole."""
+    """Refuse with 1 a record that no consumer of the group can have received intact."""
     reason = None
     topic = record.topic
     if topic in NO_SEND_TOPICS or not has_queue_entry(record.sys_flag):
@@ -216,6 +219,7 @@ def _refuse_unfit(record: Record, group: str) -> None:
 
 
 def _is_retry_topic_of(group: str, topic: str) -> bool:
-    """Whether a retry topic is the group's, or one that Apache made for its POP consumers: with a topic behind it."""
+    """True if a retry topic is the group's, or one that Apache made for its POP consumers: with a topic behind the
+    group."""
     own = RETRY_PREFIX + group
     return topic == own or topic.startswith((f"{own}_", f"{own}+"))

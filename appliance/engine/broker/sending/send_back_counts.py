@@ -1,4 +1,4 @@
-"""How many messages were sent back lately, by topic and group, and how many became dead letters (315, /metrics).
+"""Counts messages that were sent back lately, by topic and group, and those that became dead letters (315, /metrics).
 
 Apache's name is SNDBCK_PUT_NUMS, its key `topic@group`; the topic is the one that the message was first sent to.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...clock import Clock
 from ..day_moves import DayMoves
 
-#: Pairs of topic and group that are counted; the one that was quiet for longest makes room.
+#: Most pairs of topic and group that are counted; the pair that was not added to for longest makes room.
 MOST_PAIRS = 10_000
 #: A count's window, and the pieces it is kept in.
 _WINDOW_S = 60
@@ -34,13 +34,14 @@ class _Recent:
         self.day.add(piece * _PIECE_S, 1)
 
     def at(self, piece: int) -> list[int]:
-        """The pieces as they are seen from a later one, the newest last."""
+        """Return the counts of the pieces up to `piece`, the newest last."""
         gone = min(max(0, piece - self._newest), _PIECES)
         return self._counts[gone:] + [0] * gone
 
 
 class SendBackCounts:
-    """`add` belongs to remoting-io, anybody may read. sent_back, and dead_letters of them, count from the start."""
+    """`add` belongs to remoting-io, any thread may read. sent_back, and the dead_letters among them, count from the
+    start."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,7 +51,7 @@ class SendBackCounts:
         self.dead_letters = 0
 
     def add(self, topic: str, group: str, is_dead: bool) -> None:
-        """A message of a topic was sent back by a group, and stored."""
+        """Count a message of a topic that a group sent back, and that was stored."""
         piece = self._piece()
         key = (topic, group)
         recent = self._recent.pop(key, None)
@@ -64,12 +65,13 @@ class SendBackCounts:
         self.dead_letters += is_dead
 
     def of_last_minute(self, topic: str, group: str) -> int | None:
-        """Messages of a topic that a group sent back in the last 50 to 60 s; None when none is known of."""
+        """Return how many messages of a topic a group sent back in the last 50 to 60 s; None for a pair that is not
+        counted."""
         recent = self._recent.get((topic, group))
         return None if recent is None else sum(recent.at(self._piece()))
 
     def day_of(self, topic: str, group: str) -> tuple[DayMoves | None, int]:
-        """(what was sent back in the last day, the second now)"""
+        """Return (messages sent back in the last day, the second now)."""
         recent = self._recent.get((topic, group))
         return None if recent is None else recent.day, int(self._clock.monotonic())
 

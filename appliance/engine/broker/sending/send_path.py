@@ -1,6 +1,6 @@
-"""One send from its fields to the tick: admission, properties, put. Whatever protocol it came by.
+"""One send from its fields to the tick, for every protocol: admission, properties, put.
 
-Its outcome goes to whoever waits for it (`ReplyTo`) when the tick is published; a refusal at once.
+Its outcome goes to its `ReplyTo` when the tick is published; a refusal goes there at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SendPath:
         wall_ms: Callable[[], int],
         broker_name: str,
     ) -> None:
-        """wall_ms: the clock now, which may be later than when the tick began: no delay is counted from before a
+        """wall_ms: the time now, which may be later than the begin of the tick: a delay must not count from before its
         message was sent."""
         # Constant after construction.
         self._broker_name = broker_name
@@ -58,18 +58,19 @@ class SendPath:
         #: Sends to retry topics that became dead letters, since the start.
         self.dead_letters = 0
         self.max_message_size = max_message_size
-        #: Told of each half message that is staged: its offset in the half queue, its properties.
+        #: Called for each half message that is staged, with its offset in the half queue and its properties.
         self.on_half: Callable[[int, str], None] = lambda offset, properties: None
-        #: Why half messages are refused, with 16; None when they are taken.
+        #: Reason to refuse half messages, with 16; None when they are taken.
         self.no_halves: str | None = None
-        #: Why no message is taken that is to wait, with 14; None when they are.
+        #: Returns the reason to refuse messages that are to wait, with 14; None when they are taken.
         self.no_waiting: Callable[[], str | None] = lambda: None
         self._shapes = Shapes()
 
     def runs(self, loop: EventLoop, topics: TopicConfigManager, answers: Any) -> Any:
-        """What takes usual sends in the compiled twin, with the same outcome as `put`; None in the pure one.
+        """Return the taker of usual sends in the compiled twin, whose outcome is the same as with `put`; None in the
+        pure twin.
 
-        answers: SendAnswers, for those that come as frames.
+        answers: SendAnswers, for sends that come as frames.
         """
         if SendRuns is None:
             return None
@@ -89,11 +90,11 @@ class SendPath:
 
     @property
     def added_properties(self) -> Mapping[str, str]:
-        """What the broker adds to the properties of each message."""
+        """The properties that the broker adds to each message."""
         return self._properties.added
 
     def queue_of(self, fields: SendFields, client_version: int, born_host: bytes) -> ConsumeQueue:
-        """Where `put` would put it, with the checks of topic and queue. Raises RefusedRequest."""
+        """Return the queue that `put` would choose, with the checks of topic and queue. Raises RefusedRequest."""
         return self._admission.admit(fields, client_version, born_host)[1]
 
     def put(
@@ -105,8 +106,9 @@ class SendPath:
         reply_to: ReplyTo | None,
         empty_body: bool = False,
     ) -> None:
-        """Stage it, or say why not: nothing was staged then. reply_to: None when nobody waits (a one-way request).
+        """Stage a message or a batch. If it is refused, nothing is staged, and the outcome goes out at once.
 
+        reply_to: receives the outcome; None for a one-way request.
         empty_body: take a message without a body, which only replies may be.
         """
         store = self._store
@@ -206,7 +208,7 @@ class SendPath:
         return self._store.put_batch(queue, batch.pack)
 
     def _store_broken(self, reason: str, reply_to: ReplyTo | None) -> None:
-        """The log cannot take it: 14 for this send, and for its tick when the log itself broke."""
+        """Refuse this send with 14 because the log cannot take it, and fail the whole tick if the log itself broke."""
         if reply_to is not None:
             reply_to.put_ended(store_unavailable(reason))
         if self._store.log.broken is not None:
