@@ -1,1 +1,2 @@
-"""What consumer groups filter by besides tags, as heartbeats say it; `consumerFilter.json` as Apache keeps it."""
+"""The expressions besides tags by which consumer groups filter, from heartbeats; `consumerFilter.json` as Apache keeps
+it."""

@@ -1,8 +1,8 @@
 """The bits that stand for a group and a topic in Apache's bloom filters. PURE.
 
 With `enableCalcFilterBitMap` an Apache broker notes beside each queue entry which groups' expressions it fulfils, in a
-map of `bits` bits. RocketBox writes no such maps and asks none, but the positions belong into `consumerFilter.json`: of
-a file in which one differs from its own, Apache throws everything away.
+map of `bits` bits. RocketBox neither writes nor reads such maps, but the positions belong into `consumerFilter.json`:
+Apache discards a whole file in which one of them differs from its own.
 Source: RocketMQ `BloomFilter`, Guava `Hashing.murmur3_128`.
 """
 
@@ -17,33 +17,34 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 class Bloom(NamedTuple):
-    """What a broker's settings make of it: the map's size, and how many positions each group and topic have."""
+    """Dimensions that follow from a broker's settings: the size of the map, and the positions of each group and
+    topic."""
 
     bits: int
     positions: int
 
     def positions_of(self, group: str, topic: str) -> tuple[int, ...]:
-        """The bits of a group's subscription of a topic, in Apache's order; one may occur twice."""
+        """Return the bits of a group's subscription of a topic, in Apache's order; one may occur twice."""
         found = murmur3_first_half(f"{group}#{topic}".encode())
         first, second = found & 0xFFFFFFFF, found >> 32
         places = []
         for number in range(1, self.positions + 1):
             combined = (first + number * second) & 0xFFFFFFFF
-            if combined >> 31:  # a negative number of Java's
+            if combined >> 31:  # negative in Java
                 combined = ~combined & 0xFFFFFFFF
             places.append(combined % self.bits)
         return tuple(places)
 
 
 def bloom_of(error_percent: int, groups: int) -> Bloom:
-    """Of `maxErrorRateOfBloomFilter` and `expectConsumerNumUseFilter`."""
+    """Return the dimensions for `maxErrorRateOfBloomFilter` and `expectConsumerNumUseFilter`."""
     logarithm = math.log2(100 / error_percent)
     bits = math.ceil(groups * logarithm * math.log2(math.e))
     return Bloom(-(-bits // 8) * 8, math.ceil(logarithm))
 
 
 def murmur3_first_half(data: bytes, seed: int = 0) -> int:
-    """The first 64 bits of MurmurHash3's x64 variant of 128 bits, as an unsigned number."""
+    """Return the first 64 bits of MurmurHash3's x64 variant of 128 bits, as an unsigned number."""
     h1 = h2 = seed
     whole = len(data) & ~15
     for at in range(0, whole, 16):

@@ -1,12 +1,12 @@
 """ConsumerFilters: the expressions that groups filter by, `store/config/consumerFilter.json`.
 
-A heartbeat registers what its group wants of a topic, when its version is newer than what is known. When the last
-member of a group has left, or a heartbeat does not name the topic any more, the entry is dead, and after
-filterDataCleanTimeSpan it is forgotten. A thread of the table's own saves what changed every 10 s and at stop; after a
-crash the next heartbeats bring the rest.
+A heartbeat registers its group's expression for a topic, when its version is newer than the known one. When the last
+member of a group has left, or a heartbeat no longer names the topic, the entry is dead, and it is removed after
+filterDataCleanTimeSpan. The table's own thread saves changes every 10 s and at stop; after a crash the next heartbeats
+bring the rest.
 Source: RocketMQ 5.3.3 `ConsumerFilterManager`, `ConsumerFilterData`. Differs: a group that goes over to tags is dead
-here, too; other positions in the file are no reason to throw it away; the table is bounded; what does not compile is
-kept by nobody.
+here, too; other positions in the file are no reason to throw it away; the table is bounded; expressions that do not
+compile are not kept.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from .retries import FilterOfRetries
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "consumerFilter.json"
-#: Entries, and the characters of their expressions: strangers can make groups and subscribe topics.
+#: Most entries, and most characters of their expressions: any client can make groups and subscribe to topics.
 MOST_ENTRIES = 10_000
 MOST_CHARS = 4 * 1024 * 1024
-#: Both together, an entry as so many characters, are shared by connection and address (`Shares`); each may have a few.
+#: Both limits together, with an entry counted as this many characters, are shared by connection and address (`Shares`);
+#: each may have a few.
 _ENTRY_CHARS, FEW_CHARS = 400, 16 * 1024
 _SAVE_S = 10.0
-#: A group that was alive when Apache's broker stopped counts as dead for so long when its file is read.
+#: A group that was alive when Apache's broker stopped counts as dead for this long when its file is read.
 _DEAD_BEFORE_START_MS = 30_000
 _TELL_EVERY_S = 10.0
 
-#: Expression -> what compiling it came to.
+#: Expression -> its filter, or the refusal if it does not compile.
 Compiled = Mapping[str, MessageFilter | RefusedRequest]
 
 
 class FilterData(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What one group wants of one topic. client_version: `subVersion` of the subscription, client ms. born_time,
+    """A group's expression for one topic. client_version: `subVersion` of the subscription, client ms. born_time,
     dead_time: wall ms; dead when it died after it was born."""
 
     topic: str
@@ -69,7 +70,7 @@ class FilterData(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class _Group(msgspec.Struct, rename="camel"):
-    """Part of the file."""
+    """The part of the file for one topic."""
 
     group_filter_data: dict[str, FilterData] = {}
 
@@ -81,7 +82,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class ConsumerFilters:
-    """Owned by remoting-io; `get`, `all` and `of_group` may be asked by any thread."""
+    """Owned by remoting-io; any thread may call `get` and `all`."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, clock: Clock | None = None, files: FileCalls = OS_FILE_CALLS
@@ -92,7 +93,7 @@ class ConsumerFilters:
         self._clock = clock or Clock()
         self._bloom = bloom_of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self._saver = TableSaver("filters", self.persist, _SAVE_S)
-        #: Called when a group wants something else of a topic than before: (topic, group).
+        #: Called with (topic, group) when a group's expression for a topic has changed.
         self.on_change: Callable[[str, str], None] = lambda topic, group: None
         # Replaced whole by take_options().
         self._config = config
@@ -104,7 +105,7 @@ class ConsumerFilters:
         # The dead, in the order in which they died.
         self._dead: dict[tuple[str, str], None] = {}
         self._chars = 0
-        # Whose heartbeat brought an entry that is alive, and what that counts.
+        # The peer whose heartbeat brought an entry that is alive, and the size that counts for it.
         self._shares = Shares(FEW_CHARS)
         self._owners: dict[tuple[str, str], tuple[bytes, int]] = {}
         self._changes = 0
@@ -114,21 +115,21 @@ class ConsumerFilters:
         self._load()
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Apply changed options from now on. Any thread."""
         self._config = config
 
     # --- questions
 
     def get(self, topic: str, group: str) -> FilterData | None:
-        """What a group wants of a topic, dead or alive."""
+        """Return a group's entry for a topic, dead or alive."""
         return self._table.get((topic, group))
 
     def all(self) -> list[FilterData]:
-        """A copy of the entries, made in one call."""
+        """Return a copy of the entries, made in one call."""
         return list(self._table.values())
 
     def filter_of(self, data: FilterData) -> MessageFilter:
-        """The entry's filter. Raises as `quick_filter`."""
+        """Return the entry's filter. Raises as `quick_filter`."""
         key = data.topic, data.consumer_group
         made = self._made.get(key)
         if made is None or made[0] != data.expression:
@@ -139,7 +140,8 @@ class ConsumerFilters:
         return made[1]
 
     def of_retries(self, group: str, wanted: MessageFilter) -> MessageFilter:
-        """`wanted`, and what the group wants of the topic that a retried message was first sent to."""
+        """Return a filter that combines `wanted` with the group's expression for the topic that a retried message was
+        first sent to."""
         return FilterOfRetries(wanted, lambda topic: self.get(topic, group))
 
     # --- what heartbeats say
@@ -151,11 +153,12 @@ class ConsumerFilters:
         compiled: Compiled | None = None,
         peer: bytes | None = None,
     ) -> bool:
-        """Take over what counts of a group's topics by now, whatever was known before: versions are clients' clocks,
-        and members are compared by `ConsumerGroupInfo.subscribe`. compiled: what was compiled for it before. peer:
-        whose heartbeat it is.
+        """Replace what is known of a group's topics by the subscriptions that count now; False when there was no room
+        for some.
 
-        False when there was no room for some of it: the same heartbeat may bring more the next time.
+        Older versions do not matter here: versions are clients' clocks, and `ConsumerGroupInfo.subscribe` compares
+        members. After False the same heartbeat may bring more the next time. compiled: expressions that were compiled
+        before. peer: the sender of the heartbeat.
         """
         known = self._topics.get(group)
         filtered = {data.topic: data for data in wanted if data.expression_type not in TAG_TYPES}
@@ -174,7 +177,7 @@ class ConsumerFilters:
         if taken:
             some = itertools.islice(filtered.values(), 3)
             logger.info("filters: taken group=%s count=%d %s", group, taken, [str(data)[:300] for data in some])
-        if refused:  # pulls are told that there is none, 46 what is wrong
+        if refused:  # pulls get "no filter data", and 46 gets the reason
             logger.warning("filters: not taken group=%s count=%d %s", group, len(refused), refused[:3])
         for topic in [topic for topic in known or () if topic not in filtered]:
             if self._die(topic, group):
@@ -182,8 +185,8 @@ class ConsumerFilters:
         return had_room
 
     def _register(self, group: str, data: SubscriptionData, compiled: Compiled, peer: bytes | None) -> bool:
-        """Whether an expression is new. Refuses what is none, and with 2 what there is no room for; what the group
-        wanted before stays then."""
+        """Register an expression; True if it is new. Refuses an illegal one, and with 2 one that there is no room for;
+        then the group's former expression stays."""
         key = data.topic, group
         old = self._table.get(key)
         if old is not None and (old.expression, old.expression_type) == (data.sub_string, data.expression_type):
@@ -219,12 +222,12 @@ class ConsumerFilters:
         return True
 
     def unregister(self, group: str) -> None:
-        """A group's last member has left."""
+        """Mark a group's entries as dead, because its last member has left."""
         for topic in list(self._topics.get(group, ())):
             self._die(topic, group)
 
     def clean(self) -> None:
-        """Forget what has been dead for filterDataCleanTimeSpan."""
+        """Remove the entries that have been dead for filterDataCleanTimeSpan."""
         before = self._clock.wall_ms() - self._config.filter_data_clean_time_span
         for key, data in list(self._table.items()):
             if data.is_dead and data.dead_time <= before:
@@ -232,7 +235,7 @@ class ConsumerFilters:
                 self._remove(key)
 
     def _take_share(self, key: tuple[str, str], chars: int, peer: bytes | None) -> bool:
-        """Have room for an entry; False when there is none, or the peer has its share."""
+        """Reserve room for an entry; False when there is none, or the peer has its share."""
         self._give_share(key)
         size = _ENTRY_CHARS + chars
         is_one_of_few = peer is not None and self._shares.of(peer) + size <= FEW_CHARS
@@ -250,7 +253,7 @@ class ConsumerFilters:
             self._shares.give(*owner)
 
     def _die(self, topic: str, group: str) -> bool:
-        """False for an entry that is dead already."""
+        """Mark an entry as dead; False if it is dead already."""
         key = topic, group
         data = self._table[key]
         if data.is_dead:
@@ -285,7 +288,8 @@ class ConsumerFilters:
         self._changes += 1
 
     def _make_room(self, key: tuple[str, str], chars: int) -> bool:
-        """Whether an entry with so many characters fits, when those are forgotten that have been dead for longest."""
+        """Make room for an entry of `chars` characters by removing entries, the longest dead first; False if that is
+        not enough."""
         old = self._table.get(key)
         more = 0
         if old is None:
@@ -300,7 +304,7 @@ class ConsumerFilters:
         return True
 
     def _tell_of_refusal(self, key: tuple[str, str]) -> None:
-        """Once in a while."""
+        """Log from time to time that an entry is not kept."""
         now = self._clock.monotonic()
         if now - self._told_at >= _TELL_EVERY_S:
             self._told_at = now
@@ -317,7 +321,7 @@ class ConsumerFilters:
 
     @property
     def failure(self) -> str | None:
-        """Why the file could not be saved the last time, if so."""
+        """Reason why the last attempt to save the file failed; None if it did not."""
         return self._saver.failure
 
     def persist(self) -> None:
@@ -329,7 +333,7 @@ class ConsumerFilters:
         self._saved_changes = changes
 
     def document(self) -> bytes:
-        """What the file would hold now."""
+        """Return the content that the file would have now."""
         return b"".join(self._document())
 
     def _document(self) -> Iterator[bytes]:
@@ -339,7 +343,7 @@ class ConsumerFilters:
         return pretty_document((("filterDataByTopic", map(self._encoded, topics.values())),))
 
     def _encoded(self, entries: list[FilterData]) -> bytes:
-        """A topic's part of the file."""
+        """Return a topic's part of the file."""
         topic = entries[0].topic
         value = {"groupFilterData": {data.consumer_group: self._as_dict(data) for data in entries}, "topic": topic}
         return f"{encode_text(topic)}:{encode_pretty(value, 2)}".encode()
@@ -361,7 +365,7 @@ class ConsumerFilters:
         }
 
     def _load(self) -> None:
-        """Read the file; a damaged one costs nothing that heartbeats do not bring again."""
+        """Read the file. A damaged one is left out, because heartbeats bring its entries again."""
         try:
             document = load_json_with_backup(self._path, self._files, "filterDataByTopic")
             groups = msgspec.convert(document or {}, _Document, strict=False).filter_data_by_topic

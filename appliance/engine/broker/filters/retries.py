@@ -1,7 +1,7 @@
-"""filterSupportRetry: messages that are consumed again, judged by what their group wants of the topic they came from.
+"""filterSupportRetry: filters messages that are consumed again by their group's expression for their original topic.
 
-Apache asks the subscription of the retry topic first, which official clients make of tags, so that its switch does
-nothing for them. Here it counts whatever the retry topic is subscribed with.
+Apache checks the subscription of the retry topic first. Official clients subscribe it by tags, so Apache's switch has
+no effect for them. Here the switch works whatever the retry topic is subscribed with.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class FilterOfRetries(MessageFilter):
-    """Of one group's retry topic. Any thread; what does not compile lets everything through, as nothing would come
-    again otherwise."""
+    """The filter of one group's retry topic. Any thread. An expression that does not compile lets everything through,
+    because otherwise no message would come again."""
 
     __slots__ = ("_data_of", "_wanted")
 
     def __init__(self, wanted: MessageFilter, data_of: Callable[[str], FilterData | None]) -> None:
-        """data_of: what the group wants of a topic."""
+        """data_of: returns the group's entry for a topic."""
         super().__init__(wanted.codes, reads_records=True, costly=True)
         self._wanted = wanted
         self._data_of = data_of

@@ -1,1 +1,1 @@
-"""From what a pull asks to what it came to; answers are made in processors/pull_answers.py."""
+"""From a pull's request to its outcome; `processors/pull_answers.py` makes the answers."""

@@ -1,4 +1,4 @@
-"""Which pulls are served. Checks in 5.3.3's order, with its texts. Source: `PullMessageProcessor.processRequest`."""
+"""Admits or refuses pulls. Checks in 5.3.3's order, with its texts. Source: `PullMessageProcessor.processRequest`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..groups import SubscriptionGroupConfig, SubscriptionGroupManager
     from ..topics import TopicConfigManager
 
-#: Apache's words for a pull with an expression that is none; ours say why and where behind them.
+#: Apache's words for a pull with an illegal expression; RocketBox adds the reason and the place in it.
 PARSE_FAILED = "parse the consumer's subscription failed"
-#: The client's limit, whatever it asks for.
+#: Largest number of messages in one pull, whatever the client asks for.
 _MAX_COUNT = 1024 * 1024
 
 
@@ -37,7 +37,7 @@ class ForbiddenType:
 
 
 class Forbidden(RefusedRequest):
-    """Who asked may not. kind: a ForbiddenType."""
+    """The client may not pull. kind: a ForbiddenType."""
 
     def __init__(self, remark: str, kind: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
@@ -60,20 +60,20 @@ class PullAdmission:
         self._groups = groups
         self._clients = clients
         self._filters = filters
-        #: Why no pull is served, in a broker that does not serve any. Before the first.
+        #: Refusal of all pulls while none are served, else None. Set by any thread.
         self.refused: RefusedRequest | None = None
         # Replaced whole by take_options().
         self._config = config
 
     def take_options(self, config: BrokerConfig) -> None:
-        """Options were changed: these count from now on. Any thread."""
+        """Apply changed options from now on. Any thread."""
         self._config = config
 
     def admit(self, reply_to: ReplyTo, conn: Connection, opaque: int, fields: PullFields) -> PullRequest:
-        """The request that the fields make; raises RefusedRequest for one that is not served, NotCompiled for one with
-        an expression that a pool has to compile first."""
+        """Return the request that the fields make. Raises RefusedRequest for one that is not served, NotCompiled for
+        one with an expression that a pool has to compile first."""
         if self.refused is not None:
-            raise RefusedRequest(self.refused.code, self.refused.remark)  # not the one that stays: it would keep frames
+            raise RefusedRequest(self.refused.code, self.refused.remark)  # a new one: the old one would keep frames
         group = self._groups.get(fields.group)
         if group is None and (self._topics.get(fields.topic) is not None or not self._groups.may_make(fields.group)):
             group = self._groups.find(fields.group, conn.born_host)
@@ -113,7 +113,7 @@ class PullAdmission:
         return RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ_HINT}")
 
     def refusal_of(self, request: PullRequest) -> RefusedRequest | None:
-        """Why a pull that was held is not served any more: its group was switched off meanwhile."""
+        """Return the refusal of a held pull whose group was switched off meanwhile; None for other pulls."""
         admitted = request.group
         group = self._groups.get(admitted.group_name)
         if group is admitted or group is None or group.consume_enable:
@@ -121,7 +121,8 @@ class PullAdmission:
         return _switched_off(admitted.group_name)
 
     def _own_filter(self, fields: PullFields, conn: Connection) -> MessageFilter:
-        """Of what the pull itself says. Apache answers an expression that does not compile with all messages."""
+        """Return the filter that the pull itself names. When an expression does not compile, Apache returns all
+        messages."""
         kind = fields.expression_type
         if kind not in TAG_TYPES:
             if kind not in FILTERS or not self._config.enable_property_filter:
@@ -136,7 +137,7 @@ class PullAdmission:
             raise RefusedRequest(refusal.code, f"{PARSE_FAILED}: {refusal.remark}") from None
 
     def _subscribed(self, fields: PullFields, group: SubscriptionGroupConfig) -> MessageFilter:
-        """Of what the group's heartbeats said."""
+        """Return the filter that the group's heartbeats name."""
         info = self._clients.consumer_group(fields.group)
         if info is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ_HINT}")

@@ -1,8 +1,8 @@
-"""What pulls read from the disk, in the pool `pull-cold`: reads never wait on remoting-io (D2). The pool `pull-filter`
-does the same for filters that look at records.
+"""Reads from the disk for pulls in the pool `pull-cold`: remoting-io never waits for a read (D2). The pool
+`pull-filter` does the same for filters that look at records.
 
-Whatever happens there, the peer hears of it: what was read goes to `then` on remoting-io, a disk that fails and a pool
-that is full are refusals, and an error of ours costs the connection (`WorkerPool.run`, `Outbox.post`).
+The peer always notices how a read ended: the data goes to `then` on remoting-io, a failing disk and a full pool are
+refusals, and an internal error closes the connection (`WorkerPool.run`, `Outbox.post`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from .request import PullRequest
 
 logger = logging.getLogger(__name__)
 
-#: Counted for a pull in the pool: itself, its job, and the entries it reads, mostly. A connection's share of what
-#: waits in pools holds some 4,000 of them, more than a client has queues, and under half of the pool's places.
+#: Bytes counted for a pull in the pool: mostly itself, its job, and the entries it reads. A connection's share of what
+#: waits in pools holds some 4,000 pulls, more than a client has queues, and under half of the pool's places.
 COLD_PULL_BYTES = 4096
 
 
 def overloaded() -> RefusedRequest:
-    """A client waits after this code; told that nothing was found it would ask again at once."""
+    """Return the refusal of a full pool. A client waits after this code; after "not found" it would ask again at
+    once."""
     return RefusedRequest(ResponseCode.SYSTEM_BUSY, OVERLOADED)
 
 
@@ -40,11 +41,11 @@ class ColdPulls:
         self._log = log
         # Owned by the pool's thread.
         self._reader = reader
-        #: Why nothing is read any more: the broker has ended, and jobs that had to wait come late. Any thread.
+        #: Refusal of reads once the broker has ended, for jobs that had to wait in the pool; None before. Any thread.
         self.ended: RefusedRequest | None = None
 
     def close(self) -> None:
-        """When the pool does nothing of this any more."""
+        """Close the reader, when the pool has finished all of these jobs."""
         self._reader.close()
 
     @property
@@ -61,8 +62,8 @@ class ColdPulls:
         self._submit(request, read, then)
 
     def look_ahead(self, request: PullRequest, queue: ConsumeQueue, then: Callable[[bytes | None], None]) -> bool:
-        """As `read_entries`, for a pull that stays held meanwhile: None when the disk does not give them. False when
-        there is no room; then nothing is called."""
+        """Read entries as `read_entries` does, for a pull that stays held meanwhile; `then` gets None if the read
+        fails. False when the pool has no room; then nothing is called."""
         conn, offset = request.conn, request.offset
 
         def job() -> None:
@@ -72,14 +73,14 @@ class ColdPulls:
                     data = self._reader.entries(queue, offset, request.max_count, request.wanted)
                 except OSError as error:
                     logger.error("pull: the disk cannot be read for %r: %s", request, error)
-                except Exception:  # of ours: the pull waits on, and is answered when its time is over
+                except Exception:  # a bug: the pull waits on, and is answered when its time is over
                     logger.exception("pull: looking ahead failed for %r", request)
             conn.post(lambda: then(data), 0)
 
         return self._pool.submit(job, COLD_PULL_BYTES, conn, answered=False)
 
     def read_records(self, request: PullRequest, result: GetResult, then: Callable[[bytes], None]) -> None:
-        """Read the records that were found; what has expired since is left out."""
+        """Read the records that were found; those that have expired since are left out."""
         log = self._log
 
         def read() -> bytes | None:
@@ -96,7 +97,8 @@ class ColdPulls:
         self._submit(request, read, then)
 
     def _submit(self, request: PullRequest, read: Callable[[], bytes | None], then: Callable[[bytes], None]) -> None:
-        """Have the pool read, for a peer that is still there; None from `read` closes the connection."""
+        """Have the pool call `read` for a peer that is still there, and pass the data to `then`. None closes the
+        connection."""
         conn = request.conn
 
         def job() -> None:

@@ -1,4 +1,4 @@
-"""What the compiled twin is handed to serve pulls: parts of the broker by what they are asked."""
+"""The parts of the broker that the compiled twin needs to serve pulls."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class PullParts(NamedTuple):
-    """All are asked on remoting-io.
+    """All are used on remoting-io.
 
-    files, deletions: of the queues; deletions[0] grows when files go or are replaced. resets, commit, note: of the
-    consumers' offsets. answers, head, buffer: who renders what is found, the answer's header where it is cut at its six
-    numbers, and where records are read to. deliveries: notes what was answered. pull: serves what is not answered at
-    once.
+    files, deletions: those of the queues; deletions[0] grows when files are deleted or replaced. resets, commit, note:
+    for the consumers' offsets. answers, head, buffer: the renderer of results, the answer's header cut at its six
+    numbers, and the memory that records are read into. deliveries: notes what was answered. pull: serves what is not
+    answered at once.
     """
 
     options: BrokerConfig

@@ -32,7 +32,7 @@ class PullFields(
     },
     gc=False,
 ):
-    """What a pull asks; sys_flag is a sum of the three bits above."""
+    """The header of a pull; sys_flag is a sum of the three bits above."""
 
     group: str
     topic: str
@@ -48,7 +48,7 @@ class PullFields(
 
 
 class PullFrame(msgspec.Struct, gc=False):
-    """A whole JSON header; of one with numbers outside 32 bits the cold way says so and closes."""
+    """A whole JSON header. For numbers outside 32 bits, the cold way says so and closes."""
 
     extFields: PullFields
     opaque: I32
@@ -59,7 +59,7 @@ decode_pull = msgspec.json.Decoder(PullFrame, strict=False).decode
 
 
 def fields_of(request: RemotingCommand) -> PullFields:
-    """The fields of a request decoded the cold way; refuses with 1 and the field's name."""
+    """Return the fields of a request decoded the cold way. Refuses with 1 and the field's name."""
     ext = {name: value for name, value in request.ext_fields.items() if value != ""}
     try:
         return msgspec.convert(ext, PullFields, strict=False)

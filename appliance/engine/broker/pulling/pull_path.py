@@ -1,6 +1,6 @@
-"""What a pull finds: at once, after a read of the disk, or when a message comes or its time is over.
+"""Finds the messages for a pull: at once, after a read of the disk, or when a message comes or its time is over.
 
-The outcome goes to the request's `reply_to`. Nothing here knows how an answer looks.
+The outcome goes to the request's `reply_to`, which renders the answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from ..offsets import ConsumerOffsetManager
 from .cold_pulls import ColdPulls, overloaded
 from .request import PullRequest
 
-#: Held pulls of one queue that are looked through for those of a group.
+#: Held pulls of a group are only looked for in queues with at most this many held pulls.
 _MOST_ANSWERED = 200
-#: Records that a tick judges for held pulls, and for how long, one pull more. For the others the pool looks.
+#: A tick judges records for held pulls until it has judged this many or has judged for this long. For the other pulls
+#: the pool looks.
 _JUDGED_A_TICK = 64
 _JUDGING_S = 0.0005
-#: Of a held pull: what came was not for it.
+#: Status of a held pull that none of the new messages is for.
 _NOTHING_THERE = ""
-#: How often a pull is read for in the pool when its queue is another one each time the entries come back.
+#: Most reads of the pool for a pull whose queue is another one each time the entries come back.
 _COLD_TRIES = 3
 
 
@@ -42,7 +43,7 @@ class PullPath:
         filtering: ColdPulls,
         flush_answers: Callable[[], None],
     ) -> None:
-        """cold, filtering: read what is not at hand, for filters that look at records and for all others."""
+        """filtering, cold: read what is not at hand, for filters that look at records and for all others."""
         # Constant after construction.
         self._store = store
         self._loop = loop
@@ -50,18 +51,18 @@ class PullPath:
         self._cold = cold
         self._filtering = filtering
         self._pulled = offsets.pulled.note
-        #: The compiled twin's, for those that find messages; set before the loop runs.
+        #: Answers a woken pull that finds messages, in the compiled twin; set before the loop runs.
         self.answer_woken: Callable[[PullRequest], bool] | None = None
-        #: Why a pull that was held may not be served any more; set before the loop runs.
+        #: Returns the refusal of a held pull that may no longer be served; set before the loop runs.
         self.refusal_of: Callable[[PullRequest], RefusedRequest | None] = lambda request: None
         self.long_polling = LongPolling(loop, self._resume, flush_answers, self._finds_something)
         # Owned by remoting-io: held pulls for which the pool looks at records, and whether more came meanwhile.
         self._looked_at: dict[PullRequest, bool] = {}
-        # The tick that is, how many records had been judged before it, and how long it has judged for held pulls.
+        # The present tick, how many records had been judged before it, and how long it has judged for held pulls.
         self._tick = self._judged_before = self._judging_s = 0.0
 
     def pull(self, request: PullRequest, hold_ms: int = 0) -> None:
-        """Answer it, hold it for at most `hold_ms`, or have the disk read for it."""
+        """Answer a pull, hold it for at most `hold_ms`, or have the disk read for it."""
         store = self._store
         queue = store.find_queue(request.topic.topic_name, request.queue_id)
         result = store.get(queue, request.offset, request.max_count, request.wanted)
@@ -78,16 +79,16 @@ class PullPath:
     def _hold(self, request: PullRequest, queue: ConsumeQueue | None, hold_ms: int) -> None:
         request.queue = queue or self._store.queues.get_or_create(request.topic.topic_name, request.queue_id)
         if not self.long_polling.hold(request, hold_ms):
-            # Told that nothing was found a client would ask again at once.
+            # After "not found" a client would ask again at once.
             remark = "[HELD]too many pulls of this client, or of all, are being held"
             request.reply_to.refused(request, RefusedRequest(ResponseCode.SYSTEM_BUSY, remark))
 
     def _resume(self, request: PullRequest) -> None:
-        """A held pull was woken or is out of time: answer with what there is now."""
+        """Answer a held pull that was woken or is out of time, with what there is now."""
         conn = request.conn
         if conn.closed:
             return
-        if conn.full:  # what it asked for before comes first
+        if conn.full:  # earlier answers go first
             conn.when_room(lambda: self._resume(request))
             return
         if (refusal := self.refusal_of(request)) is not None:
@@ -104,7 +105,7 @@ class PullPath:
         return self._store.settling.scanned
 
     def _finds_something(self, request: PullRequest, queue: ConsumeQueue) -> bool:
-        """Whether one of the messages that have come is for a held pull whose filter looks at records; moves its offset
+        """True if one of the new messages is for a held pull whose filter looks at records. Moves the pull's offset
         behind those that are not. False also while the pool looks at them: it wakes the pull."""
         if request in self._looked_at:
             self._looked_at[request] = True
@@ -120,37 +121,40 @@ class PullPath:
         self._looked_at[request] = False
         if not self._filtering.look_ahead(request, queue, lambda entries: self._looked(request, queue, entries)):
             del self._looked_at[request]
-            return True  # it is told that there is no room
+            return True  # woken, the pull is refused because there is no room
         return False
 
     def _moved_on(self, request: PullRequest, result: GetResult) -> str:
-        """Take over that nothing was found, if so; the status of what was."""
+        """If no message matched, move the pull's offset on and return _NOTHING_THERE; otherwise return the result's
+        status."""
         if result.status != GetStatus.NO_MATCHED_MESSAGE:
             return result.status
         request.offset = result.next_offset
         return _NOTHING_THERE
 
     def _looked(self, request: PullRequest, queue: ConsumeQueue, entries: bytes | None) -> None:
-        """The pool has looked for a held pull."""
+        """Take over what the pool has read for a held pull, and wake the pull if a message is for it."""
         more_came = self._looked_at.pop(request)
         if not request.bucket or entries is None:
-            return  # answered meanwhile; or it waits, what it asks for cannot be read
+            return  # answered meanwhile; or its entries cannot be read, and it waits on
         result = self._store.get(queue, request.offset, request.max_count, request.wanted, entries)
         assert result is not None, "what was read is an answer"
         if result.status == GetStatus.OFFSET_OVERFLOW_ONE and not more_came:
-            return  # the queue's files are being built anew; who did it wakes the pull
+            return  # the queue's files are being rebuilt; when they are, the pull is woken
         found = self._moved_on(request, result) != _NOTHING_THERE
         if found or (request.offset < queue.max_offset and self._finds_something(request, queue)):
             self.long_polling.wake(request)
 
     def answer_held(self, topic: str, group: str) -> None:
-        """Answer a group's held pulls of a topic with what there is now. Where strangers hold very many they stay."""
+        """Answer a group's held pulls of a topic with what there is now, but not in queues where very many pulls are
+        held."""
         for queue in self._store.queues.of_topic(topic):
             if self.long_polling.count_at(queue) <= _MOST_ANSWERED:
                 self.long_polling.release(queue, group)
 
     def answer_reset(self, request: PullRequest) -> bool:
-        """An administrator moved the group's offset: say where to, instead of what was asked for; False otherwise."""
+        """Answer with the offset to which an administrator moved the group, instead of messages; False if there is
+        none."""
         topic, queue_id = request.topic.topic_name, request.queue_id
         offset = self._offsets.pending.answer((request.group.group_name, topic, queue_id), request.offset)
         if offset is None:
@@ -186,7 +190,7 @@ class PullPath:
 
 
 def _code_of(status: str, offset: int) -> int:
-    """The response code of a read. Source: 5.3.3 `PullMessageProcessor.composeResponseHeader`."""
+    """Return the response code of a read. Source: 5.3.3 `PullMessageProcessor.composeResponseHeader`."""
     if status == GetStatus.FOUND:
         return ResponseCode.SUCCESS
     if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):

@@ -1,7 +1,7 @@
-"""One pull as a value, from its header through hold, wake and the disk to its answer, and who gives that answer.
+"""One pull as a value, from its header through hold, wake and the disk to its answer; and the receiver of its outcome.
 
-What finds messages knows no frames. It hands the outcome, a GetResult with its code or a refusal, to the `reply_to` of
-the request, which renders it in the protocol that asked (decision D19).
+The code that finds messages does not depend on frames. It hands the outcome, a GetResult with its code or a refusal, to
+the `reply_to` of the request, which renders it in the protocol of the request (decision D19).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ReplyTo(Protocol):
-    """Renders what a pull came to. One for each protocol; on remoting-io."""
+    """Renders the outcome of a pull. One for each protocol; on remoting-io."""
 
     def found(self, request: PullRequest, code: int, result: GetResult) -> None:
         """Answer with what was found, if anything. `result.runs` are places in the log, still to be read."""
@@ -32,14 +32,14 @@ class ReplyTo(Protocol):
 
 
 class PullRequest(msgspec.Struct, eq=False, gc=False):
-    """One pull. Owned by remoting-io; the pool only reads what it asks for.
+    """One pull. Owned by remoting-io; the pool only reads the fields of the request.
 
-    opaque: how `reply_to` tells its answer from others on the connection. group, topic: as they were when it was
-    admitted. offset: nothing below it is wanted.
+    opaque: identifies its answer among others on the connection. group, topic: as they were at admission. offset:
+    nothing below it is wanted.
 
-    Ten thousand of them may be held at once, so nothing here is a text of its own, a header or a dictionary, and a
-    Struct is made faster than a class with slots. The garbage collector passes them by: who links two of them, or has
-    one wait at its connection, unlinks them again.
+    Ten thousand of them may be held at once, so none of them has a text, a header or a dictionary to itself, and a
+    Struct is made faster than a class with slots. The garbage collector ignores them: code that links two of them, or
+    has one wait at its connection, must unlink them again.
     """
 
     reply_to: ReplyTo
@@ -51,13 +51,13 @@ class PullRequest(msgspec.Struct, eq=False, gc=False):
     offset: int
     max_count: int
     wanted: MessageFilter
-    # Long polling's own: where it is held, the end of its time (0 when it is not held), and its neighbours in the
-    # list of its connection.
+    # For long polling: where it is held, the end of its time (0 when it is not held), and its neighbours in the list of
+    # its connection.
     queue: ConsumeQueue | None = None
     bucket: int = 0
     previous: PullRequest | None = None
     following: PullRequest | None = None
-    # What the compiled twin knows of such pulls.
+    # The compiled twin's data for pulls like this one.
     plan: Any = None
 
     def __repr__(self) -> str:
