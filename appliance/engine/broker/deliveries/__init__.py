@@ -1,1 +1,1 @@
-"""What was delivered to whom, as far as answers to pulls tell it; kept in a ring of files (D17)."""
+"""Deliveries to consumers, as the answers to pulls show them; kept in a ring of files (D17)."""

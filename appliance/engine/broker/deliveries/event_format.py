@@ -6,8 +6,8 @@
               | crc 4 of the header so far and of all behind it, then definitions and events
     event     number 4 | time 4 | place 8            time: wall ms modulo 2^32; place: first offset << 16 | count
 
-All big endian. `published` is how far the log was published when the batch was taken from memory, so every event before
-it is of messages that lie below. Definitions are a JSON array of [number, group, topic, queue, client, codes].
+All big endian. `published` is the published end of the log when the batch was taken from memory, so all events before
+it are of messages that lie below. Definitions are a JSON array of [number, group, topic, queue, client, codes].
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _MAGIC = b"RBDELIV1"
 _BATCH_MAGIC = b"BTCH"
 HEADER_BYTES = _HEADER.size
 BATCH_HEADER_BYTES = _BATCH.size
-#: What an event has room for.
+#: Largest count and largest offset that an event has room for.
 MOST_COUNT = 0xFFFF
 MOST_OFFSET = (1 << 47) - 1
-#: As many, and nobody knows how many: deliveries were not recorded for a while.
+#: Largest number of lost events. Also stands for an unknown number: deliveries were not recorded for a while.
 MOST_LOST = 0xFFFF_FFFF
-#: In place of tag codes: some of the answer's range was kept out by a filter that is not known here.
+#: In place of tag codes: a filter that is not recorded here may have kept messages out of the answer.
 SOME = "some"
 
 
 class Definition(NamedTuple):
-    """Who a number stands for. client: its id, or its address when it had sent no heartbeat. codes: the tag codes that
-    the pull let through, None for all, SOME where that cannot be told by a code."""
+    """The consumer that a number stands for. client: its id, or its address when it had sent no heartbeat. codes: the
+    tag codes that the pull let through, None for all, SOME if that does not follow from a code."""
 
     group: str
     topic: str
@@ -51,14 +51,15 @@ class Definition(NamedTuple):
 
 
 class FileHeader(NamedTuple):
-    """published: of the log at the end of the batch before the file, or at the start. wall_ms: when it was begun."""
+    """published: published end of the log at the end of the batch before the file, or at the start. wall_ms: when the
+    file was begun."""
 
     published: int
     wall_ms: int
 
 
 class Batch(NamedTuple):
-    """What one write brought. lost: events before it that were not kept."""
+    """The content of one write. lost: events before it that were not kept."""
 
     published: int
     wall_ms: int
@@ -73,7 +74,7 @@ def encode_header(header: FileHeader) -> bytes:
 
 
 def decode_header(data: bytes) -> FileHeader | None:
-    """None when it is not one, or torn."""
+    """Return the header that a file begins with; None if there is none, or it is torn."""
     if len(data) < HEADER_BYTES:
         return None
     magic, published, wall_ms, _, crc = _HEADER.unpack_from(data)
@@ -83,14 +84,14 @@ def decode_header(data: bytes) -> FileHeader | None:
 
 
 def encode_definitions(definitions: Iterable[tuple[int, Definition]]) -> bytes:
-    """Half a surrogate pair in a name is written as JSON writes it. One by one: one call for thousands of them would
-    keep all other threads waiting."""
+    """Return the definitions' bytes. Half a surrogate pair in a name is written as JSON writes it. They are encoded one
+    by one: one call for thousands of them would keep all other threads waiting."""
     text = ",".join(_encode([number, *one]) for number, one in definitions)
     return f"[{text}]".encode() if text else b""
 
 
 def encode_batch(published: int, wall_ms: int, lost: int, definitions: bytes, events: bytes | memoryview) -> bytes:
-    """definitions: as encode_definitions makes them."""
+    """Return the bytes of a batch. definitions: as encode_definitions makes them."""
     body = definitions + bytes(events)
     lost = min(lost, MOST_LOST)
     head = _BATCH.pack(_BATCH_MAGIC, len(body), len(definitions), lost, published, wall_ms, 0, 0)[:-4]
@@ -98,7 +99,7 @@ def encode_batch(published: int, wall_ms: int, lost: int, definitions: bytes, ev
 
 
 def batches_of(data: bytes) -> Iterator[Batch]:
-    """The batches behind a file's header, up to the first one that is not whole."""
+    """Yield the batches behind a file's header, up to the first one that is not whole."""
     for at, size, header in _whole(data):
         _, _, defined, lost, published, wall_ms, _, _ = header
         body = at + BATCH_HEADER_BYTES
@@ -107,7 +108,8 @@ def batches_of(data: bytes) -> Iterator[Batch]:
 
 
 def whole_bytes(data: bytes) -> tuple[int, int]:
-    """Where the last batch ends before which all are whole, and what it says was lost; (HEADER_BYTES, 0) without."""
+    """Return (end of the last of the whole batches, the lost events that it notes); (HEADER_BYTES, 0) if there is
+    none."""
     end, lost = HEADER_BYTES, 0
     for at, size, header in _whole(data):
         end, lost = at + size, header[3]
@@ -115,7 +117,7 @@ def whole_bytes(data: bytes) -> tuple[int, int]:
 
 
 def _whole(data: bytes) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """(position, bytes, header) of each batch that is whole."""
+    """Yield (position, bytes, header) of each batch, up to the first one that is not whole."""
     at = HEADER_BYTES
     view = memoryview(data)
     while at + BATCH_HEADER_BYTES <= len(data):
@@ -132,7 +134,7 @@ def _whole(data: bytes) -> Iterator[tuple[int, int, tuple[int, ...]]]:
 
 
 def _decode_definitions(data: bytes) -> dict[int, Definition]:
-    """One by one, as they were encoded."""
+    """Decode definitions one by one, as they were encoded."""
     found: dict[int, Definition] = {}
     text, at = data.decode(), 1
     while at < len(text):
@@ -143,6 +145,6 @@ def _decode_definitions(data: bytes) -> dict[int, Definition]:
 
 
 def time_of(event_time: int, wall_ms: int) -> int:
-    """The wall ms that an event's time stands for: of those that fit, the nearest to its batch's."""
+    """Return the wall ms that an event's time stands for: of those that fit, the nearest to its batch's."""
     ahead = (event_time - wall_ms) & 0xFFFF_FFFF
     return wall_ms + (ahead if ahead < 1 << 31 else ahead - (1 << 32))

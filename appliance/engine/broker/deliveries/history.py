@@ -1,9 +1,9 @@
-"""To whom one message was delivered, and when, as far as the ring of delivery events goes back.
+"""Finds the deliveries of a message, as far as the ring of delivery events goes back.
 
-An event says which range of a queue an answer covered; which of its messages were in the answer is told by the filter
-of the pull. It may be older than the message: of a topic that was deleted and made again, or of a log whose end was
-lost. So the log's published end, which every batch carries, decides: a message at or behind it had not been seen by
-anybody when the batch was taken.
+An event holds the range of a queue that an answer covered; the filter of the pull shows which of its messages were in
+the answer. An event may be older than the message: its topic was deleted and made again, or the end of the log was
+lost. So the log's published end, which every batch carries, decides: a message at or behind it had not been delivered
+when the batch was taken.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import NamedTuple
 from .event_format import EVENT, MOST_LOST, SOME, Batch, Definition, batches_of, decode_header, time_of
 from .ring import DeliveryRing, RingFile, read_file
 
-#: Looking ends after so long; what was found until then is told.
+#: Time for a search; what was found until then is returned.
 BUDGET_S = 0.5
-#: Deliveries of one message that are kept, the newest ones.
+#: Most deliveries of one message that are kept, the newest ones.
 MOST_FOUND = 500
-#: What closed files hold is remembered, of so many.
+#: Most closed files whose content is remembered.
 _MOST_KNOWN = 64
 
-#: (topic, queue id) -> the lowest first offset, and the highest one behind an answer.
+#: (topic, queue id) -> the lowest first offset, and the highest offset behind an answer.
 Spans = dict[tuple[str, int], tuple[int, int]]
 
 
 class Delivered(NamedTuple):
     """One answer that carried the message. client: its id, or its address when it had sent no heartbeat. certain: False
-    when a filter that is not known here may have kept the message out of the answer."""
+    when a filter that is not recorded may have kept the message out of the answer."""
 
     group: str
     client: str
@@ -38,7 +38,7 @@ class Delivered(NamedTuple):
 
 
 class MessagePlace(NamedTuple):
-    """A message, as far as deliveries of it are told by it. tag_code: of its queue entry."""
+    """The fields of a message by which its deliveries are found. tag_code: that of its queue entry."""
 
     topic: str
     queue_id: int
@@ -49,10 +49,10 @@ class MessagePlace(NamedTuple):
 
 
 class DeliveryHistory(NamedTuple):
-    """deliveries: oldest first. complete: these are all of them; else some may be older than `kept_from_ms`, when the
-    oldest kept file was begun (None: nothing is kept), or time or room ran out (`cut_short`). lost: events of the time
-    since the message was stored that were not kept, because the disk or memory had no room; MOST_LOST when nobody knows
-    how many, since deliveries were not recorded for a while."""
+    """deliveries: oldest first. complete: True if these are all. Otherwise some may be older than `kept_from_ms`, when
+    the oldest kept file was begun (None: nothing is kept), or time or room ran out (`cut_short`). lost: events of the
+    time since the message was stored that were not kept, because the disk or memory had no room; MOST_LOST if their
+    number is unknown, because deliveries were not recorded for a while."""
 
     deliveries: tuple[Delivered, ...]
     complete: bool
@@ -62,18 +62,18 @@ class DeliveryHistory(NamedTuple):
 
 
 class DeliveryReader:
-    """Any thread; reads in the caller's."""
+    """Searches the files. Any thread; reads in the caller's."""
 
     def __init__(self, ring: DeliveryRing, monotonic: Callable[[], float] = time.monotonic) -> None:
         # Constant after construction.
         self._ring = ring
         self._monotonic = monotonic
-        # Guarded by _lock: file number -> what it holds, of files that are written no more.
+        # Guarded by _lock: file number -> what it holds, of closed files.
         self._lock = threading.Lock()
         self._known: dict[int, tuple[int, int, Spans]] = {}
 
     def find(self, places: Sequence[MessagePlace], budget_s: float = BUDGET_S) -> tuple[DeliveryHistory, ...]:
-        """Of each message. Raises OSError when the files cannot be read."""
+        """Return the history of each message. Raises OSError when the files cannot be read."""
         deadline = self._monotonic() + budget_s
         files = self._ring.files()
         looks = [_Look(place) for place in places]
@@ -88,12 +88,12 @@ class DeliveryReader:
                 if out_of_time or self._monotonic() > deadline:
                     for look in open_looks:
                         look.cut_short = True
-                break  # else its bytes are gone, or mean nothing
+                break  # otherwise the file has gone, or has no header
             kept_from_ms = began_ms
         return tuple(look.history(kept_from_ms) for look in looks)
 
     def _look(self, file: RingFile, newest: bool, looks: list[_Look], deadline: float) -> int | None:
-        """Go through a file; when it was begun, None when that cannot be told or time ran out."""
+        """Search a file and return when it was begun; None if it has gone, has no header, or time ran out."""
         known = None if newest else self._known.get(file.number)
         if known is not None:
             published, began_ms, spans = known
@@ -132,22 +132,23 @@ class DeliveryReader:
 
 
 class _Look:
-    """One message, and what was found of it so far."""
+    """The search for one message, and what it has found so far."""
 
     def __init__(self, place: MessagePlace) -> None:
         self.place = place
         #: Oldest first.
         self.found: list[Delivered] = []
-        #: Older files have nothing of it.
+        #: True if older files hold nothing of the message.
         self.ended = False
         self.cut_short = False
         self._lost = 0
-        # Of one file. before: nobody had seen the message when its last batch was taken.
+        # In the present file. before: the message had not been delivered when the file's last batch was taken.
         self._before = False
         self._here: list[Delivered] = []
         self._lost_here = 0
         self._definitions: dict[int, Definition] = {}
-        # Number -> whether it is certain; of those who pull the message's queue and want it.
+        # Number -> True if a delivery is certain; of consumers that pull the message's queue and whose filter lets it
+        # through.
         self._wanted: dict[int, bool] = {}
 
     def lies_in(self, spans: Spans) -> bool:
@@ -155,13 +156,13 @@ class _Look:
         return low <= self.place.offset < high
 
     def begin(self, published: int) -> None:
-        """A file comes."""
+        """Begin a file. published: as its header has it."""
         self._before = self.ended = published <= self.place.physical_offset
         self._here, self._lost_here = [], 0
         self._definitions, self._wanted = {}, {}
 
     def end(self) -> None:
-        """The file is over; those that follow are older."""
+        """End a file; the files that follow are older."""
         self.found[:0] = self._here
         self._lost += self._lost_here
         self._here, self._lost_here = [], 0
@@ -169,7 +170,7 @@ class _Look:
     def take(self, batch: Batch) -> None:
         self._define(batch)
         if batch.published <= self.place.physical_offset:
-            # Nobody had seen the message yet; what was found before is of another one.
+            # The message had not been delivered yet, so what was found before is of another one.
             self._here.clear()
             self._lost_here, self.ended, self._before = 0, True, True
             return
@@ -200,7 +201,7 @@ class _Look:
                 self._here.append(Delivered(one.group, one.client, at_ms, wanted[number]))
 
     def history(self, kept_from_ms: int | None) -> DeliveryHistory:
-        """What came of it."""
+        """Return what the search has found."""
         cut_short = self.cut_short or len(self.found) > MOST_FOUND or (not self.ended and len(self.found) == MOST_FOUND)
         found = tuple(self.found[-MOST_FOUND:])
         lost = min(self._lost, MOST_LOST)
@@ -208,7 +209,7 @@ class _Look:
 
 
 def spans_of(data: bytes) -> Spans:
-    """What a file holds, by queue."""
+    """Return the offsets that a file covers, by queue."""
     found: Spans = {}
     spans: dict[int, tuple[int, int]] = {}
     queues: dict[int, tuple[str, int]] = {}

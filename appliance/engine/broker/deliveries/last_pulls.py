@@ -1,6 +1,6 @@
-"""Who was given messages of a queue last, and when: kept in memory, from the events on their way to the files.
+"""The client that last got messages of a queue, and when: kept in memory, from the events on their way to the files.
 
-A consumer that does not lock its queues leaves no other trace of which of them it has.
+A consumer that does not lock its queues leaves no other trace of the queues that it has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...named_tuple import NamedTuple
 from .event_format import EVENT, EVENT_BYTES, time_of
 from .recorder import Taken
 
-#: Queues of groups that are remembered, some 300 bytes each; beyond it all are forgotten until their next pull.
+#: Most queues of groups that are remembered, some 300 bytes each; beyond that all are forgotten until their next pull.
 MOST_KEPT = 100_000
 
 _LITTLE = sys.byteorder == "little"
@@ -19,8 +19,8 @@ _WORDS = EVENT_BYTES // 4
 
 
 class LastPull(NamedTuple):
-    """client: its id, or its address when it had sent no heartbeat. first: the lowest offset that was given out since
-    the start, as far as it was still remembered."""
+    """client: its id, or its address when it had sent no heartbeat. first: the lowest offset that was delivered since
+    the start, as far as that was still remembered."""
 
     client: str
     at_ms: int
@@ -28,13 +28,13 @@ class LastPull(NamedTuple):
 
 
 class LastPulls:
-    """`take` belongs to the thread `delivery-events`; `get` to any."""
+    """`take` belongs to the thread `delivery-events`; any thread may call `get`."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, int], LastPull] = {}
 
     def take(self, taken: Taken) -> None:
-        """Of each number its last event: found by a few C calls, however many events there are."""
+        """Remember the last event of each number. A few C calls find it, however many events there are."""
         words = memoryview(taken.events).cast("I")
         numbers = words[::_WORDS].tolist()
         last = dict(zip(numbers, words[1::_WORDS].tolist(), strict=True))
@@ -55,10 +55,10 @@ class LastPulls:
                     self._last[key] = LastPull(one.client, at_ms, first)
 
     def get(self, group: str, topic: str, queue_id: int) -> LastPull | None:
-        """None when nothing of it was given out since the start."""
+        """Return the last pull of a group's queue; None if nothing of it was delivered since the start."""
         return self._last.get((group, topic, queue_id))
 
 
 def _swapped(word: int) -> int:
-    """Files are big endian."""
+    """Return the value of a word of the events, which are big endian."""
     return int.from_bytes(word.to_bytes(4, "little"), "big") if _LITTLE else word

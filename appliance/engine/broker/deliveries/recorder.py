@@ -1,8 +1,8 @@
-"""Notes each answer that carried messages: 16 bytes into memory, nothing else, on the I/O thread.
+"""Records each answer that carried messages: 16 bytes into memory, nothing else, on the I/O thread.
 
-Both twins write the same bytes: `record` is the reference, `PullRuns._tell` in `hotpath/pull.pxi` its twin. Who was
-answered is a number, known by a connection for what it pulls (`PeerState.told`); a number's meaning goes to the file
-with the first batch that has it.
+Both twins write the same bytes: `record` is the reference, `PullRuns._tell` in `hotpath/pull.pxi` its twin. An event
+names its consumer by a number, which a connection remembers for what it pulls (`PeerState.told`); the definition of the
+number goes to the file with the first batch that has it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Handed over when this many bytes are full, or a second is over: 16,384 events.
+#: Events are handed over when they fill this many bytes (16,384 events), or a second is over.
 ROOM_BYTES = 256 * 1024
-#: What waits for the disk at most, in such pieces; what is more is dropped and counted.
+#: Most pieces of that size that wait for the disk; further ones are dropped and counted.
 MOST_WAITING = 16
-#: Definitions in memory; the table is begun anew beyond either.
+#: Most definitions in memory, and most bytes of them; the table is begun anew beyond either.
 MOST_DEFINITIONS = 16_384
 MOST_DEFINITION_BYTES = 4 << 20
-#: Numbers that one connection remembers.
+#: Most numbers that one connection remembers.
 _MOST_TOLD = 1024
 #: More tags than this in one expression are not kept.
 _MOST_CODES = 64
@@ -40,7 +40,7 @@ _pack_into = EVENT.pack_into
 
 
 class Puller(Protocol):
-    """The connection that is answered. told: of what it pulls -> its number."""
+    """The connection that is answered. told: key of what it pulls -> number."""
 
     told: dict[object, int]
     client_id: str | None
@@ -50,13 +50,14 @@ class Puller(Protocol):
 
 
 class Times(Protocol):
-    """When the tick began, in ms; the event loop."""
+    """The event loop, which has the time in ms when the tick began."""
 
     wall_ms: int
 
 
 class Taken(NamedTuple):
-    """What was recorded since the last time. published: of the log, now: every message of the events lies below it."""
+    """Events since the last hand-over. published: published end of the log at that time; every message of the events
+    lies below it."""
 
     events: bytes
     definitions: dict[int, Definition]
@@ -72,7 +73,7 @@ class DeliveryRecorder(DeliveryState):
         # Constant after construction.
         self._times = times
         self._published = published
-        #: Called when something waits.
+        #: Called when something was added to `waiting`.
         self.on_taken: Callable[[], None] = lambda: None
         self.waiting: deque[Taken] = deque()
         # Owned by remoting-io.
@@ -84,14 +85,14 @@ class DeliveryRecorder(DeliveryState):
         self._numbers: dict[Definition, int] = {}
         self._definition_bytes = 0
         self._lost = 0
-        #: Events not kept since the start, as memory was full or an offset too large; anyone may read it.
+        #: Events not kept since the start, because memory was full or an offset too large; any thread may read it.
         self.lost = 0
         # Replaced by any thread, through switch().
         self._switched = False
         self.on = on
 
     def record(self, request: PullRequest, next_offset: int) -> None:
-        """An answer leaves that carries the matching messages of [request.offset, next_offset)."""
+        """Record an answer that carries the matching messages of [request.offset, next_offset)."""
         if not self.on:
             return
         first = request.offset
@@ -106,7 +107,7 @@ class DeliveryRecorder(DeliveryState):
         self.at = at + EVENT_BYTES
 
     def switch(self, on: bool) -> None:
-        """Any thread. Record from now on, or no more. Either end of a gap is told in the files, within a second."""
+        """Any thread. Switch recording on or off from now on. The files note both ends of a gap, within a second."""
         if on != self.on:
             self.on = on
             self._switched = True
@@ -128,8 +129,8 @@ class DeliveryRecorder(DeliveryState):
         first: int,
         count: int,
     ) -> None:
-        """The same where no number is known yet, one event is not enough, or there is no room. key: what the connection
-        remembers the number by."""
+        """Record an answer when no number is known yet, one event is not enough, or there is no room. key: under which
+        the connection remembers the number."""
         if first + count > MOST_OFFSET:
             self._lose(1)
             return
@@ -158,7 +159,7 @@ class DeliveryRecorder(DeliveryState):
             size = 200 + len(group) + len(topic) + len(client) + 12 * len(codes or ())
             if len(self._numbers) >= MOST_DEFINITIONS or self._definition_bytes + size > MOST_DEFINITION_BYTES:
                 self._begin_numbers()
-            number = self._next_number  # never comes again; in an event are its last 32 bits
+            number = self._next_number  # never used again; an event holds its last 32 bits
             self._next_number += 1
             self._numbers[one] = number
             self._definitions[number & _LAST_32] = one
@@ -166,14 +167,14 @@ class DeliveryRecorder(DeliveryState):
         return number
 
     def _begin_numbers(self) -> None:
-        """Forget all numbers; those that connections remember are below the first one then."""
+        """Forget all numbers; those that connections still remember are then below `first_number`."""
         self.hand_over()
-        # Others, since a thread may read the old ones.
+        # New tables, because a thread may still read the old ones.
         self._definitions, self._numbers, self._definition_bytes = {}, {}, 0
         self.first_number = self._next_number
 
     def hand_over(self) -> None:
-        """Give what there is to the thread that writes it."""
+        """Hand the recorded events to the thread that writes them."""
         if self._switched:
             self._switched = False
             self._lost = MOST_LOST

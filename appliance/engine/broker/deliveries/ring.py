@@ -2,8 +2,9 @@
 
     DATA/rocketbox/deliveries/0000000001 ...
 
-The highest number is written; the lowest goes when the budget is used. Nothing is ever synced: a power cut may take the
-last half minute of events, and a file is read up to its first batch that is not whole.
+The file with the highest number is written; the one with the lowest is deleted when the budget is used up. The files
+are never synced: a power cut may take the last half minute of events, and a file is read up to its first batch that is
+not whole.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from .recorder import Taken
 
 logger = logging.getLogger(__name__)
 
-#: The budget is shared by so many files: when one goes, so much of the past goes with it.
+#: The budget is shared by this many files: with each file that is deleted, such a part of the past is lost.
 FILES = 16
 #: A smaller budget counts as this one.
 LEAST_BUDGET_BYTES = 1 << 20
-#: Of one file, which is read as a whole; a larger budget has more files. A larger file is not ours.
+#: Largest file, because a file is read as a whole; a larger budget has more files. RocketBox writes no larger ones.
 MOST_FILE_BYTES = 64 << 20
 _NAME = re.compile(r"[0-9]{10}\Z", re.ASCII)
 
@@ -69,9 +70,9 @@ class DeliveryRing:
     def open(self, published: int, wall_ms: int, on: bool = True) -> None:
         """Go on behind the last whole batch of the newest file. Raises OSError.
 
-        published: of the log as it was recovered. It is written down: messages from there on have not been delivered
-        before, whatever older events of a log that was longer say. on: whether deliveries are recorded; while they are
-        not, and where the last batch says that they were not, the file tells of a gap.
+        published: published end of the recovered log. It is written into the file: messages from there on have not been
+        delivered before, even if older events of a log that was longer say so. on: True if deliveries are recorded. If
+        they are not, or the last batch says that they were not, a gap is noted in the file.
         """
         self.close()
         self._disk.make_directory(self.directory)
@@ -100,7 +101,7 @@ class DeliveryRing:
         self._sizes[self._number] = self._end
 
     def write(self, taken: Taken, budget_bytes: int) -> None:
-        """Append what was recorded; the oldest files go for it. Raises OSError."""
+        """Append recorded events, and delete the oldest files that are beyond the budget. Raises OSError."""
         file_bytes = min(max(budget_bytes, LEAST_BUDGET_BYTES) // FILES, MOST_FILE_BYTES)
         self._append(taken, memoryview(taken.events), taken.lost, file_bytes)
         self._keep(max(budget_bytes, LEAST_BUDGET_BYTES) - file_bytes)
@@ -129,7 +130,7 @@ class DeliveryRing:
         return encode_batch(taken.published, taken.wall_ms, lost, definitions, events)
 
     def _begin(self, taken: Taken) -> None:
-        """Another file, whose first batch defines what it needs."""
+        """Begin another file, whose first batch defines what it needs."""
         number = self._number + 1
         while os.path.lexists(self._path(number)):  # something else of that name
             number += 1
@@ -157,7 +158,7 @@ class DeliveryRing:
             older -= self._sizes.pop(number)
 
     def close(self) -> None:
-        """Nothing is owed to the disk."""
+        """Close the file; nothing has to be synced."""
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1
@@ -168,7 +169,7 @@ class DeliveryRing:
     # --- reading
 
     def files(self) -> list[RingFile]:
-        """Oldest first; foreign names are left alone, and what is no file."""
+        """Return the ring's files, oldest first. Foreign names are left alone, and so is what is no file."""
         try:
             with os.scandir(self.directory) as entries:
                 names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
@@ -178,14 +179,14 @@ class DeliveryRing:
 
 
 def numbers_in(events: memoryview) -> set[int]:
-    """The numbers that events have. A struct of so many fields would keep all other threads waiting, and `struct`
+    """Return the numbers in events. A struct of that many fields would keep all other threads waiting, and `struct`
     would remember it."""
     words = set(events.cast("I")[:: EVENT_BYTES // 4]) if events else set()
     return {int.from_bytes(word.to_bytes(4, sys.byteorder), "big") for word in words}
 
 
 def read_file(file: RingFile) -> bytes | None:
-    """All of it; None when it has gone meanwhile, or is too large to be ours. Raises OSError."""
+    """Return all of a file; None if it has gone meanwhile, or is larger than any file of a ring. Raises OSError."""
     try:
         if file.path.stat().st_size > MOST_FILE_BYTES:
             return None

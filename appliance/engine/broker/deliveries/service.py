@@ -1,4 +1,4 @@
-"""The thread that writes what was recorded of deliveries."""
+"""The thread that writes recorded deliveries to the files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .ring import DeliveryRing
 
 logger = logging.getLogger(__name__)
 
-#: How often the I/O thread hands over what it has recorded: a crash takes this much.
+#: Seconds between two hand-overs of the I/O thread: a crash takes this much.
 PERIOD_S = 1.0
-#: After a failed write nothing is tried for so long: what comes meanwhile is dropped.
+#: Pause after a failed write; events that come meanwhile are dropped.
 RETRY_S = 5.0
 
 
@@ -31,7 +31,7 @@ class DeliveryService(ServiceThread):
         published: Callable[[], int],
         clock: Clock,
     ) -> None:
-        """published: of the log. budget_bytes: as it is now."""
+        """published: returns the published end of the log. budget_bytes: returns the present budget."""
         super().__init__("delivery-events", clock)
         # Constant after construction.
         self._recorder = recorder
@@ -45,9 +45,9 @@ class DeliveryService(ServiceThread):
         self._retry_at = 0.0
         self._owed = 0
         self.failure: str | None = None
-        #: Events that were dropped since the disk did not take them.
+        #: Events that were dropped because the disk did not take them.
         self.dropped = 0
-        #: Events that are in files since the start.
+        #: Events that were written to files since the start.
         self.written = 0
 
     @property
@@ -65,7 +65,7 @@ class DeliveryService(ServiceThread):
             self.wait(None)
 
     def _tell_of_a_gap(self) -> None:
-        """Files of an earlier start do not look whole when this one records nothing."""
+        """Note a gap in the files of an earlier start when this one records nothing."""
         if self._budget_bytes() or not self._ring.files():
             return
         try:
@@ -75,7 +75,7 @@ class DeliveryService(ServiceThread):
             logger.warning("deliveries: that they are not recorded cannot be written down: %s", error)
 
     def work(self) -> None:
-        """Write what waits. What cannot be written is dropped and counted: nobody waits for it."""
+        """Write the waiting events. Those that cannot be written are dropped and counted."""
         waiting = self._recorder.waiting
         while waiting:
             taken = waiting.popleft()
@@ -106,7 +106,7 @@ class DeliveryService(ServiceThread):
         self.dropped += count
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """Write the rest. The loop has ended."""
+        """End the thread and write the rest. The loop has ended before."""
         ended = super().stop(deadline)
         if ended:
             self._recorder.hand_over()
