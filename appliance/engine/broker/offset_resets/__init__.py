@@ -1,1 +1,1 @@
-"""Offsets moved by administrators: planned, written down, done as one act, told to the members, taken back."""
+"""Offsets moved by administrators: planned, written down, done as one act, sent to the members, taken back."""

@@ -1,11 +1,11 @@
-"""The journal of offset resets: what was moved in the last day, so that it can be taken back and survives a kill.
+"""The journal of offset resets: the moves of the last day, so that they can be taken back and survive a kill.
 
-`DATA/rocketbox/offset-resets.journal`, one line an act or a note (`records.py`; docs/formats/offset-resets.md). An act
-is written and synced before it is done: a process that ends in between does it at its next start, whole. A note says
-that members took a move over; it is written once the offsets since then are in consumerOffset.json, so until then a
-start does the move again, and the group goes back to where it was sent, never elsewhere.
+`DATA/rocketbox/offset-resets.journal`, an act or a note in each line (`records.py`; docs/formats/offset-resets.md). An
+act is written and synced before it is done: if the process ends in between, its next start does the whole act. A note
+says that members took a move over; it is written once the offsets since then are in consumerOffset.json. Until then
+each start does the move again, and the group goes back to where it was sent, never elsewhere.
 
-What is older than a day goes when the file is written anew, as a whole and under the same name.
+Lines older than a day are dropped when the file is rewritten, as a whole and under the same name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .records import Line, Move, ResetRecord, decode_line, encode_line
 
 logger = logging.getLogger(__name__)
 
-#: How long an act can be taken back.
+#: Time in which an act can be taken back.
 KEPT_MS = 24 * 3600 * 1000
-#: Of the file; beyond it the oldest acts go before their day is over. Some 700,000 moves.
+#: Largest file, some 700,000 moves; beyond it the oldest acts are dropped before their day is over.
 MOST_BYTES = 32 << 20
-#: The file is written anew when it has grown by so much, and something in it is too old.
+#: The file is rewritten when it has grown by this much.
 _ANEW_BYTES = 256 << 10
 
 
@@ -36,7 +36,7 @@ class ResetJournal:
     def __init__(
         self, path: Path, clock: Clock, calls: JournalCalls | None = None, most_bytes: int = MOST_BYTES
     ) -> None:
-        """Open and read it; a torn last line is cut, a damaged one left out. Raises OSError."""
+        """Open and read the file; a torn last line is cut, a damaged one left out. Raises OSError."""
         # Constant after construction.
         self._path = path
         self._clock = clock
@@ -46,9 +46,9 @@ class ResetJournal:
         # Guarded by _lock; changed by whoever holds _writing, too, who may read them without.
         self._lock = threading.Lock()
         self._records: dict[int, ResetRecord] = {}
-        #: reset id -> (topic, queue id) that members have not taken over yet; none without any.
+        #: reset id -> (topic, queue id) that members have not taken over yet; no entry for a reset without any.
         self._open: dict[int, set[tuple[str, int]]] = {}
-        #: (group, topic, queue id) of the same -> the reset id.
+        #: (group, topic, queue id) of these queues -> the reset id.
         self._open_by: dict[tuple[str, str, int], int] = {}
         #: reset id -> topics that were deleted since.
         self._gone: dict[int, set[str]] = {}
@@ -59,13 +59,13 @@ class ResetJournal:
 
     @property
     def failure(self) -> str | None:
-        """Why the last write failed, if it did."""
+        """Reason why the last write failed; None if it did not."""
         return self._file.failure
 
     def _take_raw(self, raw: bytes) -> bool:
         line = decode_line(raw)
         if line is None:
-            # It may have been what overtook the moves before it: these are not done again.
+            # The damaged line may have superseded the moves before it: these are not done again.
             self._open.clear()
             self._open_by.clear()
             return False
@@ -80,7 +80,7 @@ class ResetJournal:
             moved = {(move.topic, move.queue_id) for move in record.moves}
             for place in moved:
                 earlier = self._open_by.get((record.group, *place))
-                if earlier is not None:  # what that has to do with this queue is over
+                if earlier is not None:  # the earlier move of this queue is over
                     self._close(earlier, place)
                 self._open_by[(record.group, *place)] = record.id
             if moved:
@@ -94,7 +94,7 @@ class ResetJournal:
                     self._close(number, place)
 
     def _close(self, number: int, place: tuple[str, int]) -> None:
-        """Nobody has to take over this move any more."""
+        """Note that a move is over: no member has to take it over."""
         waiting = self._open.get(number)
         if waiting is None or place not in waiting:
             return
@@ -106,7 +106,7 @@ class ResetJournal:
     # --- reading
 
     def next_id(self) -> int:
-        """The id of the next act."""
+        """Return the id for the next act."""
         with self._lock:
             return max(self._last_id + 1, self._clock.wall_ms())
 
@@ -115,19 +115,19 @@ class ResetJournal:
             return self._records.get(number)
 
     def of_group(self, group: str) -> list[ResetRecord]:
-        """Its acts that can still be taken back or were, the newest first."""
+        """Return the group's acts that can still be taken back or were, the newest first."""
         oldest = self._clock.wall_ms() - KEPT_MS
         with self._lock:
             found = [r for r in self._records.values() if r.group == group and r.at_ms > oldest]
         return sorted(found, key=lambda record: -record.id)
 
     def undone_by(self, number: int) -> int:
-        """The id of the act that took it back; 0 when none did."""
+        """Return the id of the act that took this one back; 0 if none did."""
         with self._lock:
             return next((record.id for record in self._records.values() if record.undoes == number), 0)
 
     def gone(self, number: int) -> set[str]:
-        """Its topics that were deleted since."""
+        """Return the topics of an act that were deleted since."""
         with self._lock:
             return set(self._gone.get(number, ()))
 
@@ -135,12 +135,12 @@ class ResetJournal:
         return record.at_ms <= self._clock.wall_ms() - KEPT_MS
 
     def waiting(self, number: int) -> int:
-        """Queues that no member has taken over yet, or that are not yet written down as such."""
+        """Return the number of queues that no member has taken over yet, or for which that is not written down yet."""
         with self._lock:
             return len(self._open.get(number, ()))
 
     def unfinished(self) -> list[tuple[ResetRecord, Move]]:
-        """The moves that no member has taken over, the oldest first."""
+        """Return the moves that no member has taken over, the oldest first."""
         with self._lock:
             found = []
             for number in sorted(self._records):
@@ -158,8 +158,8 @@ class ResetJournal:
             self._add(Line(reset=record))
 
     def note(self, over: Iterable[tuple[int, str, int]], gone: Iterable[tuple[str, str]] = ()) -> None:
-        """Moves were taken over and their offsets saved; a ("topic", name) or ("group", name) is no more. Durable on
-        return; raises OSError. Afterwards what is too old goes."""
+        """Write down which moves members took over, with their offsets saved, and which ("topic", name) or ("group",
+        name) was deleted. Durable on return; raises OSError. Afterwards drop what is too old."""
         with self._writing:
             known = tuple(place for place in over if place[0] in self._records)
             lost = tuple(self._lost(gone))
@@ -168,7 +168,7 @@ class ResetJournal:
             self._trim()
 
     def _lost(self, gone: Iterable[tuple[str, str]]) -> Iterator[tuple[int, str]]:
-        """(reset id, topic) of the moves that were of something deleted."""
+        """Yield (reset id, topic) of the moves of a deleted topic or group."""
         for kind, name in gone:
             for number, record in self._records.items():
                 if kind == "group" and record.group != name:
@@ -183,11 +183,11 @@ class ResetJournal:
             self._take(line)
 
     def _trim(self) -> None:
-        """Write the file anew without what is too old, when that is worth it or there is no room."""
+        """Rewrite the file without the acts that are too old, when that is worth it or there is no room."""
         full = self._file.size > self._most_bytes // 2
         if not full and self._file.size - self._size_last_time < _ANEW_BYTES:
             old = next(iter(self._records.values()), None)
-            # A quiet day's acts go, too, though no more than once an hour.
+            # The acts of a quiet day are dropped, too, though at most once an hour.
             if old is None or self._clock.wall_ms() - old.at_ms < KEPT_MS + 3_600_000:
                 return
         size = self._file.size
@@ -209,7 +209,7 @@ class ResetJournal:
         self._size_last_time = self._file.size
 
     def _content(self) -> bytes:
-        """The file as it would be written now."""
+        """Return the content of the file as it would be written now."""
         lines = []
         for record in self._records.values():
             lines.append(encode_line(Line(reset=record)))
@@ -226,5 +226,5 @@ class ResetJournal:
         return b"".join(lines)
 
     def close(self) -> None:
-        """Nobody writes any more."""
+        """Close the file, after the last write."""
         self._file.close()

@@ -1,11 +1,12 @@
 """PendingResets: offsets that were moved and that no member of the group has taken over yet.
 
-A member learns of it by its next pull of the queue, which is answered 21 with the offset (parked pulls are answered at
-once), or, when the queue is new to it, by asking for the group's offset (14). It has taken over when it then pulls at
-just that offset. Until then what is committed (15, or with a pull) is what it knew before, and does not count.
+A member gets the new offset in the answer to its next pull of the queue, with code 21 (parked pulls are answered at
+once), or, if the queue is new to it, when it requests the group's offset (14). It has taken the offset over when it
+then pulls at just that offset. Until then its commits (15, or with a pull) are of the old offset, and do not count.
 
-In Apache the first pull ends it (5.3.3 `ConsumerOffsetManager.assignResetOffset`). But 4.9 clients go on reporting
-their old offset for the 10 s that they need to take over, which moves the group back should they end in that time.
+In Apache the first pull ends the reset (5.3.3 `ConsumerOffsetManager.assignResetOffset`). But 4.9 clients go on
+reporting their old offset for the 10 s that they need to take over, which moves the group back should they end in that
+time.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ logger = logging.getLogger(__name__)
 #: (group, topic, queue id).
 Key = tuple[str, str, int]
 
-#: How often a queue's members are told before they may do as they please: a client that does not do as it is told asks
-#: again at once, for ever. And for how long: 4.9 clients take 10 s and their rebalance's 20 s.
+#: Most answers with the new offset to a queue's members, and the longest time for them; then pulls are served again. A
+#: client that ignores the offset asks again at once, for ever. 4.9 clients take 10 s and the 20 s of their rebalance.
 MOST_TELLINGS = 100
 TELLING_S = 180.0
-#: Kept in memory at most, 300 bytes each. More resets are refused.
+#: Most of them in memory, 300 bytes each; further resets are refused.
 MOST_PENDING = 100_000
-#: Queues remembered whose members did not do as they were told.
+#: Most queues that are remembered because their members ignored the offset.
 _MOST_GIVEN_UP = 10_000
 
 
 class Pending(NamedTuple):
-    """One queue's. reset_id: of which reset. tellings: how often the offset was told; -1 while it is being written
-    down, when members do not hear of it yet. told_at: monotonic s of the first time."""
+    """The moved offset of one queue. reset_id: id of the reset. tellings: how often members got the offset; -1 while
+    the reset is being written down, when members do not get it yet. told_at: monotonic s of the first time."""
 
     target: int
     reset_id: int
@@ -43,11 +44,14 @@ class Pending(NamedTuple):
 
 
 class GroupMove:
-    """Offsets of a group that are to be moved at once, made ready beside remoting-io. topic -> queue id -> offset; what
-    members are to be told; (topic, queue id) of those that are to be none."""
+    """Offsets of a group that are to be moved at once, prepared outside remoting-io.
+
+    targets: topic -> queue id -> offset. pending: what members are to get. forgotten: (topic, queue id) of the offsets
+    that are to be removed.
+    """
 
     def __init__(self, group: str, reset_id: int, moves: Iterable[tuple[str, int, int]]) -> None:
-        """moves: (topic, queue id, offset), below 0 for none."""
+        """moves: (topic, queue id, offset); an offset below 0 is to be removed."""
         self.group = group
         self.targets: dict[str, dict[int, int]] = {}
         self.pending: dict[Key, Pending] = {}
@@ -68,25 +72,27 @@ class PendingResets:
         self._clock = clock
         #: Also read by the compiled twin, which leaves pulls of these queues to `answer`.
         self.table: dict[Key, Pending] = {}
-        #: Called with the group when a member was told for the first time; it may need a nudge to go on.
+        #: Called with the group when a member got an offset for the first time; the member may need a nudge to go on.
         self.on_told: Callable[[str], None] = lambda group: None
-        #: (reset id, topic, queue id) of those that are over and may be forgotten once the offsets are on disk.
+        #: (reset id, topic, queue id) of moves that are over and may be forgotten once the offsets are on disk.
         self.over: deque[tuple[int, str, int]] = deque()
-        #: Whose members were told in vain -> of which reset; since the start. Added to by remoting-io, read by anyone.
+        #: Queues whose members ignored the offset, since the start -> reset id. Added to by remoting-io, read by any
+        #: thread.
         self.given_up: dict[Key, int] = {}
-        # Owned by remoting-io: group -> queues that its members were told of, some of them over by now.
+        # Owned by remoting-io: group -> queues whose new offset its members got, some of them over by now.
         self._told_of: dict[str, set[Key]] = {}
 
     # --- remoting-io
 
     def hold(self, keys: Iterable[Key], reset_id: int) -> dict[Key, Pending | None]:
-        """Commits do not count from here on: a reset of these is being written down. What was there before."""
+        """Let commits of these queues not count, while a reset of them is being written down. Return what was there
+        before."""
         before = {key: self.table.get(key) for key in keys}
         self.table.update(dict.fromkeys(before, Pending(-1, reset_id, -1)))
         return before
 
     def restore(self, before: Mapping[Key, Pending | None]) -> None:
-        """It could not be written down: as `hold` found it."""
+        """Restore what `hold` found, because the reset could not be written down."""
         for key, pending in before.items():
             if pending is None:
                 self.table.pop(key, None)
@@ -94,11 +100,11 @@ class PendingResets:
                 self.table[key] = pending
 
     def arm(self, key: Key, target: int, reset_id: int) -> None:
-        """The group's offset was moved; tell the members."""
+        """Answer members with this offset from now on: the group's offset was moved there."""
         self.table[key] = Pending(target, reset_id)
 
     def answer(self, key: Key, offset: int) -> int | None:
-        """The offset to answer a pull at `offset` with, and 21; None to serve it."""
+        """Return the offset to answer a pull at `offset` with, under code 21; None to serve the pull."""
         pending = self.table.get(key)
         if pending is None or pending.tellings < 0:
             return None
@@ -118,7 +124,7 @@ class PendingResets:
         return pending.target
 
     def asked(self, key: Key) -> None:
-        """A member was told the group's offset (14), with which it begins."""
+        """Note that a member got the group's offset (14), with which it begins."""
         pending = self.table.get(key)
         if pending is not None and pending.tellings == 0:
             self._told(key, pending, self._clock.monotonic())
@@ -131,7 +137,7 @@ class PendingResets:
             self.on_told(key[0])
 
     def waits(self, group: str) -> bool:
-        """Whether a member of the group has yet to take over what it was told."""
+        """True if the group's members got an offset that none has taken over yet."""
         left = {key for key in self._told_of.pop(group, ()) if key in self.table}
         if left:
             self._told_of[group] = left
@@ -140,7 +146,7 @@ class PendingResets:
     # --- any thread
 
     def end(self, key: Key) -> None:
-        """It was taken over, or is not to be any more."""
+        """Remove an offset that was taken over, or that no member has to take over."""
         pending = self.table.pop(key, None)
         if pending is not None and pending.reset_id:
             self.over.append((pending.reset_id, key[1], key[2]))

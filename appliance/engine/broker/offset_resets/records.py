@@ -1,4 +1,4 @@
-"""What the journal of offset resets holds; format page: docs/formats/offset-resets.md."""
+"""The lines in the journal of offset resets; format page: docs/formats/offset-resets.md."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import msgspec
 
 from ...crc_lines import line_of, text_of
 
-#: Of `Move`: the group has no offset of the queue.
+#: In a `Move`: the group has no offset of the queue.
 NONE = -1
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """One queue's. before: the group's offset at that time, NONE without one. target: where to; NONE forgets it."""
+    """The move of one queue. before: the group's offset at that time, NONE without one. target: the new offset; NONE
+    removes it."""
 
     topic: str
     queue_id: int
@@ -20,8 +21,9 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ResetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One act. id: grows with each. kind: "reset", "undo" or "clone". by: who asked. at_ms: wall clock. asked: what
-    for, as `targets.text_of` has it, or the group that was cloned. undoes: the id of the act that it takes back."""
+    """One act. id: grows with each. kind: "reset", "undo" or "clone". by: the administrator. at_ms: wall clock. asked:
+    the request, in the words of `targets.text_of`, or the group that was cloned. undoes: the id of the act that it
+    takes back."""
 
     id: int
     kind: str
@@ -34,7 +36,7 @@ class ResetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line; exactly one of its fields is there.
+    """One line; at least one of its fields is there.
 
     reset: an act, which is done from here on. over: (reset id, topic, queue id) of moves that members have taken over,
     with the offsets since then in consumerOffset.json. gone: (reset id, topic) of moves whose topic or group was
@@ -47,12 +49,12 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_line(line: Line) -> bytes:
-    """With its CRC and newline."""
+    """Return the line with its CRC and newline."""
     return line_of(msgspec.json.encode(line))
 
 
 def decode_line(raw: bytes) -> Line | None:
-    """A line without its newline; None when it is damaged."""
+    """Decode a line without its newline; None if it is damaged."""
     text = text_of(raw)
     if text is None:
         return None

@@ -1,13 +1,14 @@
-"""Moving a group's offsets: one way for requests 222 and 314 and for the window.
+"""Moves a group's offsets: the same way for requests 222 and 314 and for the window.
 
-Planned on the caller's thread, which may wait for the disk; done on that of the pool "admin", one act after the other:
+A move is planned on the caller's thread, which may wait for the disk, and done on that of the pool "admin", one act
+after the other:
 
-1. it is looked at once more; remoting-io takes down what the group has, and from here on holds back what members commit
-   of these queues;
+1. the plan is checked again; remoting-io notes the group's present offsets, and from here on holds back what members
+commit of these queues;
 2. the act is written to the journal and synced;
-3. remoting-io moves all of them at once; members are told in slices.
+3. remoting-io moves all offsets at once; members get them in slices.
 
-After a failure of 2 nothing has changed. A process that ends between 2 and 3 does 3 at its next start.
+After a failure of 2 nothing has changed. If the process ends between 2 and 3, its next start does 3.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from .targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Target, wit
 
 logger = logging.getLogger(__name__)
 
-#: Of one act. More would stop the I/O thread for milliseconds; with these it is two.
+#: Most queues of one act. With these the I/O thread stops for two milliseconds; with more it would for longer.
 MOST_QUEUES = 4096
-#: Parked pulls' queues that a tick looks at.
+#: Queues whose parked pulls a tick looks at.
 _STEP = 50
-#: 4.9 and Go clients let go of a queue 10 s after they were told, and take it again at their next rebalance: told to
-#: make one then, they need not wait 20 s for it.
+#: 4.9 and Go clients let go of a queue 10 s after they got its new offset, and take it again at their next rebalance.
+#: Requests to rebalance at these times save them a wait of 20 s.
 _NUDGES_S = (10.2, 11.5, 15.0)
-#: Queues of which members are told within this time share their nudges.
+#: Queues whose members get an offset within this time share their nudges.
 _TOGETHER_S = 0.5
 
 
 class OffsetResets:
-    """See the head of the file."""
+    """Plans and does moves, as the head of the file describes."""
 
     def __init__(
         self,
@@ -73,18 +74,19 @@ class OffsetResets:
         self._loop = loop
         self.journal = journal
         self._clock = clock
-        # Owned by remoting-io: group -> monotonic s of when it was last told, and nudges were arranged for.
+        # Owned by remoting-io: group -> monotonic s of when it last got an offset, and nudges were arranged for.
         self._told_at: dict[str, float] = {}
         offsets.pending.on_told = self._nudge_later
         offsets.after_save = self._offsets_saved
 
     def restore(self) -> None:
-        """Before anything is served: do what the journal has and nobody took over. Topics and groups are known."""
+        """Repeat the moves in the journal that no member took over. Called before anything is served, with topics and
+        groups known."""
         count = 0
         for record, move in self.journal.unfinished():
             if self._topics.get(move.topic) is None or self._groups.get(record.group) is None:
                 continue
-            if is_brokers_own(record.group):  # an older version took it
+            if is_brokers_own(record.group):  # accepted by an older version
                 continue
             if self.journal.is_too_old(record):
                 self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
@@ -99,12 +101,13 @@ class OffsetResets:
     # --- planning, any thread that may wait for the disk
 
     def is_broadcasting(self, group: str) -> bool:
-        """Its members keep their offsets themselves."""
+        """True if the group's members keep their offsets themselves."""
         info = self._clients.consumer_group(group)
         return info is not None and info.message_model == BROADCASTING
 
     def plan(self, group: str, topic: str, to: Target, queue_id: int | None = None) -> list[PlannedMove]:
-        """Each queue of the topic (or the one), whether it moves or not; empty when there is no such topic or queue.
+        """Plan each queue of the topic (or the one), even if it does not move; empty when there is no such topic or
+        queue.
 
         Raises QueueBroken while a queue is being rebuilt and the target is a time. Refuses with 16 the broker's own
         groups.
@@ -140,8 +143,8 @@ class OffsetResets:
         return PlannedMove(topic, queue_id, before, asked, min(max(asked, low), high), low, high)
 
     def plan_clone(self, source: str, target: str, topic: str | None, subscribed_only: bool) -> list[PlannedMove]:
-        """The offsets that `source` has, for `target`; subscribed_only: of topics that the source's members want.
-        Refuses with 16 the broker's own groups."""
+        """Plan to give `target` the offsets of `source`. subscribed_only: those of topics to which the source's members
+        subscribe. Refuses with 16 the broker's own groups."""
         check_movable(target)
         info = self._clients.consumer_group(source)
         found = []
@@ -158,7 +161,8 @@ class OffsetResets:
         return found
 
     def plan_undo(self, record: ResetRecord) -> list[PlannedMove]:
-        """Back to where each queue was. Without those whose topic is gone, was made again, or has fewer queues now."""
+        """Plan to move each queue back to where it was, except those whose topic is gone, was made again, or has fewer
+        queues now."""
         gone = self.journal.gone(record.id)
         found = []
         for move in record.moves:
@@ -182,9 +186,12 @@ class OffsetResets:
         asked: str,
         undoes: int = 0,
     ) -> ResetRecord:
-        """Do it; durable when it returns. Refuses with 17 or 1 what was deleted since it was planned, with 1 what
-        cannot be written down, with 2 when the broker stops. Nothing was done then, except that in the last case it may
-        be done by the next start."""
+        """Do what was planned; durable on return.
+
+        Refuses with 26, 17 or 1 if the group, a topic or the offsets are gone since then, with 1 if it cannot be
+        written down, with 2 if too many moves wait for their consumers or the broker stops. Nothing was done then,
+        except that a broker that stops may do it at its next start.
+        """
         if not planned:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"no offset of group {group} would be moved")
         if len(planned) > MOST_QUEUES:
@@ -211,8 +218,8 @@ class OffsetResets:
         return record
 
     def _checked(self, group: str, planned: Sequence[PlannedMove]) -> list[tuple[str, int, int]]:
-        """(topic, queue id, target) of what was planned, if all of it is still there. Topics and groups are deleted on
-        this thread."""
+        """Return (topic, queue id, target) of each planned move, if all of it is still there. Topics and groups are
+        deleted on this thread."""
         check_movable(group)
         if len(self._offsets.resets) + len(planned) > MOST_PENDING:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many moved offsets wait for their consumers")
@@ -228,12 +235,12 @@ class OffsetResets:
                     ResponseCode.SYSTEM_ERROR,
                     f"Target offset {move.target} not in consume queue range [{low}-{high}]",
                 )
-            # What was there may have expired since it was planned.
+            # The messages there may have expired since the plan was made.
             targets.append((move.topic, move.queue_id, within(move.target, low, high)))
         return targets
 
     def _hold(self, group: str, targets: Sequence[tuple[str, int, int]], number: int) -> _Held:
-        """Take down what the group has, and let no commit change it."""
+        """Note the group's present offsets, and let no commit change them."""
         keys = [(group, topic, queue_id) for topic, queue_id, _ in targets]
         topics = {topic for topic, _, _ in targets}
         held = _Held()
@@ -246,7 +253,7 @@ class OffsetResets:
         return held
 
     def _do(self, record: ResetRecord) -> None:
-        """All of it in one step of remoting-io; then tell who waits."""
+        """Move all offsets in one step of remoting-io, then answer the group's parked pulls."""
         group = record.group
         ready = _ready(record, record.moves)
         queues = []
@@ -266,14 +273,14 @@ class OffsetResets:
         self.on_loop(do_it)
 
     def on_loop(self, job: Callable[[], object]) -> None:
-        """Run it on remoting-io and wait; refuses with 2 when the broker stops."""
+        """Run a job on remoting-io and wait for it. Refuses with 2 when the broker stops."""
         if not run_on_loop(self._loop.call_soon, job, lambda: not self._loop.alive):
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the broker is stopping")
 
     # --- remoting-io
 
     def _nudge_later(self, group: str) -> None:
-        """A member was told; in a while it may need to be told to go on."""
+        """Arrange nudges for a group that got an offset: its members may need them to go on."""
         now = self._clock.monotonic()
         if now - self._told_at.get(group, -_TOGETHER_S) < _TOGETHER_S:
             return
@@ -290,12 +297,13 @@ class OffsetResets:
     # --- the thread that saves offsets
 
     def _offsets_saved(self, over: list[tuple[int, str, int]], gone: list[tuple[str, str]]) -> None:
-        """The file holds the offsets since these were taken over. Raises OSError."""
+        """Write down what is over and what is gone, now that the file holds the offsets since then. Raises OSError."""
         self._end_old_ones()
         self.journal.note(over, gone)
 
     def _end_old_ones(self) -> None:
-        """Nobody came for a day: the offset is in the file, and who comes begins there."""
+        """End moves that no member took over for a day: the offset is in the file, and a member that comes later begins
+        there."""
         oldest = self._clock.wall_ms() - KEPT_MS
         pending = self._offsets.pending
         for key, found in list(pending.table.items()):
@@ -308,7 +316,7 @@ def _ready(record: ResetRecord, moves: Iterable[Move]) -> GroupMove:
 
 
 class _Held:
-    """What a group had when its offsets were taken down: topic -> queue id -> offset, and what was pending before."""
+    """A group's offsets when they were noted: topic -> queue id -> offset, and what was pending before."""
 
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Where offsets are moved to: asked for in one of five ways, worked out queue by queue."""
+"""The target of a move: requested in one of five ways, worked out queue by queue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Exactly:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """So many messages forward, or back when it is negative; queues without an offset stay."""
+    """This many messages forward, or back when it is negative; queues without an offset stay."""
 
     by: int
 
@@ -44,8 +44,8 @@ Target = Earliest | Latest | AtTime | Exactly | Shift
 
 
 class PlannedMove(NamedTuple):
-    """before: the group's offset now, NONE without one. asked: the offset as it was asked for; target: within [low,
-    high], the queue's first offset and the one behind its last message. NONE as the target forgets the offset."""
+    """before: the group's offset now, NONE without one. asked: the requested offset; target: the nearest one within
+    [low, high], the queue's first offset and the one behind its last message. A target of NONE removes the offset."""
 
     topic: str
     queue_id: int
@@ -57,12 +57,12 @@ class PlannedMove(NamedTuple):
 
     @property
     def is_beyond(self) -> bool:
-        """What was asked for is not in the queue."""
+        """True if the requested offset is not in the queue."""
         return self.asked != self.target
 
 
 def text_of(target: Target) -> str:
-    """As the journal has it."""
+    """Return the target as the journal has it."""
     if isinstance(target, AtTime):
         return f"time {target.ms}"
     if isinstance(target, Shift):
@@ -73,5 +73,5 @@ def text_of(target: Target) -> str:
 
 
 def within(offset: int, low: int, high: int) -> int:
-    """The nearest offset that a queue has."""
+    """Return the nearest offset that a queue has; NONE stays NONE."""
     return NONE if offset == NONE else min(max(offset, low), high)
