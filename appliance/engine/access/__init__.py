@@ -1,13 +1,13 @@
-"""Who may do what over the wire: users, what their policies allow, and the gate that asks for it.
+"""Access control over the wire: users, the permissions in their policies, and the gate that checks them.
 
-    signature.py   a request is its user's: HMAC-SHA1 over fields and body; PURE
-    policies.py    what a user may: entries, and which of them decides; PURE
-    asked.py       what each request code asks for; PURE
+    signature.py   proves the user of a request: HMAC-SHA1 over fields and body; PURE
+    policies.py    permissions of a user: entries, and which of them decides; PURE
+    asked.py       permissions that each request code needs; PURE
     book.py        users and policies, in a journal
     gate.py        stands before every handler of a port
     requests.py    3001 to 3010, as mqadmin sends them
 
 Nothing of it is imported while `accessControl` is `off`.
-Source: RocketMQ 5.3.3 `auth`; where that decides by the order of creation, lets a code pass unasked, or answers a
-secret, ours does not. docs/access-control.md says so case by case.
+Source: RocketMQ 5.3.3 `auth`. That decides by the order of creation, lets some codes pass unchecked and answers with
+secrets; RocketBox does not. docs/access-control.md lists the cases.
 """

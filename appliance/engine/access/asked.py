@@ -1,11 +1,11 @@
-"""What each request asks for: resources, and which actions on them would do. PURE.
+"""The permissions that each request needs: resources, and actions of which any one is enough. PURE.
 
-Every code that is served has a line here, once; the engine does not start with one that is missing. A request is let
-through when for all that it asks any one of the actions is allowed. A name that is missing asks for the empty name,
-which only a whole type holds.
+Every code that is served has exactly one line here; if one is missing, the engine does not start. A request is admitted
+if on each resource that it needs any one of the actions is allowed. A missing name counts as the empty name, which only
+a whole type holds.
 
-A topic that begins `%RETRY%` counts as its group: who may consume for a group may have its retries.
-Differs from 5.3.3, where many codes ask for nothing and so are open to every user: docs/access-control.md has them all.
+A topic that begins with `%RETRY%` counts as its group: a user who may consume for a group may have its retries.
+Differs from 5.3.3, where many codes need nothing and so are open to every user: docs/access-control.md has them all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..protocol.command import RemotingCommand
 from ..protocol.names import RETRY_PREFIX
 from .policies import CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
 
-#: Topics that one request may name in a list: each is asked for on remoting-io.
+#: Most topics in the list of one request: each is checked on remoting-io.
 MOST_NAMED = 1000
 
 
@@ -41,19 +41,19 @@ class Asked(NamedTuple):
     actions: frozenset[str]
 
 
-#: What a request asks for, of (request, cluster name). Refuses with 1 a body that cannot be read.
+#: (request, cluster name) -> the permissions that the request needs. Refuses with 1 a body that cannot be read.
 Asks = Callable[[RemotingCommand, str], list[Asked]]
 
 
 def of_topic(name: str, *actions: str) -> Asked:
-    """A topic; the group of a retry topic, where sending needs what consuming does."""
+    """Return the need for a topic; for a retry topic that for its group, where sending needs the same as consuming."""
     if name.startswith(RETRY_PREFIX):
         return of_group(name[len(RETRY_PREFIX) :], *(SUB if action == PUB else action for action in actions))
     return Asked(TOPIC, name, frozenset(actions))
 
 
 def of_group(name: str, *actions: str) -> Asked:
-    """A consumer group."""
+    """Return the need for a consumer group."""
     return Asked(GROUP, name, frozenset(actions))
 
 
@@ -66,7 +66,7 @@ def _group(field: str, *actions: str) -> Asks:
 
 
 def _both(group: str, topic: str, *actions: str) -> Asks:
-    """A group, and a topic unless it is the group's own retry topic."""
+    """Need a group, and a topic unless it is the group's own retry topic."""
 
     def asks(request: RemotingCommand, _: str) -> list[Asked]:
         name = request.ext_fields.get(group) or ""
@@ -80,7 +80,7 @@ def _consumes(group: str, topics: list[str], *actions: str) -> list[Asked]:
 
 
 def _if_named(group: str, topic: str, *actions: str) -> Asks:
-    """As `_both`, of those that are named; at least one must be."""
+    """Need a group and a topic as `_both` does, but only those that are named; at least one must be."""
 
     def asks(request: RemotingCommand, _: str) -> list[Asked]:
         named = request.ext_fields.get(group), request.ext_fields.get(topic)
@@ -148,18 +148,18 @@ def _cloned(request: RemotingCommand, _: str) -> list[Asked]:
 
 
 def _nothing(request: RemotingCommand, _: str) -> list[Asked]:
-    """The handler asks when it knows the record (`RemotingCommand.caller`)."""
+    """Need nothing here: the handler checks when it has the record (`RemotingCommand.caller`)."""
     return []
 
 
-#: Only Super users: they would make anything else of themselves.
+#: Only for Super users: others could give themselves any right with these codes.
 SUPER: Asks = lambda _, cluster: []  # noqa: E731  a mark, told apart by identity
 
 _SENDS = _topic("topic", PUB)
 _SHORT_SENDS = _topic("b", PUB)
 _READS_TOPIC = _topic("topic", SUB, GET)
 
-#: What name servers are asked by clients and tools that do not sign, Apache's brokers of 4.9 among them.
+#: Codes that name servers get from clients and tools that do not sign, among them Apache's brokers of 4.9.
 ROUTE_CODES = frozenset(
     (
         C.GET_ROUTEINFO_BY_TOPIC,
@@ -284,7 +284,7 @@ ASKS: dict[int, Asks] = {
 
 
 def asks_of(code: int) -> Asks:
-    """What requests of this code ask for. Raises LookupError for a code that is not listed."""
+    """Return the permissions that requests of this code need. Raises LookupError for a code that is not listed."""
     try:
         return ASKS[code]
     except KeyError:

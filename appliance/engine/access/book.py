@@ -1,13 +1,13 @@
-"""Users of the wire and what they may: DATA/rocketbox/access.journal, one line a change, with the whole account.
+"""Users of the wire and their permissions: DATA/rocketbox/access.journal, one line a change, with the whole account.
 
     <crc> {"name":"orders","secrets":["..."],"enabled":true,"custom":[{"resource":"Topic:orders","actions":["Pub"]}]}
     <crc> {"name":"orders","gone":true}
 
-A line is synced before the change counts and before whoever made it is answered. A torn last line was never answered
-and is cut. Any other damage refuses the start: it may have been what took a right away.
+A line is synced before the change takes effect and before its request is answered. A torn last line was never answered
+and is cut. Any other damage prevents the start: the damaged line may have been one that took a right away.
 
-Secrets are in clear in it, since a signature is checked with the secret itself; the file is 0600 in a directory of
-0700. They are in no answer, no log line and no audit entry.
+The journal holds secrets in clear text, because a signature is checked with the secret itself; the file is 0600 in a
+directory of 0700. Secrets are in no answer, no log line and no audit entry.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..protocol.codes import ResponseCode
 from .policies import MOST_ENTRIES, Entry, Policies
 from .signature import SigningKey
 
-#: Ours. Apache takes any name that is not blank.
+#: Names that RocketBox takes. Apache takes any name that is not blank.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 MOST_USERS = 10_000
 SHORTEST_SECRET, LONGEST_SECRET = 8, 256
-#: What Apache's pages, its shipped files and ours show.
+#: Secrets in examples: on Apache's pages, in its shipped files, and in RocketBox's.
 _EXAMPLES = frozenset(("12345678", "rocketmq", "rocketmq2", "rocketmq12", "secretkey", "password", "rocketbox"))
 MOST_BYTES = 64 << 20
-#: The file is written anew when it has doubled, and so much more.
+#: The file is rewritten when it has doubled and grown by this much more.
 _ANEW_BYTES = 256 << 10
 
 
@@ -51,7 +51,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class User:
-    """An account, ready to be asked. Frozen."""
+    """An account with its keys and policies prepared. Frozen."""
 
     __slots__ = ("account", "keys", "policies")
 
@@ -62,13 +62,13 @@ class User:
 
 
 def check_name(name: str) -> None:
-    """Refuses with 16."""
+    """Refuse with 16 a name that a user cannot have."""
     if not _NAME.match(name):
         raise _refused("a user's name has 1 to 64 letters, digits and . _ -")
 
 
 def check_secret(secret: str) -> None:
-    """Refuses with 16; the text does not show the secret."""
+    """Refuse with 16 a secret that a user cannot have; the text does not show the secret."""
     if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET or not secret.isprintable() or secret != secret.strip():
         raise _refused(f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends")
     if secret.lower() in _EXAMPLES:
@@ -79,10 +79,10 @@ class Book:
     """Read by any thread; changed by any but remoting-io, one at a time."""
 
     def __init__(self, path: Path, calls: JournalCalls | None = None) -> None:
-        """Open and read it. Raises OSError, and StartError for a file that is damaged."""
+        """Open and read the journal. Raises OSError, and StartError for a file that is damaged."""
         # Constant after construction.
         self._path = path
-        #: Called with the name of who may less than before; any thread.
+        #: Called with the name of a user who may do less than before; any thread.
         self.on_less: Callable[[str], None] = lambda name: None
         # Held by whoever writes. Owns the file.
         self._writing = threading.Lock()
@@ -119,18 +119,18 @@ class Book:
         return self._users.get(name)
 
     def __iter__(self) -> Iterator[Account]:
-        """All, by name."""
+        """Iterate over all accounts, by name."""
         users = list(self._users.values())
         return iter(sorted((user.account for user in users), key=lambda account: account.name))
 
     def has_super(self, but: str = "") -> bool:
-        """Whether there is an enabled Super user, other than `but`."""
+        """True if there is an enabled Super user, other than `but`."""
         return any(account.is_super and account.is_enabled and account.name != but for account in self)
 
     # --- changing
 
     def create(self, name: str, secret: str, is_super: bool = False, is_enabled: bool = True) -> None:
-        """A new user. Refuses with 16; raises OSError."""
+        """Make a new user. Refuses with 16; raises OSError."""
         check_name(name)
         check_secret(secret)
         with self._writing:
@@ -148,7 +148,8 @@ class Book:
         is_super: bool | None = None,
         is_enabled: bool | None = None,
     ) -> None:
-        """Change what is given. A new secret is the only one from now on. Refuses with 16; raises OSError."""
+        """Change the given settings of a user. A new secret is the only one from now on. Refuses with 16; raises
+        OSError."""
         if secret is not None:
             check_secret(secret)
         with self._writing:
@@ -166,7 +167,7 @@ class Book:
             self.on_less(name)
 
     def delete(self, name: str) -> None:
-        """Forget a user and its entries; nothing when there is none. Refuses with 16; raises OSError."""
+        """Delete a user and its entries, if it exists. Refuses with 16; raises OSError."""
         with self._writing:
             user = self._users.get(name)
             if user is None:
@@ -195,7 +196,7 @@ class Book:
             raise _refused("this is the last Super user who is enabled: nobody could change anything any more")
 
     def _replace(self, account: Account) -> None:
-        """Write it down, then let it count. Raises OSError; nothing has changed then."""
+        """Write an account down, then let it take effect. Raises OSError; nothing has changed then."""
         user = User(account)
         anew = self._file.size > self._anew_at
         self._file.append(_encode(account), anew=anew)
@@ -208,7 +209,7 @@ class Book:
             self._anew_at = 2 * self._file.size + _ANEW_BYTES
 
     def close(self) -> None:
-        """Changes are refused from now on."""
+        """Close the journal: changes are refused from now on."""
         self._file.close()
 
 

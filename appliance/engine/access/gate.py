@@ -1,16 +1,16 @@
-"""The gate that asks who sends a request, and whether they may.
+"""The gate that checks the user of a request and the permissions of that user.
 
-It watches every code, on every port, so no request has a hot way while it stands; none at all stands while
-`accessControl` is off. A request is judged before anything of it is handled or stored:
+It watches every code, on every port, so no request takes the hot way while there is a gate; there is none while
+`accessControl` is off. A request is judged before any part of it is handled or stored:
 
     its user        AccessKey, and the signature of one of the user's secrets
-    its resources   what `asked.py` says of its code; Super users may everything
+    its resources   those that `asked.py` lists for its code; Super users may do everything
 
-What a request is about may be known only when its record is read (33, 36, 37): the handler asks then, by
-`RemotingCommand.caller`. In report mode the same is decided, told and counted, and the request goes on.
+The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
+`RemotingCommand.caller`. In report mode the same is decided, logged and counted, but the request goes on.
 
-Everything else is refused with 16 (NO_PERMISSION). One text stands for unknown, disabled and wrongly signed users, so
-that nobody learns which names exist.
+Requests that are not allowed are refused with 16 (NO_PERMISSION). One text stands for unknown, disabled and wrongly
+signed users, so that no client learns which names exist.
 """
 
 from __future__ import annotations
@@ -46,23 +46,24 @@ _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
 NO_USER = "username cannot be null."  # Apache's words
 
-#: After so many failures of a user from an address within so long, its requests from there are refused unseen as long.
+#: After this many failures of a user from an address within this time, the user's requests from there are refused
+#: without a check for the same time.
 _FAILURES, _FAILURES_S = 10, 60.0
 _MOST_FAILING = 10_000
-#: Lines of the log about refusals, in so many seconds.
+#: Most lines of the log about refusals, in this many seconds.
 _TOLD, _TELL_S = 20, 60.0
 _NOBODY = (SigningKey("no user has this one, and it takes as long to check"),)
 
 
 class Failures:
-    """(address, user) -> failed signatures of late; bounded, the oldest go first. Owned by remoting-io."""
+    """(address, user) -> recent failed signatures; bounded, the oldest go first. Owned by remoting-io."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._found: OrderedDict[tuple[bytes, str], tuple[int, float]] = OrderedDict()
 
     def are_too_many(self, address: bytes, name: str) -> bool:
-        """Whether this user's requests from this address are refused unseen."""
+        """True if this user's requests from this address are refused without a check."""
         count, since = self._found.get((address, name), (0, 0.0))
         return count >= _FAILURES and self._clock.monotonic() - since < _FAILURES_S
 
@@ -78,7 +79,7 @@ class Failures:
 
 
 class Caller:
-    """Who sent a request that was let through; for what only its handler knows. Any thread."""
+    """The user of an admitted request, for checks that only its handler can make. Any thread."""
 
     __slots__ = ("_address", "_code", "_gate", "_user")
 
@@ -89,7 +90,7 @@ class Caller:
         self._code = code
 
     def check_topic(self, topic: str, *actions: str) -> None:
-        """Refuses with 16 who may do none of the actions on the topic."""
+        """Refuse with 16 a user who may do none of the actions on the topic."""
         if not self._user.account.is_super:
             self._gate.check(self._user, of_topic(topic, *actions), self._address, self._code)
 
@@ -107,8 +108,8 @@ class AccessGate:
         anonymous_routes: bool,
         brokers: tuple[Network, ...],
     ) -> None:
-        """cluster: what Cluster: resources are called here. enforces: else it reports. anonymous_routes: name servers
-        answer who does not sign. brokers: from where brokers register without a signature."""
+        """cluster: name in Cluster: resources. enforces: False for report mode. anonymous_routes: name servers also
+        answer requests that are not signed. brokers: networks from which brokers register without a signature."""
         # Constant after construction.
         self._book = book
         self._cluster = cluster
@@ -123,7 +124,7 @@ class AccessGate:
         self.refused = 0
 
     def watches(self, code: int) -> bool:
-        """Everything. Raises LookupError for a code of which nobody has said what it asks for."""
+        """True for every code. Raises LookupError for a code that `asked.py` does not list."""
         asks_of(code)
         return True
 
@@ -135,7 +136,7 @@ class AccessGate:
         if kind_of(code) == BROKER and any(address in network for network in self._brokers):
             return
         user = self._user_of(request, conn)
-        for name in _PROOFS:  # what is relayed to a client must not hold what signs something else
+        for name in _PROOFS:  # fields that are relayed to a client must not hold proofs
             request.ext_fields.pop(name, None)
         if user is None:
             return
@@ -151,7 +152,8 @@ class AccessGate:
             self.check(user, asked, address, code)
 
     def _user_of(self, request: RemotingCommand, conn: Connection) -> User | None:
-        """None in report mode for who would be refused; but for users and entries nobody passes unproved."""
+        """Return the user who signed a request; None in report mode for a request that would be refused. Requests about
+        users and entries never pass without proof."""
         fields, born_host = request.ext_fields, conn.born_host
         always = asks_of(request.code) is SUPER
         name = fields.get(ACCESS_KEY) or ""
@@ -159,10 +161,10 @@ class AccessGate:
             self._refuse("", _address_of(born_host), request.code, NO_USER, always)
             return None
         user = self._book.get(name)
-        # Of names that do not exist there are too many to count each: they are one.
+        # Names that do not exist are too many to count each: they count as one.
         counted = name if user is not None else ""
         host = born_host[:-4]
-        # Who has proved it on this connection is not kept out by a neighbour's guesses.
+        # A user who was proved on this connection is not kept out by a neighbour's guesses.
         if name in conn.principals or not self._failures.are_too_many(host, counted):
             is_signed = is_signed_by(_NOBODY if user is None else user.keys, fields, request.body)
             if is_signed and user is not None and user.account.is_enabled:
@@ -172,7 +174,7 @@ class AccessGate:
         return None
 
     def check(self, user: User, asked: Asked, address: Address, code: int) -> None:
-        """Refuses with 16 a user who may not. Any thread."""
+        """Refuse with 16 a user who may do none of the actions. Any thread."""
         verdict = user.policies.decide(asked.kind, asked.name, asked.actions, address)
         if not verdict.is_allowed:
             name = user.account.name
@@ -183,7 +185,7 @@ class AccessGate:
             )
 
     def _refuse(self, name: str, address: Address, code: int, why: str, always: bool = False) -> None:
-        """always: in report mode, too."""
+        """Count and log a refusal, and raise it if the gate enforces. always: raise it in report mode, too."""
         with self._lock:
             self.refused += 1
             left_out = self._lines.left_out()

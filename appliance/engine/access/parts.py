@@ -1,4 +1,4 @@
-"""What access control is made of, for one process: one book, one gate on all its ports, one processor."""
+"""The parts of access control in one process: one book, one gate on all its ports, one processor."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from .requests import AccessProcessor
 logger = logging.getLogger(__name__)
 
 FILE = "access.journal"
-#: What a user still gets that held requests when a right was taken away: the answer to who changed their own account.
+#: Delay before the connections of a user who lost a right are closed: users who change their own account get the
+#: answer.
 _GRACE_S = 0.2
 
 
 class Access:
-    """Made when `accessControl` is not off."""
+    """The parts of access control. Made when `accessControl` is not off."""
 
     def __init__(
         self, config: EngineConfig, advertised: str, clock: Clock, loop: EventLoop, server: RemotingServer
     ) -> None:
-        """advertised: the host that others are told. Raises StartError, with nothing left open."""
+        """advertised: the host under which others reach this process. Raises StartError, with nothing left open."""
         # Constant after construction.
         self._loop = loop
         self._server = server
@@ -84,7 +85,8 @@ class Access:
         logger.info("access: made the Super user %s", name)
 
     def _hang_up(self, name: str) -> None:
-        """The user may less than before: its clients connect again, and what they held is judged anew. Any thread."""
+        """Close the connections of a user who may do less than before: its clients connect again, and the requests that
+        they held are judged anew. Any thread."""
 
         def close() -> None:
             for conn in [conn for conn in self._server.connections.values() if name in conn.principals]:
@@ -96,12 +98,12 @@ class Access:
         self._loop.call_soon(soon)
 
     def close(self) -> None:
-        """Changes are refused from now on."""
+        """Close the book: changes are refused from now on."""
         self.book.close()
 
 
 def _check_alone(config: EngineConfig) -> None:
-    """Raises StartError where a broker would have to sign what it asks of others, which it cannot yet."""
+    """Raise StartError if a broker would have to sign its requests to others, which it cannot do yet."""
     if config.store.ha_store or config.store.broker_role == "SLAVE":
         raise StartError(
             "accessControl does not go with haStore or brokerRole=SLAVE yet: members of a set do not sign what they "
@@ -110,5 +112,5 @@ def _check_alone(config: EngineConfig) -> None:
 
 
 def _own_networks(host: str) -> tuple[Network, ...]:
-    """This process, as its own name server sees it."""
+    """Return the addresses of this process, as its own name server sees it."""
     return tuple(ipaddress.ip_network(address) for address in resolved(host))

@@ -1,14 +1,14 @@
-"""What a user may: entries, and which of them decides. PURE.
+"""The permissions of a user: entries, and which of them decides. PURE.
 
-An entry names a resource, actions, from which addresses, and allows or denies. Of the entries that match what is asked,
-one decides, alone:
+An entry names a resource, actions and the addresses of clients, and allows or denies. Of the entries that match, one
+decides, alone:
 
     the user's own (Custom) before its Default ones
     a typed resource before `*`
     a literal name before a prefix, a prefix before the whole type; of two prefixes the longer
     of two alike the one that denies
 
-When none matches it is denied. The order in which entries were made means nothing. It does in 5.3.0 to 5.3.3, whose
+If none matches, access is denied. The order in which entries were made means nothing. It does in 5.3.0 to 5.3.3, whose
 comparison is not symmetric; this is the order that Apache's documentation gives and its later versions have.
 Source: RocketMQ 5.3.3 `Resource`, `AuthorizationHandler`.
 """
@@ -33,7 +33,7 @@ _DECISIONS = {decision.lower(): decision for decision in (ALLOW, DENY)}
 CUSTOM, DEFAULT = "Custom", "Default"
 POLICY_TYPES = {kind.lower(): kind for kind in (CUSTOM, DEFAULT)}
 
-#: Ours: of one entry, and of one user.
+#: RocketBox's limits: most sources of one entry, and most entries of one user.
 MOST_SOURCES, MOST_ENTRIES = 100, 1000
 MOST_RESOURCE_CHARS = 300
 
@@ -42,7 +42,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class How(enum.IntEnum):
-    """How an entry names what it is for; the smaller decides."""
+    """The form in which an entry names its resource; the smaller value decides."""
 
     LITERAL = 0
     PREFIX = 1
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
     name: str
 
     def holds(self, kind: str, name: str) -> bool:
-        """Whether the entry's resource is, or holds, this one."""
+        """True if the entry's resource is this one, or contains it."""
         if self.how == How.EVERYTHING:
             return True
         if self.kind != kind:
@@ -69,10 +69,10 @@ class Resource(NamedTuple):
 
 
 def parse_resource(text: str) -> Resource:
-    """`*`, `Topic:*`, `Topic:orders*` or `Topic:orders`; the type without regard to case.
+    """Parse `*`, `Topic:*`, `Topic:orders*` or `Topic:orders`; the type without regard to case.
 
     Raises ValueError whose text follows "the resource": "is too long". A `*` in the middle of a name, which Apache
-    takes for the end of a prefix, is refused, and so is `Group:%RETRY%g`, which nothing ever asks for.
+    takes for the end of a prefix, is refused, and so is `Group:%RETRY%g`, which no request needs.
     """
     if len(text) > MOST_RESOURCE_CHARS:
         raise ValueError(f"is longer than {MOST_RESOURCE_CHARS} characters")
@@ -95,7 +95,7 @@ def parse_resource(text: str) -> Resource:
 
 
 def parse_source(text: str) -> Network:
-    """An address or a network, whose bits behind the mask count for nothing. Raises ValueError."""
+    """Parse an address or a network; its bits behind the mask are ignored. Raises ValueError."""
     return ipaddress.ip_network(text.strip(), strict=False)
 
 
@@ -109,7 +109,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str], decision: str) -> Entry:
-    """An entry whose words are spelled as here. Raises ValueError, as a sentence without its end.
+    """Return an entry whose words are spelled as in this file. Raises ValueError, whose text is a sentence without its
+    end.
 
     An action that does not exist is refused: Apache drops it, and allows or denies less than was written.
     """
@@ -144,7 +145,7 @@ def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str],
 
 
 class _Line(NamedTuple):
-    """An entry, ready to be asked. order: the smallest decides."""
+    """An entry, parsed. order: the smallest decides."""
 
     order: tuple[bool, int, int, bool]
     resource: Resource
@@ -154,7 +155,7 @@ class _Line(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """entry: what decided; None when nothing matched."""
+    """entry: the one that decided; None when none matched."""
 
     is_allowed: bool
     entry: Entry | None
@@ -173,7 +174,7 @@ class Policies:
         self._lines = (_in_order(custom), _in_order(default))
 
     def decide(self, kind: str, name: str, actions: frozenset[str], address: Address) -> Verdict:
-        """Whether any one of the actions may be done on the resource, from the address."""
+        """Decide if any one of the actions may be done on the resource, from the address."""
         for lines in self._lines:
             for line in lines:
                 if (

@@ -1,7 +1,7 @@
 """3001 to 3010: users and their entries, as mqadmin of 5.3 sends them.
 
-Only Super users come so far, see `asked.py`. What is changed counts at once and is durable when it is answered. No
-answer holds a secret: `mqadmin listUser` shows an empty column, and `copyUser` has nothing to copy.
+Only requests of Super users get here, see `asked.py`. A change takes effect at once and is durable when it is answered.
+No answer holds a secret: `mqadmin listUser` shows an empty column, and `copyUser` has nothing to copy.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `UserConverter`, `AclConverter`.
 """
 
@@ -23,7 +23,7 @@ from .book import Account, Book
 from .policies import CUSTOM, DEFAULT, POLICY_TYPES, Entry, checked_entry, parse_resource
 
 POOL = "admin"
-#: Apache leaves the remark as it is made.
+#: The remark of a new response, which Apache leaves as it is.
 _DONE = "not set any response code"
 _SUBJECT = "User:"
 _TYPES = {"super": True, "normal": False}
@@ -63,7 +63,7 @@ class AclBody(msgspec.Struct, rename="camel", gc=False):
 
 
 class AccessProcessor:
-    """On the pool's thread: a change waits for the disk."""
+    """Handles the requests on the pool's thread, because a change waits for the disk."""
 
     def __init__(self, book: Book) -> None:
         # Constant after construction.
@@ -86,7 +86,7 @@ class AccessProcessor:
             dispatcher.add(served, _told(handler), POOL)
 
     def acts(self) -> dict[int, Act]:
-        """How the changes among them look in the audit log."""
+        """Return code -> the act that the audit log records for a change."""
         code = RequestCode
         user = Act("wire-user.set", _user_named, self._user_states)
         acl = Act("wire-acl.set", _subject_named, self._acl_states)
@@ -153,7 +153,8 @@ class AccessProcessor:
     # --- entries
 
     def _set_acl(self, request: RemotingCommand) -> Any:
-        """3006 and 3007 are one act: entries of the same resource are replaced in their places, others go behind."""
+        """Add and replace entries; 3006 and 3007 do the same. An entry of a known resource takes its place, others go
+        behind."""
         body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES)
         name = _name_of(_subject_of(request, body))
         account = self._known(name)
@@ -171,7 +172,8 @@ class AccessProcessor:
         self._book.set_entries(name, tuple(entries[CUSTOM]), tuple(entries[DEFAULT]))
 
     def _delete_acl(self, request: RemotingCommand) -> Any:
-        """Without a resource all entries go. One of an unknown type is refused; with Apache all go then."""
+        """Delete the entries of a resource, or all if none is named. A resource of an unknown type is refused; with
+        Apache all entries are deleted then."""
         fields = request.ext_fields
         account = self._known(_name_of(fields.get("subject") or ""))
         resource = fields.get("resource") or ""
@@ -237,7 +239,7 @@ def _bad(text: str) -> RefusedRequest:
 
 
 def _user_named(request: RemotingCommand) -> Names:
-    """The header's name wins over the body's."""
+    """Return the user's name; the header's name wins over the body's."""
     name = request.ext_fields.get("username") or ""
     if not name and request.body:
         name = decode_body(request.body, UserBody).username
@@ -245,7 +247,7 @@ def _user_named(request: RemotingCommand) -> Names:
 
 
 def _subject_of(request: RemotingCommand, body: AclBody) -> str:
-    """The body's subject wins over the header's."""
+    """Return the subject; the body's wins over the header's."""
     return body.subject or request.ext_fields.get("subject") or ""
 
 
@@ -262,7 +264,8 @@ def _name_of(subject: str) -> str:
 
 
 def _one_of(words: dict[str, bool], field: str, text: str) -> bool | None:
-    """None for an empty text. A word that Apache does not know is taken by it for the first one."""
+    """Return the value of a word; None for an empty text. Unknown words are refused; Apache takes them for the first
+    one."""
     if not text.strip():
         return None
     found = words.get(text.strip().lower())
@@ -294,7 +297,7 @@ def _told_user(account: Account) -> dict[str, str]:
 
 
 def _told_acl(account: Account, part: str = "") -> dict[str, Any] | None:
-    """None without an entry whose resource has `part` in it."""
+    """Return a user's entries whose resource has `part` in it; None if there are none."""
     policies = []
     for kind, entries in ((CUSTOM, account.custom), (DEFAULT, account.default)):
         told = [_told_entry(entry) for entry in entries if part in entry.resource]

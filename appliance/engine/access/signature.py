@@ -2,9 +2,9 @@
 
     content = the values of all header fields but `Signature`, in the order of their names, then the body
 
-Without separators, so a signature says neither which request code it was made for nor which field a value belongs to,
-and it holds for ever: who reads one on the wire may send it again, with every request whose content is the same text.
-Clients know no other way. Only TLS keeps signatures from being read.
+There are no separators, so a signature binds neither the request code nor the fields that its values belong to, and it
+never expires: an attacker who reads one on the wire can send it again, with every request whose content is the same
+text. Clients have no other way. Only TLS keeps signatures from being read.
 Source: RocketMQ 5.3.3 `AclClientRPCHook`, `AclSigner`, `DefaultAuthenticationContextBuilder`.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
-#: Fields that some clients sign and others add when they have signed: 4.9.4 and later sign the first, brokers of 4.9
-#: leave it out; 5.x clients add the others behind the signature.
+#: Fields that some clients sign and others add after signing: 4.9.4 and later sign the first, brokers of 4.9 leave it
+#: out; 5.x clients add the others behind the signature.
 _KEY_QUERY = frozenset(("_UNIQUE_KEY_QUERY",))
 _ZONES = frozenset(("__ZONE_NAME", "__ZONE_MODE"))
 
@@ -31,7 +31,7 @@ _OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class SigningKey:
-    """A secret as it signs: SHA-1 that has taken the padded secret, copied for each content."""
+    """A secret, prepared to sign: SHA-1 that has taken the padded secret, copied for each content."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -44,7 +44,7 @@ class SigningKey:
         self._outer = hashlib.sha1(key.translate(_OUTER))
 
     def sign(self, content: bytes) -> str:
-        """The signature of a content, as text."""
+        """Return the signature of a content, as text."""
         inner = self._inner.copy()
         inner.update(content)
         outer = self._outer.copy()
@@ -53,19 +53,20 @@ class SigningKey:
 
 
 def signed_content(fields: Mapping[str, str], body: bytes, without: frozenset[str] = frozenset()) -> bytes:
-    """What is signed of a request with these header fields. without: names that are left out beside the signature."""
+    """Return the bytes that are signed of a request with these header fields. without: names that are left out beside
+    the signature."""
     names = sorted(fields) if all(map(str.isascii, fields)) else sorted(fields, key=_java_order)
     text = "".join([fields[name] for name in names if name != SIGNATURE and name not in without])
     return text.encode(errors="replace") + body
 
 
 def _java_order(name: str) -> bytes:
-    """Java compares UTF-16 code units."""
+    """Return a name's key for Java's order, which compares UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 def is_signed_by(keys: tuple[SigningKey, ...], fields: Mapping[str, str], body: bytes) -> bool:
-    """Whether a request bears the signature of one of these keys. Takes the same time wherever texts differ."""
+    """True if a request bears the signature of one of these keys. Takes the same time wherever texts differ."""
     given = fields.get(SIGNATURE, "").encode(errors="replace")
     matches = False
     for content in _contents(fields, body):
@@ -77,7 +78,7 @@ def is_signed_by(keys: tuple[SigningKey, ...], fields: Mapping[str, str], body: 
 
 
 def _contents(fields: Mapping[str, str], body: bytes) -> Iterator[bytes]:
-    """What a client may have signed: all fields, then without one or both of these kinds."""
+    """Yield the contents that a client may have signed: all fields, then without one or both of these kinds."""
     yield signed_content(fields, body)
     if len(body) > _SHORT_BODY_BYTES:
         return
