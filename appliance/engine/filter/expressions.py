@@ -1,6 +1,6 @@
-"""The types of expression that a consumer may filter by, and what makes a filter of each.
+"""The types of expression that a consumer may filter by, and the maker of filters for each.
 
-The language SQL92 is loaded when the first expression comes: most brokers never see one. That takes as long as many
+The language SQL92 is loaded when the first expression comes: most brokers never get one. Loading takes as long as many
 expressions do, so until then none is quick.
 """
 
@@ -15,11 +15,11 @@ from .message_filter import QUICK_CHARS, MessageFilter
 from .tags import tag_filter
 
 SQL92 = "SQL92"
-#: Types that mean tags. None, "": of clients that do not say.
+#: Types that mean tags; None and "" come from clients that do not name a type.
 TAG_TYPES: frozenset[str | None] = frozenset((None, "", "TAG"))
 
 
-#: The language, once it is there in full.
+#: The module of the language, once it is loaded in full.
 _loaded: ModuleType | None = None
 
 
@@ -33,7 +33,7 @@ def _sql() -> ModuleType:
 
 
 def _sql92_filter(expression: str | None, peer: bytes | None) -> MessageFilter:
-    """Refuses as `make_filter`."""
+    """Return the filter of an SQL92 expression. Refuses as `make_filter`."""
     sql = _sql()
     try:
         made: MessageFilter = sql.sql_filter(expression, peer)
@@ -44,7 +44,7 @@ def _sql92_filter(expression: str | None, peer: bytes | None) -> MessageFilter:
         raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
 
 
-#: Type -> what makes a filter of an expression.
+#: Type -> function that makes a filter of an expression.
 FILTERS: dict[str | None, Callable[[str | None, bytes | None], MessageFilter]] = {
     **dict.fromkeys(TAG_TYPES, lambda expression, peer: tag_filter(expression)),
     SQL92: _sql92_filter,
@@ -61,8 +61,8 @@ class NotCompiled(Exception):
 
 
 def make_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
-    """The filter of an expression, whatever that takes. peer: the connection that brings it. Refuses with 1 a type that
-    there is none of, with 23 what does not compile, with 2 while too many are in use, or too many of this peer's."""
+    """Return the filter of an expression, however long that takes. peer: the connection that brings it. Refuses with 1
+    an unknown type, with 23 what does not compile, with 2 while too many are in use, or too many of this peer's."""
     make = FILTERS.get(kind)
     if make is None:
         raise not_supported(kind)
@@ -70,24 +70,25 @@ def make_filter(kind: str | None, expression: str | None, peer: bytes | None = N
 
 
 def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
-    """As `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long, or the first of all."""
+    """Do the same as `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long, or the
+    first of all."""
     if kind == SQL92 and not is_quick(expression or ""):
         raise NotCompiled(kind, expression or "")
     return make_filter(kind, expression, peer)
 
 
 def is_quick(expression: str) -> bool:
-    """Whether an SQL92 expression is known already, or so short that it takes next to nothing."""
+    """True if an SQL92 expression is known already, or so short that it takes next to nothing."""
     return is_quick_to_make(len(expression)) or is_known(expression)
 
 
 def is_quick_to_make(chars: int) -> bool:
-    """Whether new SQL92 expressions of so many characters take next to nothing."""
+    """True if new SQL92 expressions of this many characters take next to nothing."""
     return chars <= QUICK_CHARS and _loaded is not None
 
 
 def is_known(expression: str) -> bool:
-    """Whether an SQL92 expression was compiled lately, or found to be wrong."""
+    """True if an SQL92 expression was compiled lately, or found to be wrong."""
     sql = _loaded
     if sql is None:
         return False
@@ -98,7 +99,7 @@ def is_known(expression: str) -> bool:
 
 
 def not_supported(expression_type: str | None) -> RefusedRequest:
-    """For a type that is not in the table."""
+    """Return the refusal of a type that is not in the table."""
     return RefusedRequest(
         ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
     )

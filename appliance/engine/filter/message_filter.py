@@ -1,6 +1,6 @@
-"""What a subscription lets through, as a value: made once from its expression, shared by every pull that has it.
+"""The filter of a subscription as a value: made once from its expression, shared by every pull that has it.
 
-A filter is asked at three places, the cheapest first:
+A filter is applied at three places, the cheapest first:
 
     queue entry       `codes`, a set and not a method: a read of a thousand entries calls nothing
     extension unit    the same codes, where Apache wrote the address of a unit into the entry
@@ -21,12 +21,12 @@ QUICK_CHARS = 400
 
 
 class MessageFilter:
-    """Tells the messages of a queue that are wanted. Never changes, so that any thread may ask it.
+    """Decides which messages of a queue are wanted. Never changes, so that any thread may use it.
 
-    codes: the tag codes that may match, None when an entry's code keeps nothing out. reads_records: whether a code
-    that passes settles nothing yet. costly: whether judging a record takes more than some microseconds; the I/O thread
-    then leaves it to a pool. names: of the properties whose values settle it, in the order in which `verdicts_of` is
-    given them; None when it asks for the whole map.
+    codes: the tag codes that may match, None when an entry's code keeps nothing out. reads_records: True if an entry
+    whose code passes is only decided by its record. costly: True if judging a record takes more than some microseconds;
+    the I/O thread then leaves it to a pool. names: the properties whose values decide, in the order in which
+    `verdicts_of` gets the values; None if the filter needs the whole map.
     """
 
     __slots__ = ("codes", "costly", "names", "reads_records")
@@ -38,16 +38,17 @@ class MessageFilter:
         self.names: tuple[bytes, ...] | None = None
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties is wanted. Asked only of a filter that reads records."""
+        """True if a message with these properties is wanted. Called only if the filter reads records."""
         return True
 
     def verdicts_of(self, keys: Sequence[bytes | None]) -> list[bool]:
-        """Of messages with these values of `names` (`projection`): whether each is wanted. None passes: no record."""
+        """Return one bool for each message, given by its values of `names` (`projection`): is it wanted? None, no
+        record, passes."""
         raise NotImplementedError
 
     def verdicts(self, data: bytes, places: Sequence[tuple[int, int]]) -> list[bool]:
-        """Of each record of `data`, as (place, size), whether it is wanted. What is no record passes: who reads it next
-        finds out."""
+        """Return one bool for each (place, size) in `data`: is the record there wanted? Bytes that are no record pass,
+        and the next reader finds out."""
         found = []
         for at, size in places:
             begin = properties_at(data, at, at + size)
@@ -58,5 +59,5 @@ class MessageFilter:
         return found
 
 
-#: What a pull without tags has.
+#: The filter of a pull without tags.
 EVERYTHING = MessageFilter()

@@ -1,8 +1,8 @@
-"""What of a record an expression can see: the values of the properties that it names, straight from the record's bytes.
+"""The part of a record that an expression sees: values of the properties that it names, straight from the record's
+bytes.
 
-Two messages with the same values get the same verdict, so the values are a key under which it can be remembered, and
-most messages of a topic differ only in what no expression names. `property_values` is the reference of the compiled
-one.
+Two messages with the same values get the same verdict, so the values are a key under which it can be remembered. Most
+messages of a topic differ only in what no expression names. `property_values` is the reference of the compiled one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MAGICS = frozenset((MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big")))
 
 
 def needles(names: Sequence[str]) -> tuple[bytes, ...]:
-    """What a pair of each name begins with, behind the end of another pair."""
+    """Return the bytes that a pair of each name begins with, behind the end of another pair."""
     return tuple(b"\x02" + name.encode() + b"\x01" for name in names)
 
 
 def property_values(data: bytes, places: Sequence[tuple[int, int]], wanted: tuple[bytes, ...]) -> list[bytes | None]:
-    """For each record of `data`, as (place, size), the values of the properties that `needles` made `wanted` of: joined
-    by SEPARATOR, empty where there is none. None for what is no record."""
+    """Return for each record of `data`, as (place, size), the values of the properties that `needles` made `wanted` of:
+    joined by SEPARATOR, empty where there is none. None where there is no record."""
     return [_values(data, at, at + size, wanted) for at, size in places]
 
 
@@ -44,21 +44,22 @@ def _values(data: bytes, at: int, end: int, wanted: tuple[bytes, ...]) -> bytes 
             continue
         value_end = data.find(SEPARATOR, value_at, end)
         value = data[value_at : end if value_end < 0 else value_end]
-        if not value:  # such a pair counts for nothing, one before it may
+        if not value:  # a pair without a value does not count, one before it may
             return _values_decoded(data[begin:end], wanted)
         found.append(value)
     return SEPARATOR.join(found)
 
 
 def _values_decoded(text: bytes, wanted: tuple[bytes, ...]) -> bytes:
-    """The same of odd properties, by the one rule."""
+    """Return the same for properties of which one has no value, by decoding all of them."""
     properties = decode_properties(text.decode(errors="surrogateescape"))
     values = [properties.get(needle[1:-1].decode(), "") for needle in wanted]
     return SEPARATOR.join([value.encode(errors="surrogateescape") for value in values])
 
 
 def properties_at(data: bytes, at: int, end: int) -> int | None:
-    """Where the properties of the record at `data[at:end]` begin; they end with it. None for what is no record."""
+    """Return where the properties of the record at `data[at:end]` begin; they end with it. None if there is no
+    record."""
     if end > len(data) or end - at < FIXED_BYTES or data[at + 4 : at + 8] not in _MAGICS:
         return None
     place = body_length_at(data, at)

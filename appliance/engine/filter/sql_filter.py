@@ -1,8 +1,8 @@
-"""SQL92 expressions as filters: one object for each text that is in use, and what it said of values it has seen.
+"""SQL92 expressions as filters: one object for each text that is in use, with its verdicts on values it has seen.
 
-An expression costs a parse once, also one that is wrong, as long as it is not forgotten. What is kept is bounded, since
-strangers can bring as many as they like: the ones that nobody uses, those that are in use together, the errors, and
-the verdicts of all of them together.
+An expression is parsed once as long as it is remembered, even if it is wrong. All that is kept is bounded, since
+clients can bring as many expressions as they like: those out of use, those in use together, the errors, and the
+verdicts of all of them together.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from .projection import SEPARATOR, needles, property_values
 from .sql92 import Sql92Expression, SqlError, compile_sql92
 
 _SEPARATOR = SEPARATOR.decode()
-#: Errors remembered, each by the digest of its expression.
+#: Most errors that are remembered, each by the digest of its expression.
 _ERRORS_KEPT = 1024
-#: Verdicts remembered, of all expressions together, some 300 bytes each; and what is too long to be worth it.
+#: Most verdicts that are remembered, of all expressions together, some 300 bytes each; and the longest values that are
+#: worth it.
 _VERDICTS_KEPT = 50_000
 _LONGEST_KEY = 200
-#: When so many values more than half of all were new, verdicts are not remembered any more.
+#: When new values exceed half of all values by this many, verdicts are no longer remembered.
 _MOST_DIFFERENT = 2000
 #: With more names it is cheaper to decode all properties, and hardly two messages have the same values.
 _MOST_NAMES = 16
 
 
 class TooManyExpressions(Exception):
-    """So many are in use that another one is not made."""
+    """So many expressions are in use that another one is not made."""
 
 
 class SqlFilter(MessageFilter):
@@ -47,8 +48,7 @@ class SqlFilter(MessageFilter):
             self.names = tuple(name.encode() for name in names)
         self._wanted = needles(names)
         self._verdicts: dict[bytes, bool] = {}
-        # Sixteenths of values that were not seen before, less half of all: below zero it does not go. However few are
-        # asked for at once.
+        # New values less half of all values, never below zero. In sixteenths, so that few values at once count as well.
         self._differ = 0
 
     def matches(self, properties: Mapping[str, str]) -> bool:
@@ -64,7 +64,7 @@ class SqlFilter(MessageFilter):
         found = []
         if self._differ > 16 * _MOST_DIFFERENT:
             # Hardly two have the same values: looking for them costs more than it saves.
-            self._differ -= len(keys)  # and now and then it is tried again
+            self._differ -= len(keys)  # so that from time to time it is tried again
             judge = self._judge
             return [key is None or judge(key) for key in keys]
         for key in keys:
@@ -82,11 +82,11 @@ class SqlFilter(MessageFilter):
         return found
 
     def _judge(self, key: bytes) -> bool:
-        """Of values, as `names` say whose."""
+        """Return the verdict on the joined values of `names`."""
         try:
             values = key.decode().split(_SEPARATOR)
         except UnicodeDecodeError:
-            return True  # no text: who reads the record finds it damaged
+            return True  # not UTF-8: the reader of the record finds it damaged
         if "" in values:
             return self._compiled.matches_values([value or None for value in values])
         return self._compiled.matches_values(values)
@@ -96,23 +96,24 @@ class SqlFilter(MessageFilter):
 
 
 class _Shelf:
-    """Expressions up to some length. in_use: one object for each text that somebody holds. kept: those made last, held
-    here; errors: of those that are none, by digest."""
+    """Expressions up to some length. in_use: one object for each text that is held anywhere. kept: those made last,
+    held here."""
 
     def __init__(self, longest: int, kept: int, most: int, few: int) -> None:
-        """few: a quarter of `most` is for connections that have no more of it than this, however full the rest is."""
+        """few: a quarter of `most` is reserved for connections that have at most this many of it, however full the rest
+        is."""
         self.longest = longest
         self.in_use: weakref.WeakValueDictionary[str, SqlFilter] = weakref.WeakValueDictionary()
         self.kept: OrderedDict[str, SqlFilter] = OrderedDict()
         self.most_kept = kept
         self.most = most
         self._few = few
-        #: Whoever had one made that nobody had has it of his share, as long as somebody uses it.
+        #: An expression counts for the peer that had it made, as long as it is in use.
         self._shares, self._last = LooseShares(), LooseShares()
         self._owners: dict[weakref.ref[SqlFilter], tuple[LooseShares, bytes | None]] = {}
 
     def keep(self, text: str, made: SqlFilter, peer: bytes | None) -> None:
-        """Have it found from now on. peer: who brought it. Raises TooManyExpressions."""
+        """Let a filter be found from now on. peer: the connection that brought it. Raises TooManyExpressions."""
         shares = self._taken(peer)
         if shares is None:
             self._let_go()
@@ -126,18 +127,19 @@ class _Shelf:
             self.kept.popitem(last=False)
 
     def _taken(self, peer: bytes | None) -> LooseShares | None:
-        """What the peer has one more of; None if it may not."""
+        """Count another expression for the peer, and return the shares that it belongs to; None if the peer may not
+        have it."""
         last = self.most // 4
         if self._shares.take(peer, self.most - last):
             return self._shares
         return self._last if self._last.take(peer, last, self._few) else None
 
     def _let_go(self) -> None:
-        """Those that are only kept here are nobody's."""
+        """Drop the filters that are held only here."""
         self.kept.clear()
 
     def _gone(self, reference: weakref.ref[SqlFilter]) -> None:
-        """Nobody uses it any more. On any thread, in the middle of anything."""
+        """Give back the share of a filter that is out of use. Called on any thread, in the middle of anything."""
         shares, peer = self._owners.pop(reference)
         shares.give(peer)
 
@@ -153,8 +155,8 @@ def _shelf_of(expression: str) -> _Shelf:
 
 
 def sql_filter(expression: str | None, peer: bytes | None = None) -> SqlFilter:
-    """The filter of an expression, made once as long as it is in use or was made lately. peer: the connection that
-    brings it, see `Shares`.
+    """Return the filter of an expression, made once as long as it is in use or was made lately. peer: the connection
+    that brings it, see `Shares`.
 
     Raises SqlError for a text that is no expression, TooManyExpressions.
     """
@@ -165,7 +167,7 @@ def sql_filter(expression: str | None, peer: bytes | None = None) -> SqlFilter:
     try:
         made = SqlFilter(text, compile_sql92(text))
     except SqlError as error:
-        # Another one is kept: this one holds on to the frames that it comes through, requests and all.
+        # A copy is kept, because this error holds on to the frames that it comes through, requests and all.
         _errors[_digest(text)] = SqlError(error.message, error.line, error.column)
         if len(_errors) > _ERRORS_KEPT:
             _errors.popitem(last=False)
@@ -175,7 +177,8 @@ def sql_filter(expression: str | None, peer: bytes | None = None) -> SqlFilter:
 
 
 def known_filter(expression: str) -> SqlFilter | None:
-    """The filter if it is there; None when it would have to be compiled. Raises the SqlError that is known of it."""
+    """Return the filter if it is there; None when it would have to be compiled. Raises the SqlError if the text is
+    known to be wrong."""
     found = _shelf_of(expression).in_use.get(expression)
     if found is not None:
         return found
@@ -190,7 +193,7 @@ def _digest(text: str) -> bytes:
 
 
 def _remember(judge: SqlFilter, key: bytes, verdict: bool) -> None:
-    """Keep a verdict; when there are too many of all expressions, begin anew."""
+    """Keep a verdict; when all expressions have too many together, drop all verdicts."""
     global _remembered
     judge._verdicts[key] = verdict
     _remembered += 1

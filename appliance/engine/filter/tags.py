@@ -14,7 +14,7 @@ ALL = "*"
 
 
 def parse_tags(expression: str | None) -> list[str]:
-    """The tags an expression names; empty when it means all."""
+    """Return the tags that an expression names; empty when it means all."""
     if not expression or expression == ALL:
         return []
     return [tag for part in expression.split("||") if (tag := part.strip())]
@@ -23,6 +23,7 @@ def parse_tags(expression: str | None) -> list[str]:
 #: Expressions remembered; one may have 32,767 characters.
 @lru_cache(maxsize=1024)
 def tag_filter(expression: str | None) -> MessageFilter:
-    """Lets the messages through whose tag has one of the hashes. They collide: the client compares the text again."""
+    """Return the filter of messages whose tag has one of the hashes. They collide: the client compares the text
+    again."""
     tags = parse_tags(expression)
     return MessageFilter(frozenset(map(java_hash, tags))) if tags else EVERYTHING

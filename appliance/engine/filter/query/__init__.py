@@ -1,7 +1,7 @@
-"""What people look for among messages: SQL92 as consumers filter by, and what a console needs beside it. PURE.
+"""Queries of people for messages: the SQL92 that consumers filter by, with additions for a console. PURE.
 
-`compile_query(text)` gives a `Query`, whose `matches(message)` judges a `Candidate`. Above SQL92 there are the
-message's tag, key and body, values of a body that is JSON, LIKE and REGEXP; what consumers filter by stays what it is.
+`compile_query(text)` returns a `Query`, whose `matches(message)` judges a `Candidate`. Added to SQL92 are the message's
+tag, key and body, values of a body that is JSON, LIKE and REGEXP; the filters of consumers do not have them.
 """
 
 from .judge import Candidate, Query, Undecided, compile_query

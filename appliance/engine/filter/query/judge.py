@@ -1,8 +1,9 @@
-"""An expression as Python functions, and what they ask of a message.
+"""An expression as Python functions, and the message that they read.
 
-TRUE, FALSE or null (None), as in SQL: what a message does not have compares to null, and only TRUE is found. Numbers
-compare as numbers wherever one side is one: `amount = 10` finds "10", "10.0" and 10 in JSON. Unlike SQL92 of consumers,
-a text that is no number is null in such a comparison and does not end the whole expression.
+A condition is TRUE, FALSE or null (None), as in SQL: a comparison with a value that the message does not have is null,
+and only TRUE is a match. Values compare as numbers wherever one side is a number: `amount = 10` finds "10", "10.0" and
+10 in JSON. Unlike SQL92 of consumers, a text that is no number is null in such a comparison and does not end the whole
+expression.
 """
 
 from __future__ import annotations
@@ -19,31 +20,32 @@ from ..sql92.nodes import And, Cast, Chain, Equal, In, IsNull, Literal, Negate, 
 from .language import BODY, JSON, KEY, TAG, Source, parse
 from .patterns import Pattern, TooMuchWork
 
-#: Bytes of a body that are read as JSON, and that a text is looked for in: one C call for each holds the GIL.
+#: Longest body that is read as JSON, and bytes of a body in which a text is searched: one C call for each holds the
+#: GIL.
 JSON_BYTES = 128 << 10
 TEXT_BYTES = 1 << 20
-#: Characters that a pattern is tried on.
+#: Longest text that a pattern is tried on.
 PATTERN_CHARS = 256 << 10
-#: Properties that are looked for one by one.
+#: Properties that are looked up one by one; then all are decoded.
 _SINGLY = 3
-#: Digits of a number in a text.
+#: Most characters of a number in a text.
 _DIGITS = 40
 
 Judge = Callable[["Candidate"], "bool | None"]
 Value = Callable[["Candidate"], "str | float | bool | None"]
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
-#: Not the candidate itself: a cycle keeps its body, since old objects are never collected.
+#: Not the candidate itself: a cycle would keep its body, since old objects are never collected.
 _NOT_READ = object()
 _FLIPPED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 class Undecided(Exception):
-    """What is asked of the message cannot be told: its body is too long for that, or the pattern too costly on it."""
+    """The message cannot be judged: its body is too long for that, or the pattern too costly on it."""
 
 
 class Candidate:
-    """A message that is judged. body: gives its bytes without compression, at most so many, and whether that is all of
-    it; asked once, and only when it matters."""
+    """A message to be judged. open_body: returns the beginning of its body without compression, and True if that is all
+    of it; called once, and only when it matters."""
 
     __slots__ = ("_asked", "_body", "_json", "_open", "_properties", "_text", "properties_text")
 
@@ -57,7 +59,7 @@ class Candidate:
         self._json: Any = _NOT_READ
 
     def named(self, name: str) -> str | None:
-        """A property. Of a few the whole map is not worth making."""
+        """Return a property. The whole map is not made for a few of them."""
         if self._properties is None:
             self._asked += 1
             if self._asked <= _SINGLY:
@@ -71,19 +73,20 @@ class Candidate:
         return self._body
 
     def text(self) -> str:
-        """The body; what is no UTF-8 in it is replaced."""
+        """Return the body as text; bytes that are no UTF-8 are replaced."""
         if self._text is None:
             self._text = self.body()[0][:TEXT_BYTES].decode("utf-8", "replace")
         return self._text
 
     @property
     def is_cut(self) -> bool:
-        """Whether `text` is not all of the body."""
+        """True if `text` is not all of the body."""
         data, whole = self.body()
         return not whole or len(data) > TEXT_BYTES
 
     def value_at(self, path: tuple[str | int, ...]) -> str | None:
-        """A value of the body as text, objects and lists as JSON; None where there is none, or no JSON."""
+        """Return a value of the body as text, objects and lists as JSON; None if there is none, or no JSON. Raises
+        Undecided."""
         if self._json is _NOT_READ:
             data, whole = self.body()
             begin = data[:64].lstrip()[:1]
@@ -112,7 +115,7 @@ class Candidate:
 
 
 class Query:
-    """An expression that judges messages. Belongs to one thread. reads_bodies: whether it asks for any body."""
+    """An expression that judges messages. Belongs to one thread. reads_bodies: True if it reads bodies."""
 
     def __init__(self, text: str) -> None:
         """Raises SqlError."""
@@ -122,7 +125,7 @@ class Query:
         self.reads_bodies = _reads_bodies(node)
 
     def matches(self, message: Candidate) -> bool:
-        """Raises Undecided."""
+        """True if the message matches. Raises Undecided."""
         try:
             return self._judge(message) is True
         except TooMuchWork:
@@ -130,7 +133,7 @@ class Query:
 
 
 def compile_query(text: str) -> Query:
-    """Raises SqlError."""
+    """Return the query of a text. Raises SqlError."""
     return Query(text)
 
 
@@ -151,7 +154,7 @@ def _reads_bodies(root: Node) -> bool:
 
 
 def _number(value: object) -> int | float | None:
-    """A number, or the number that a text is."""
+    """Return a number, or the number in a text; None if there is none."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -291,7 +294,7 @@ def _relation(sign: str, left: Node, right: Node) -> Judge:
 
 
 def _any_key(fits: Callable[[str], bool]) -> Judge:
-    """Whether one of the message's keys does; null without keys."""
+    """Return a judge: TRUE if one of the message's keys fits; null without keys."""
 
     def judge(message: Candidate) -> bool | None:
         keys = message.named(KEYS)
@@ -331,7 +334,8 @@ def _text_test(node: TextTest) -> Judge:
     if isinstance(of, Source) and of.kind == KEY:
         judge = _any_key(fits)
     elif isinstance(of, Source) and of.kind == BODY:
-        # Of a body only the beginning is looked at: what is found there is found, what is not is not known.
+        # Only the beginning of a long body is searched: a text that is found there counts, one that is not may be
+        # behind it.
         only_beginning = node.test == "STARTSWITH"
 
         def judge(message: Candidate) -> bool | None:

@@ -1,12 +1,12 @@
-"""Reads what people look for: SQL92 by its own parser, and above it
+"""Parses queries of people: SQL92 by its own parser, and in addition
 
     tag, key, body                the message's tag, any of its keys, its body as text
     property('order-id')          a property whose name is no word, or is one of these three
     body('$.customer.id')         a value of a body that is JSON; ['a name'] and [0] go on in it
     x LIKE 'A-%'   x REGEXP 'e+'  with NOT before them as well
 
-All of it has to be an expression: SQL92 of consumers ends silently where it cannot go on, which is no help to a person.
-Texts may be compared by < and >, too, as dates in JSON are, and NOT binds as in SQL: NOT a = b is NOT (a = b).
+The whole text has to be an expression: SQL92 of consumers ends silently where it cannot go on, which is no help to a
+person. Texts may also be compared by < and >, as dates in JSON are, and NOT binds as in SQL: NOT a = b is NOT (a = b).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..sql92.nodes import Literal, Node, Property, Relation, is_boolean
 from ..sql92.parser import Parser
 from .patterns import Pattern, PatternError
 
-#: Characters of an expression.
+#: Most characters of an expression.
 MAX_LENGTH = 4096
-#: Steps of a path into JSON.
+#: Most steps of a path into JSON.
 MAX_PATH = 32
 
 PROPERTY, TAG, KEY, BODY, JSON = range(5)
@@ -30,7 +30,7 @@ _PLAIN = {"tag": TAG, "key": KEY, "body": BODY}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Source(Property):
-    """Where of a message a text comes from. kind: one of the above. path: of JSON; name is the property's."""
+    """The part of a message that a text comes from. kind: one of the above. path: for JSON. name: of a property."""
 
     kind: int
     path: tuple[str | int, ...] = ()
@@ -77,7 +77,7 @@ class _Parser(Parser):
         return Source(1, token.text, _PLAIN.get(token.text, PROPERTY))
 
     def _path(self, text: str, token: Token) -> tuple[str | int, ...]:
-        """The steps of `$.a['b c'][0]`."""
+        """Return the steps of `$.a['b c'][0]`."""
 
         def wrong() -> SqlError:
             return self._error("A path into JSON is written like $.customer.id, $['a name'] or $.items[0]", token)
@@ -145,7 +145,7 @@ class _Parser(Parser):
 
 
 def parse(text: str) -> Node:
-    """The condition of an expression. Raises SqlError."""
+    """Return the condition of an expression. Raises SqlError."""
     if len(text) > MAX_LENGTH:
         raise SqlError(f"It has {len(text):,} characters, {MAX_LENGTH:,} are allowed", 1, MAX_LENGTH)
     return _Parser(text).parse()

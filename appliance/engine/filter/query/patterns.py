@@ -1,25 +1,25 @@
-"""Regular expressions that take time in proportion to the text, whatever they are and whoever wrote them.
+"""Regular expressions that take time in proportion to the text, whatever the pattern.
 
 Python's `re` tries one way after another and holds the GIL until it is done: `(a+)+$` on forty letters would stop the
 broker for hours, and forbidding such patterns by their looks forbids good ones and lets bad ones through (`a*a*a*b` has
-nothing nested). So a pattern is made a nondeterministic automaton, and of that, while a text is read, the states of a
-deterministic one (Thompson; the lazy kind). Each character is one look in a dict; a new state costs as much as the
-automaton is large, which is bounded, and how many of those a text may need is bounded as well (`MAX_WORK`). All of it
-is ordinary bytecode, between which other threads run.
+nothing nested). So a pattern becomes a nondeterministic automaton, from which the states of a deterministic one are
+made while a text is read (Thompson; the lazy kind). Each character is one look in a dict. A new state takes time in
+proportion to the automaton, whose size is bounded, and the number of new states for one text is bounded as well
+(`MAX_WORK`). All of it is ordinary bytecode, between which other threads run.
 
-What needs to try again cannot be had that way: back references, look-ahead and look-behind. They are refused.
+Back references, look-ahead and look-behind would need to try again, so they are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Characters of a pattern, states of its automaton, groups one in another, and the largest count in {}.
+#: Most characters of a pattern, states of its automaton and nested groups, and the largest count in {}.
 MAX_PATTERN = 500
 MAX_STATES = 1200
 MAX_DEPTH = 20
 MAX_REPEATS = 200
-#: Steps of the automaton that one text may need, about 0.2 us each; and moves remembered.
+#: Most steps of the automaton for one text, about 0.2 us each; and most moves that are remembered.
 MAX_WORK = 200_000
 _MOVES_KEPT = 20_000
 
@@ -30,7 +30,7 @@ Accepts = Callable[[str], bool]
 
 
 class PatternError(Exception):
-    """A pattern that is refused. position: of the character, from 0."""
+    """A pattern that is refused. position: of the wrong character, from 0."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -38,12 +38,12 @@ class PatternError(Exception):
 
 
 class TooMuchWork(Exception):
-    """The text needs more steps than one text may."""
+    """The text needs more than MAX_WORK steps."""
 
 
 class _State:
-    """accepts: the character that leads on, None for a state that is passed without one. where: "" or the place that
-    it may be passed at: ^ $ b B."""
+    """A state of the nondeterministic automaton. accepts: tests the character that leads on; None for a state that is
+    passed without one. where: "" or the place where it may be passed: ^ $ b B."""
 
     __slots__ = ("accepts", "on", "where")
 
@@ -54,7 +54,8 @@ class _State:
 
 
 class _Move:
-    """A state of the deterministic automaton: those that the other one may be in, and what stands before."""
+    """A state of the deterministic automaton: the states that the other one may be in, and the kind of character
+    before."""
 
     __slots__ = ("before", "moves", "states")
 
@@ -65,7 +66,7 @@ class _Move:
 
 
 class Pattern:
-    """Belongs to one thread. `found_in(text)` says whether the pattern matches anywhere in it."""
+    """Belongs to one thread. `found_in(text)` is True if the pattern matches anywhere in the text."""
 
     def __init__(self, text: str) -> None:
         """Raises PatternError."""
@@ -84,7 +85,8 @@ class Pattern:
 
     @classmethod
     def like(cls, text: str) -> Pattern:
-        """SQL's LIKE: the whole text, % for anything, _ for one character, a backslash before either for itself."""
+        """Compile SQL's LIKE: it matches the whole text, with % for anything, _ for one character, and a backslash
+        before either for the sign itself. Raises PatternError."""
         if len(text) > MAX_PATTERN:
             raise PatternError(f"a pattern has at most {MAX_PATTERN} characters", MAX_PATTERN)
         reader = _Reader("")
@@ -113,7 +115,7 @@ class Pattern:
         return made
 
     def found_in(self, text: str) -> bool:
-        """Raises TooMuchWork."""
+        """True if the pattern matches anywhere in the text. Raises TooMuchWork."""
         here = self._begin
         work = 0
         for sign in text:
@@ -137,7 +139,7 @@ class Pattern:
         return found
 
     def _step(self, here: _Move, sign: str) -> _Move | None:
-        """Where `sign` leads; None: the pattern has matched before it."""
+        """Return the state that `sign` leads to; None if the pattern has matched before it."""
         kind = _IN_WORD if sign in _WORD or (sign > "\x7f" and sign.isalnum()) else _OUTSIDE
         reached = self._passed(here, kind)
         following: _Move | None = None
@@ -159,7 +161,7 @@ class Pattern:
         return following
 
     def _passed(self, here: _Move, after: int) -> set[int]:
-        """The states that are reached without a character, between what stands before and after."""
+        """Return the states that are reached without a character, between the kinds of character before and after."""
         states, before = self._states, here.before
         found = set(here.states)
         waiting = list(found)
@@ -280,7 +282,7 @@ class _Reader:
         behind = self._at
         parts: list[_Part] = []
         for number in range(max(low, 1 if high is None else high)):
-            if number:  # the atom once more, from its text
+            if number:  # read the atom again, from
                 self._at = at
                 part = self._atom()
                 assert self._at == end_of_atom
@@ -289,7 +291,7 @@ class _Reader:
         first = last = self.add()
         for number, (begin, end) in enumerate(parts):
             if number >= low:
-                # It may be left out, and so all behind it: a way from here to the end.
+                # This part and all behind it may be left out: add a way from here to the end.
                 skip = self.add()
                 self.states[last].on += (begin, skip)
                 joined = self.add()
@@ -392,7 +394,7 @@ class _Reader:
         return self._sign(self._single(self._escape(at)))
 
     def _escape(self, at: int) -> str:
-        """The one character that stands behind a backslash."""
+        """Read the one character behind a backslash."""
         sign = self._peek()
         self._at += 1
         if not sign:
@@ -412,7 +414,7 @@ class _Reader:
         return sign
 
     def _set(self, at: int) -> Accepts:
-        """Behind [."""
+        """Read a set of characters, behind its [."""
         negated = self._peek() == "^"
         self._at += negated
         singles: set[str] = set()

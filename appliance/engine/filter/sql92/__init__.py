@@ -1,8 +1,8 @@
-"""SQL92: the language in which consumers say which messages they want by their properties. PURE.
+"""SQL92: the language in which consumers filter messages by their properties. PURE.
 
     compile_sql92("price > 5 AND region IN ('north', 'south')").matches({"price": "7", "region": "north"})
 
-The language and every verdict are RocketMQ's, its surprises among them: docs/sql92.md.
+The language and every verdict are RocketMQ's, with all surprises: docs/sql92.md.
 """
 
 from .errors import SqlError

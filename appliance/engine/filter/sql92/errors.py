@@ -1,4 +1,4 @@
-"""What a filter expression is refused with."""
+"""The error that a filter expression is refused with."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class SqlError(RocketBoxError):
 
 
 def error_at(text: str, position: int, message: str) -> SqlError:
-    """The error for the character at `position`; at or behind the end, for the last one there is."""
+    """Return the error for the character at `position`; at or behind the end, for the last one there is."""
     line, column = position_of(text, position)
     return SqlError(message, line, column)
 
 
 def position_of(text: str, position: int) -> tuple[int, int]:
-    """Line and column of a character. Source: JavaCC `SimpleCharStream.UpdateLineColumn`."""
+    """Return line and column of a character. Source: JavaCC `SimpleCharStream.UpdateLineColumn`."""
     if not text:
         return 1, 1
     position = min(position, len(text) - 1)

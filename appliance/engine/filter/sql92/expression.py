@@ -9,12 +9,12 @@ from .nodes import property_names
 from .parser import parse
 from .program import Judge, compile_matches, compile_verdict
 
-#: Characters of an expression of which many are remembered.
+#: Up to this many characters, more expressions are remembered.
 _SHORT = 1024
 
 
 class Sql92Expression:
-    """Never changes, so that any thread may ask it. text: as it was written. names: the properties it reads, sorted."""
+    """Never changes, so that any thread may use it. text: as it was written. names: the properties it reads, sorted."""
 
     __slots__ = ("_matches", "_verdict", "names", "text")
 
@@ -27,27 +27,27 @@ class Sql92Expression:
         self._verdict: Judge | None = None
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether the verdict on a message is TRUE. FALSE, null and what raises are no match, as in RocketMQ."""
+        """True if the verdict on a message is TRUE. FALSE, null and exceptions are no match, as in RocketMQ."""
         return self.matches_values([*map(properties.get, self.names)])
 
     def matches_values(self, values: Sequence[str | None]) -> bool:
-        """`matches` for who has the values of `names` at hand, in that order; None for a property that is missing."""
+        """Do the same as `matches` with the values of `names`, in that order; None for a property that is missing."""
         try:
             return bool(self._matches(values))
         except (ValueError, TypeError):
             return False
 
     def verdict(self, properties: Mapping[str, str]) -> bool | None:
-        """TRUE, FALSE or null (None). Raises ValueError or TypeError where RocketMQ's evaluation throws."""
+        """Return TRUE, FALSE or null (None). Raises ValueError or TypeError where RocketMQ's evaluation throws."""
         judge = self._verdict
         if judge is None:
-            # Seldom asked for, so made when it is; two threads at once make two alike.
+            # Seldom needed, so made on demand; two threads at once make two alike.
             judge = self._verdict = compile_verdict(parse(self.text), self.names)
         return judge([*map(properties.get, self.names)])
 
 
 def compile_sql92(text: str) -> Sql92Expression:
-    """The expression of a text, one object for all that ask while it is in use. Raises SqlError. Any thread."""
+    """Return the expression of a text, the same object as long as it is remembered. Raises SqlError. Any thread."""
     return _short(text) if len(text) <= _SHORT else _long(text)
 
 

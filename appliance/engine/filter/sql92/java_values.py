@@ -1,4 +1,4 @@
-"""What Java makes of a text, and how it compares: the rules by which RocketMQ's filter reads properties.
+"""Java's way to read a text and to compare: the rules by which RocketMQ's filter reads properties.
 
 Texts are properties and string literals; the functions raise ValueError where Java throws NumberFormatException.
 Source: Java 17, `Integer.parseInt`, `Long.parseLong`, `Double.valueOf`, `Boolean.valueOf`, `Double.compareTo`.
@@ -28,7 +28,7 @@ class Number(NamedTuple):
     value: int | float
 
 
-# `Double.valueOf` cuts off what `String.trim` does, takes Java's suffixes, and no digits but these.
+# `Double.valueOf` cuts off what `String.trim` does, takes Java's suffixes, and only these digits.
 _BLANKS = "".join(map(chr, range(0x21)))
 _DECIMAL = re.compile(r"[+-]?+(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[fFdD]?+\Z")
 _HEX = re.compile(r"([+-]?+0[xX](?:[0-9a-fA-F]++\.?+[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?+[0-9]++)[fFdD]?+\Z")
@@ -39,7 +39,7 @@ _NAMED = {
     "-Infinity": -math.inf,
 }
 
-#: A text longer than this is read once and remembered: an expression may ask for the same one thousands of times.
+#: A text longer than this is read once and remembered: an expression may need the same one thousands of times.
 _SHORT = 40
 
 
@@ -66,7 +66,7 @@ def long(text: str) -> int:
 def double(text: str) -> float:
     """`Double.valueOf`: also ` 5.0 `, `5.`, `.5f`, `1e400` (infinite), `0x1.8p3`, `NaN`, `-Infinity`."""
     if len(text) < _SHORT:
-        # Of these characters Python and Java make the same numbers.
+        # With these characters only, Python and Java make the same numbers.
         return _double(text) if text.strip("0123456789.+-eE") else float(text)
     found = _long_double(text)
     if found is None:
@@ -93,7 +93,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def units(text: str) -> str:
-    """The text with one character for each UTF-16 unit, as Java searches it."""
+    """Return the text with one character for each UTF-16 unit, as Java searches it."""
     return text if text.isascii() else _units(text)
 
 
@@ -104,7 +104,7 @@ def _units(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """The text with surrogates that make a pair joined to the one character they are in Java."""
+    """Return the text with surrogates that make a pair joined to the one character they are in Java."""
     if text.isascii():
         return text
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")

@@ -17,14 +17,14 @@ WHOLE = "whole"
 FLOAT = "float"
 END = "end"
 
-#: Case does not matter in them, and none of them can name a property.
+#: Keywords, in any case; none of them can name a property.
 KEYWORDS = frozenset(
     "NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH".split()
 )  # fmt: skip
 
 _BLANKS = re.compile(r"[ \t\n\r\f]*+")
 _LINE_COMMENT = re.compile(r"--[^\n\r]*+(?:\r\n|\n|\r)")
-# A doubled quote is a quote inside. Giving back is wanted: of 'abc'' the longest match is 'abc'.
+# A doubled quote is a quote inside. Backtracking is wanted: in 'abc'' the longest match is 'abc'.
 _TOKEN = re.compile(
     r"""
       (?P<word>[A-Za-z_$][A-Za-z0-9_$]*+)
@@ -46,7 +46,7 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """The tokens of one text. `next` gives END for ever once there are no more; SqlError where none begins."""
+    """The tokens of one text. `next` returns END for ever at the end, and raises SqlError where no token begins."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,7 +71,7 @@ class Lexer:
         return Token(image if kind == "sign" else kind, image, at)
 
     def _skip(self) -> int:
-        """Goes over blanks and comments."""
+        """Skip blanks and comments; return the place behind them."""
         text, at = self.text, self._at
         while True:
             found = _BLANKS.match(text, at)
@@ -99,5 +99,5 @@ class Lexer:
 
 
 def string_value(image: str) -> str:
-    """What a string token says: without its quotes, doubled ones once."""
+    """Return the text of a string token: without its quotes, doubled ones once."""
     return image[1:-1].replace("''", "'")

@@ -1,7 +1,7 @@
-"""What an expression is made of once it is parsed. All frozen.
+"""The nodes of a parsed expression. All frozen.
 
 `Boolean` nodes give TRUE, FALSE or null; the others are values to compare. As in RocketMQ the literals TRUE, FALSE and
-NULL are both. A chain of a thousand ANDs is a thousand nodes one in another, so nothing here calls itself.
+NULL are both. A chain of a thousand ANDs is a thousand nested nodes, so no function here is recursive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .java_values import Number
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
-    """depth: how many there are one in another, itself among them; a chain of one kind counts as one."""
+    """depth: levels of nested nodes, with this one; a chain of one kind counts as one."""
 
     depth: int
 
@@ -38,14 +38,14 @@ class Negate(Node):
 
 
 class Boolean(Node):
-    """Gives TRUE, FALSE or null."""
+    """A node that gives TRUE, FALSE or null."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Boolean):
-    """A property where a Boolean is wanted: null without it, else FALSE, for a property is never a Boolean."""
+    """A property where a Boolean is wanted: null if it is missing, else FALSE, for a property is never a Boolean."""
 
     of: Property
 
@@ -57,13 +57,13 @@ class Not(Boolean):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Chain(Boolean):
-    """Conditions joined by AND, or by OR. One in another of the same kind counts as one level of depth."""
+    """Conditions joined by AND, or by OR. Nested chains of the same kind count as one level of depth."""
 
     left: Node
     right: Node
 
     def operands(self) -> list[Node]:
-        """All of the chain in turn, those of its parts of the same kind among them: it makes no difference."""
+        """Return the operands in order, with those of nested chains of the same kind: nesting makes no difference."""
         found: list[Node] = []
         waiting: list[Node] = [self]
         while waiting:
@@ -121,14 +121,14 @@ class TextTest(Boolean):
 
 
 def is_boolean(node: Node) -> bool:
-    """Whether a node may stand where RocketMQ asks for a BooleanExpression."""
+    """True if a node may stand where RocketMQ wants a BooleanExpression."""
     if isinstance(node, Literal):
         return node.value is None or isinstance(node.value, bool)
     return isinstance(node, Boolean)
 
 
 def property_names(node: Node) -> frozenset[str]:
-    """The properties that a node reads."""
+    """Return the names of the properties that a node reads."""
     names = set()
     waiting = [node]
     while waiting:

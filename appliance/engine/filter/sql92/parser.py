@@ -47,9 +47,10 @@ from .nodes import (
     is_boolean,
 )
 
-#: Characters of an expression. RocketMQ has no bound; ours says how long one may keep a thread busy.
+#: Most characters of an expression. RocketMQ has no bound; this one limits how long an expression keeps a thread busy.
 MAX_LENGTH = 32 * 1024
-#: Nodes one in another, and brackets and signs that wait for their operand. RocketMQ ends in a StackOverflowError.
+#: Most levels of nested nodes; three times as many brackets and signs may wait for their operand. RocketMQ ends in a
+#: StackOverflowError.
 MAX_DEPTH = 100
 
 _RELATIONS = frozenset((">", ">=", "<", "<="))
@@ -57,25 +58,25 @@ _TEXT_TESTS = frozenset(("CONTAINS", "STARTSWITH", "ENDSWITH"))
 _AFTER_NOT = _TEXT_TESTS | {"BETWEEN", "IN"}
 _PREFIXES = frozenset(("+", "-", "NOT"))
 
-# What waits on the stack of operators, besides the signs: an open bracket, and BETWEEN at its first or second operand.
+# Kinds on the stack of operators, besides the signs: an open bracket, and BETWEEN at its first or second operand.
 _OPEN = "("
 _LOW = "low"
 _HIGH = "high"
 
-#: How tight an operator that waits for its right side binds. All others take it as soon as it is complete.
+#: Strength with which an operator that waits for its right side binds. All others take it as soon as it is complete.
 _PRECEDENCE = {"OR": 1, "AND": 2, "NOT": 3, "=": 4, "<>": 4}
 
 
 def parse(text: str) -> Node:
-    """The Boolean node of an expression. Raises SqlError."""
+    """Return the Boolean node of an expression. Raises SqlError."""
     if len(text) > MAX_LENGTH:
         raise error_at(text, MAX_LENGTH, f"It has {len(text):,} characters, {MAX_LENGTH:,} are allowed")
     return Parser(text).parse()
 
 
 class Parser:
-    """after_not: what compares and may stand behind NOT. tight_not: whether NOT a = b is (NOT a) = b, as in RocketMQ. A
-    language that knows more is a subclass (`filter/query`)."""
+    """after_not: comparisons that may stand behind NOT. tight_not: True if NOT a = b is (NOT a) = b, as in RocketMQ. A
+    language with additions is a subclass (`filter/query`)."""
 
     after_not = _AFTER_NOT
     tight_not = True
@@ -85,7 +86,7 @@ class Parser:
         self._lexer = lexer or Lexer(text)
         self._token = self._lexer.next()
         self._operands: list[Node] = []
-        # Each with the token it came from, and whether a NOT stood before (BETWEEN).
+        # Each kind with its token, and True if a NOT stood before (BETWEEN).
         self._waiting: list[tuple[str, Token, bool]] = []
 
     def parse(self) -> Node:
@@ -119,7 +120,7 @@ class Parser:
     # Operands.
 
     def _operand(self) -> None:
-        """Reads up to and with one literal or identifier, opening what stands before it."""
+        """Read up to and with one literal or identifier, and open what stands before it."""
         while True:
             token = self._token
             kind = token.kind
@@ -148,7 +149,7 @@ class Parser:
         self._operands.append(node)
 
     def _named(self, token: Token) -> Node:
-        """What a word is; its token is the present one, and the last of it is when this returns."""
+        """Return the node of a word. Its token is the present one; on return the last token of the node is."""
         return Property(1, token.text)
 
     def _whole(self, token: Token) -> Number:
@@ -168,8 +169,8 @@ class Parser:
     # Operators.
 
     def _operators(self) -> bool:
-        """Takes what may follow an operand. True: another operand must come; False: the expression is complete."""
-        compares = True  # behind IS NULL only what binds less tight than a comparison goes on
+        """Read what may follow an operand. True if another operand must come, False if the expression is complete."""
+        compares = True  # behind IS NULL only operators that bind less tight than a comparison follow
         while True:
             self._tight()
             token = self._token
@@ -210,7 +211,8 @@ class Parser:
         self._waiting.append((kind, self._advance(), False))
 
     def _tight(self) -> None:
-        """Joins what takes its operand as soon as it is complete: signs, relations, the end of BETWEEN."""
+        """Join the operators that take their operand as soon as it is complete: signs, relations, the end of
+        BETWEEN."""
         while self._waiting:
             kind, token, negated = self._waiting[-1]
             if kind == "+":
@@ -238,7 +240,7 @@ class Parser:
         self._push(Not(of.depth + 1, of), token)
 
     def _reduce(self, precedence: int) -> None:
-        """Joins what waits and binds at least as tight, up to an open bracket."""
+        """Join the waiting operators that bind at least as tight, up to an open bracket."""
         while self._waiting:
             kind, token, _ = self._waiting[-1]
             if _PRECEDENCE.get(kind, -1) < max(precedence, 1):
@@ -258,7 +260,7 @@ class Parser:
             self._push(node, token)
 
     def _close(self) -> bool:
-        """Takes a closing bracket; False when none is open."""
+        """Read a closing bracket; False if none is open."""
         self._reduce(0)
         if not self._waiting or self._waiting[-1][0] != _OPEN:
             return False
@@ -277,7 +279,7 @@ class Parser:
         self._push(Not(node.depth + 1, node) if negated else node, token)
 
     def _comparison(self, negated: bool) -> bool:
-        """BETWEEN, IN or a test of the text. True: an operand must come."""
+        """Read BETWEEN, IN or a test of the text. True if an operand must come."""
         token = self._advance()
         if token.kind == "BETWEEN":
             self._waiting.append((_LOW, token, negated))
@@ -329,7 +331,7 @@ class Parser:
         first = self._relation("<" if negated else ">=", value, low, token)
         second = self._relation(">" if negated else "<=", value, high, token)
         if _is_negated_condition(value):
-            # Null, whatever is in it: the second half adds nothing, and would double the work at each level.
+            # It is null, whatever is in it: the second half adds nothing, and would double the work at each level.
             return first
         return _chain(Or if negated else And, first, second)
 
@@ -358,7 +360,8 @@ class Parser:
 
 
 def compare_numbers(left: Number, right: Number) -> int:
-    """Below, at or above 0, as Java compares two numbers after making the narrower one the wider type."""
+    """Return a number below, at or above 0, as Java compares two numbers after making the narrower one the wider
+    type."""
     if DOUBLE in (left.type, right.type):
         return compare_doubles(float(left.value), float(right.value))
     return (left.value > right.value) - (left.value < right.value)

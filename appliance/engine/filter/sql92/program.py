@@ -1,16 +1,16 @@
 """Turns nodes into Python functions that judge a message.
 
 A function takes the values of the properties that the expression reads, in the order of their names; None is a missing
-one. Its source is written here from names and numbers of ours only: texts of users are objects it refers to. There are
-two of an expression:
+one. Its source has only names and numbers that are made here: texts of users are objects it refers to. Each expression
+has two:
 
     verdict   True, False or None for null; raises what an operand raises (ValueError, TypeError)
-    matches   whether the verdict is TRUE. What cannot change that any more is not looked at
+    matches   True if the verdict is TRUE. Operands that can no longer change that are left out
 
-Null, and that an exception anywhere means "no match", are why AND and OR are not simply Python's: RocketMQ goes on
-behind an operand that is null, and what follows may raise. Where nothing that follows can, Python's `and` is enough.
+AND and OR are not simply Python's, because of null, and because an exception anywhere means "no match": RocketMQ goes
+on behind an operand that is null, and what follows may raise. Where nothing that follows can, Python's `and` is enough.
 
-An expression becomes several functions, so that no one compilation takes long (it holds the GIL all the while) or nests
+An expression becomes several functions, so that no one compilation takes long (it holds the GIL meanwhile) or nests
 deep. Source of the rules: `ComparisonExpression`, `UnaryExpression`, `LogicExpression` (RocketMQ 5.3.3, filter module).
 """
 
@@ -52,12 +52,13 @@ from .parser import compare_numbers
 Values = Sequence[str | None]
 Judge = Callable[[Values], bool | None]
 
-#: Parts of one function, as `_Code` counts them: some 30 comparisons, which Python compiles in half a millisecond.
+#: Most parts of one function, as `_Code` counts them: some 30 comparisons, which Python compiles in half a millisecond.
 _LARGEST = 200
 
 
 class _Code:
-    """An expression of Python, in brackets if it needs any. size: of how many parts. raises, nullable: it may do so."""
+    """A Python expression, in brackets if it needs any. size: number of its parts. raises: it may raise. nullable: it
+    may be None."""
 
     __slots__ = ("nullable", "raises", "size", "text")
 
@@ -69,13 +70,13 @@ class _Code:
 
 
 def compile_verdict(node: Node, names: Sequence[str]) -> Judge:
-    """The function that gives True, False or None, or raises. names: the properties whose values it will be given."""
+    """Return the function that gives True, False or None, or raises. names: the properties whose values it will get."""
     writer = _Writer(names)
     return writer.finish(writer.value(node))
 
 
 def compile_matches(node: Node, names: Sequence[str]) -> Judge:
-    """The function whose result is true exactly where `compile_verdict`'s is True; it may raise."""
+    """Return the function whose result is true exactly where `compile_verdict`'s is True; it may raise."""
     writer = _Writer(names)
     return writer.finish(writer.is_true(node, True))
 
@@ -106,10 +107,10 @@ class _Writer:
         judge: Judge = self._names[self._function(code)]
         return judge
 
-    # Conditions, in three forms. `final`: only TRUE (FALSE) matters any more, so what raises may be left out.
+    # Conditions, in three forms. `final`: from here on only TRUE (FALSE) matters, so what raises may be left out.
 
     def value(self, node: Node) -> _Code:
-        """True, False or None."""
+        """Return code that gives True, False or None."""
         match node:
             case Literal(value=value):
                 return _known(value if isinstance(value, bool) else None)
@@ -132,7 +133,7 @@ class _Writer:
         raise AssertionError(node)
 
     def is_true(self, node: Node, final: bool) -> _Code:
-        """Something that is true exactly where the value is True."""
+        """Return code that is true exactly where the value is True."""
         match node:
             case Not(of=of):
                 return self.is_false(of, final)
@@ -145,7 +146,7 @@ class _Writer:
         return self.value(node)
 
     def is_false(self, node: Node, final: bool) -> _Code:
-        """Something that is true exactly where the value is False."""
+        """Return code that is true exactly where the value is False."""
         match node:
             case Not(of=of):
                 return self.is_true(of, final)
@@ -156,18 +157,20 @@ class _Writer:
         return _is_value(self.value(node), False)
 
     def _any(self, node: Chain, form: Callable[[Node, bool], _Code], final: bool) -> _Code:
-        """OR being TRUE, or AND being FALSE: the first that is settles it, null makes no difference."""
+        """Return code for an OR that is TRUE, or an AND that is FALSE: the first such operand settles it, null does not
+        matter."""
         operands = node.operands()
         last = len(operands) - 1
         return self._join("or", [form(operand, final and i == last) for i, operand in enumerate(operands)])
 
     def _all(self, node: Chain, form: Callable[[Node, bool], _Code], end: bool, final: bool) -> _Code:
-        """AND being TRUE, or OR being FALSE. `end`: the value with which RocketMQ stops; behind a null it goes on."""
+        """Return code for an AND that is TRUE, or an OR that is FALSE. `end`: the value with which RocketMQ stops;
+        behind a null it goes on."""
         operands = node.operands()
         if final:
             return self._join("and", [form(operand, True) for operand in operands])
-        run: list[_Code] = []  # what comes behind, as far as Python's own `and` does
-        raises = False  # whether anything behind may
+        run: list[_Code] = []  # the operands behind, as far as Python's own `and` is enough
+        raises = False  # True if anything behind may raise
         for operand in reversed(operands):
             if not raises:
                 code = form(operand, False)
@@ -185,7 +188,7 @@ class _Writer:
         return self._join("and", run)
 
     def _chain(self, node: Chain) -> _Code:
-        """The value of AND or OR: of the operands in turn the first that settles it, else null if one was null."""
+        """Return code for AND or OR: the value of the first operand that settles it, else null if one was null."""
         settles = isinstance(node, Or)
         joint = "or" if settles else "and"
         codes = [self.value(operand) for operand in node.operands()]
@@ -216,7 +219,7 @@ class _Writer:
         return self._split(_Code(text, code.size + 3, code.raises))
 
     def _join(self, joint: str, codes: list[_Code]) -> _Code:
-        """Python's own `and`, `or` of conditions, with functions made of what grows too large."""
+        """Join conditions by Python's own `and` or `or`; parts that grow too large become functions."""
         while len(codes) > 1 and sum([code.size for code in codes]) > _LARGEST:
             grouped: list[_Code] = []
             group: list[_Code] = []
@@ -238,7 +241,8 @@ class _Writer:
         return self._unless_null(of, lambda text: f"{text} {'not in' if negated else 'in'} {constant}", 2)
 
     def _text_test(self, node: TextTest) -> _Code:
-        """FALSE, never null, of what is no text. An empty search string finds nothing, negated or not."""
+        """Return code for a test: FALSE, never null, if the operand is no text. An empty search string finds nothing,
+        negated or not."""
         if not node.search:
             return _known(False)
         value = _static(node.of)
@@ -269,7 +273,8 @@ class _Writer:
         return _Code(f"({code.text} is None)", code.size + 1, code.raises, False)
 
     def _relation(self, sign: str, left: Node, right: Node) -> _Code:
-        """Of properties, numbers and what is null; null with either null. Source: `ComparisonExpression.evaluate`."""
+        """Return code for properties, numbers and null operands; null with either null. Source:
+        `ComparisonExpression.evaluate`."""
         if isinstance(left, Property):
             if isinstance(right, Property):
                 return self._two_properties(sign, left, right)
@@ -291,14 +296,14 @@ class _Writer:
         return self._after(right, None)
 
     def _two_properties(self, sign: str, left: Property, right: Property) -> _Code:
-        """Both are read as doubles, in Double's own order."""
+        """Return code that reads both as doubles, in Double's own order."""
         one, two = self._local(), self._local()
         missing = f"({one} := {self._get(left)}) is None or ({two} := {self._get(right)}) is None"
         test = f"compare_doubles(double({one}), double({two})) {sign} 0"
         return _Code(f"(None if {missing} else {test})", 12, True)
 
     def _equal(self, left: Node, right: Node) -> _Code:
-        """Null only where the left one alone is; both null are equal. Source: `doCreateEqual`."""
+        """Return code that is null only where the left one alone is; both null are equal. Source: `doCreateEqual`."""
         first, second = _static(left), _static(right)
         if isinstance(left, Property):
             if isinstance(right, Property):
@@ -330,7 +335,7 @@ class _Writer:
         return _Code(f"equal({one.text}, {two.text})", one.size + two.size + 1, True)
 
     def _operand(self, node: Node) -> _Code:
-        """The value of anything, for the general comparison."""
+        """Return code for the value of anything, for the general comparison."""
         if isinstance(node, Property):
             return _Code(self._get(node), 2)
         value = _static(node)
@@ -339,7 +344,7 @@ class _Writer:
         return self._after(node, None) if isinstance(node, Negate) else self.value(node)
 
     def _after(self, node: Node, result: bool | None) -> _Code:
-        """A result that is known, once the operand was looked at: it may raise."""
+        """Return code for a known result that evaluates the operand first, which may raise."""
         while isinstance(node, Negate):
             node = node.of
         code = _known(result) if isinstance(node, Property | Literal) else self.value(node)
@@ -356,7 +361,7 @@ class _Writer:
         return _Code(f"({self._get(of)} == {self._text(text)})", 3, nullable=False)
 
     def _unless_null(self, of: Property, result: str | Callable[[str], str], size: int, raises: bool = False) -> _Code:
-        """None without the property, else the result, which may be made of the value's name."""
+        """Return code: None without the property, else the result, which may be made of the value's name."""
         name = self._local()
         made = result if isinstance(result, str) else result(name)
         return _Code(f"(None if ({name} := {self._get(of)}) is None else {made})", size + 4, raises)
@@ -381,7 +386,7 @@ class _Writer:
         return self._call(code) if code.size > _LARGEST else code
 
     def _call(self, code: _Code) -> _Code:
-        """A function of its own for the code, and the call of it."""
+        """Make a function of the code, and return the call of it."""
         return _Code(f"{self._function(code)}(p)", 2, code.raises, code.nullable) if code.size > 3 else code
 
     def _function(self, code: _Code) -> str:
@@ -392,7 +397,7 @@ class _Writer:
 
 
 def equal(left: Any, right: Any) -> bool | None:
-    """Two values: texts, truths, numbers, None. Raises ValueError, TypeError. Source: `doCreateEqual`."""
+    """Compare two values: texts, truths, numbers, None. Raises ValueError, TypeError. Source: `doCreateEqual`."""
     if left is None:
         return True if right is None else None
     if right is None:
@@ -413,7 +418,7 @@ def equal(left: Any, right: Any) -> bool | None:
 
 
 def _reads_as(text: str, number: Number) -> bool:
-    """Whether a text, read as the type of the number, is that number."""
+    """True if a text, read as the type of the number, is that number."""
     return bool(getattr(java_values, number.type)(text) == number.value)
 
 
@@ -437,7 +442,8 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def _static(node: Node) -> Any:
-    """What a value is whatever the message: a str, bool, Number or None. `_UNKNOWN` where the message decides."""
+    """Return a value that is the same for every message: a str, bool, Number or None. `_UNKNOWN` if it depends on the
+    message."""
     negations = 0
     while isinstance(node, Negate):
         negations += 1
@@ -458,7 +464,7 @@ def _known(value: bool | None) -> _Code:
 
 
 def _is_value(code: _Code, value: bool) -> _Code:
-    """Something that is true exactly where the code gives that value."""
+    """Return code that is true exactly where the code gives that value."""
     if code.nullable:
         return _Code(f"({code.text} is {value})", code.size + 1, code.raises, False)
     return code if value else _Code(f"(not {code.text})", code.size + 1, code.raises, False)
@@ -473,7 +479,8 @@ def _joined(joint: str, codes: list[_Code]) -> _Code:
 
 
 def _compared(text: str, sign: str, number: Number) -> str:
-    """A text, read as the number's type, beside it. A Double that is known is never NaN or zero; NaN is above all."""
+    """Return code that compares a text, read as the number's type, with the number. A Double that is known is never NaN
+    or zero; NaN is above all."""
     read, value = f"{number.type}({text})", repr(number.value)
     if number.type == DOUBLE and sign in (">", ">="):
         return f"not {read} {'<=' if sign == '>' else '<'} {value}"
