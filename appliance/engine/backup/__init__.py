@@ -1,6 +1,6 @@
 """Backup and restore: a whole data directory at one end of the log, while the broker runs.
 
-What is copied, and in which order, so that nothing in a copy is ever ahead of its log:
+The order of the copies is such that nothing in a backup is ever ahead of its log:
 
     1  progress: offsets, delays, timers, transactions, replays, resets ...   at worst behind the log
     2  the end of the log is taken: the published offset
@@ -9,8 +9,8 @@ What is copied, and in which order, so that nothing in a copy is ever ahead of i
     5  the log up to that end
 
 Queues, the key index, block checksums and the recovery position are left out: they are made again from the log when the
-restored directory is first started. Results of jobs, earlier backups and what runs of the reports left are left out,
-too; the reports and their facts are in.
+restored directory is first started. Results of jobs, earlier backups and the files of report runs are left out, too;
+the reports and their facts are in.
 """
 
 from .archive import BackupError, Damaged

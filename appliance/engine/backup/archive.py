@@ -1,7 +1,7 @@
-"""Where a backup is written to and read from: a directory, or one tar file. The manifest comes last.
+"""Writes and reads backups: a directory, or one tar file. The manifest comes last.
 
-Both are written under another name beside their own and renamed when all of it is on the disk: what has a backup's
-name is whole.
+A backup is written under another name beside its own and renamed when all of it is on the disk: a file or directory
+with a backup's name is whole.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ..own_files import DIRECTORY_MODE, FILE_MODE
 from .manifest import NAME, Manifest, decode
 
 CHUNK = 1 << 20
-#: So many bytes at most wait to be written: a sync of the broker's must not find gigabytes before its own.
+#: Most bytes that wait to be written: a sync of the broker must not wait for gigabytes of a backup first.
 _SYNC_BYTES = 32 << 20
 
 
 class BackupError(RocketBoxError):
-    """It was not made, or not restored; the message says why."""
+    """A backup was not made, or not restored; the message says why."""
 
 
 class Damaged(BackupError):
-    """It is not what its manifest says."""
+    """A backup is not what its manifest says."""
 
 
-#: Called with the bytes of each step: counts, rests, and may raise to end it.
+#: Called with the number of bytes in each step: counts, rests, and may raise to end the work.
 Step = Callable[[int], None]
 
 
 class Sink(Protocol):
-    """Takes files until `finish`, or is given up."""
+    """Takes files until `finish` or `give_up`."""
 
     def add(self, name: str, source: BinaryIO, size: int, step: Step) -> str:
-        """Take `size` bytes; their SHA-256."""
+        """Store `size` bytes of `source`; return their SHA-256."""
 
     def finish(self, manifest: bytes) -> None: ...
 
@@ -52,7 +52,7 @@ class Sink(Protocol):
 
 
 class _Hashed:
-    """A file being read: `size` bytes of it, which are hashed and counted."""
+    """A file that is read: `size` bytes of it, which are hashed and counted."""
 
     def __init__(self, source: BinaryIO, size: int, step: Step) -> None:
         self._source = source
@@ -77,7 +77,7 @@ class _Hashed:
 
 
 class _Synced:
-    """A file that is written, and synced every now and then."""
+    """A file that is written, and synced after every _SYNC_BYTES."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -101,7 +101,7 @@ class _Synced:
     def _sync(self) -> None:
         fd = self._file.fileno()
         file_sync.sync_data(fd)
-        file_sync.forget_cached(fd)  # nobody reads it soon, and the broker's files need the room
+        file_sync.forget_cached(fd)  # it is not read soon, and the broker's files need the room
         self._unsynced = 0
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class _Synced:
 
 
 class DirectorySink:
-    """A directory with the same files."""
+    """Writes a backup as a directory of files."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -143,7 +143,7 @@ class DirectorySink:
 
 
 class TarSink:
-    """One file, which `tar` reads, too."""
+    """Writes a backup as one file, which `tar` reads, too."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -183,7 +183,7 @@ def _partial(target: Path) -> Path:
 
 
 def make_directories(root: Path, wanted: Path) -> None:
-    """`wanted` and what is missing above it, inside `root`; private from the beginning."""
+    """Make `wanted` and the missing directories above it, inside `root`; private from the beginning."""
     missing = []
     while wanted != root and not wanted.exists():
         missing.append(wanted)
@@ -193,13 +193,13 @@ def make_directories(root: Path, wanted: Path) -> None:
 
 
 def remove_partials(directory: Path) -> None:
-    """What backups that were broken off left there."""
+    """Remove what interrupted backups left in a directory."""
     for path in directory.glob(".*.partial"):
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def sink_for(target: Path) -> Sink:
-    """A tar file for a name that ends in .tar, else a directory. Raises BackupError."""
+    """Return a tar file for a name that ends in .tar, else a directory. Raises BackupError."""
     if target.exists():
         raise BackupError(f"{target} exists already; a backup overwrites nothing.")
     if not target.parent.is_dir():
@@ -212,12 +212,12 @@ def sink_for(target: Path) -> Sink:
 
 # --- reading
 
-#: What the library raises for bytes that are no tar file; numbers in a header may be of any size.
+#: Errors of the library for bytes that are no tar file; numbers in a header may be of any size.
 _NO_TAR = (tarfile.TarError, EOFError, ValueError, OverflowError)
 
 
 class Source:
-    """A backup that is read. Raises Damaged for one that cannot be."""
+    """A backup that is read. Raises Damaged if it cannot be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -251,7 +251,7 @@ class Source:
             raise Damaged(f"{self._path} is damaged: {error}.") from None
 
     def names(self) -> set[str]:
-        """All files but the manifest."""
+        """Return the names of all files but the manifest."""
         if self._tar is not None:
             return set(self._members) - {NAME}
         found = (path for path in self._path.rglob("*") if not path.is_dir() or path.is_symlink())
@@ -259,11 +259,11 @@ class Source:
 
     @contextmanager
     def open(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
-        """(the file, its length)."""
+        """Open a file; yield (the file, its length)."""
         if self._tar is None:
             path = self._path / name
             try:
-                # Not to wait for whoever writes into a pipe.
+                # Opening a pipe must not wait for its writer.
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
                 raise Damaged(f"{self._path} is no whole backup: it has no {name}.") from None
@@ -289,7 +289,7 @@ class Source:
 
 
 def disk_error(error: OSError, path: Path) -> BackupError:
-    """The disk's refusal as a sentence."""
+    """Return the disk's refusal as a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BackupError(f"The disk of {path.parent} is full; nothing was kept.")
     return BackupError(f"{error.filename or path} cannot be read or written: {error.strerror or error}.")

@@ -21,27 +21,27 @@ from ..store.retention.clean_rules import watermarks
 from .archive import BackupError, Sink, Step, disk_error, sink_for
 from .manifest import FORMAT, Entry, Manifest, encode, sealed
 
-#: Made again from the log at the first start, or of this process only.
+#: Files that are made again from the log at the first start, or belong to this process only.
 _STORE_LEFT_OUT = {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort",
                    "lock", "timerwheel", "timerlog", "rocketbox-member"}  # fmt: skip
 #: A restored store is a new member of its broker set (`ha`): it may lack what the set has acknowledged since.
 _OWN_LEFT_OUT = {"recovery-position", "index-position", "blocks", "jobs", "backups", "lock", "ha"}
-#: What runs of the reports were given and left; the reports, and the facts that cannot be counted again, are kept.
+#: Input and output of report runs; the reports, and the facts that cannot be counted again, are kept.
 _REPORTS_LEFT_OUT = {"runs", "scratch"}
 _OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.damaged\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
-#: Ahead of the log these do no harm, and behind it messages would have no topic.
+#: Files that do no harm ahead of the log; if they were behind it, messages would have no topic.
 _AFTER_THE_END = re.compile(
     r"rocketbox/(config\.journal|options\.json|deleted-topics\.json|namesrv/.*|format)\Z"
     r"|store/config/(topics|subscriptionGroup|consumerFilter|topicQueueMapping|subscriptionGroupFork)\.json(\.bak)?\Z"
 )
-#: What delivery steps over comes before what says how far delivery is: a cancelled message never comes back.
+#: Messages that delivery skips come before the progress of delivery, so that a cancelled message never comes back.
 _FIRST = ("rocketbox/audit-head", "rocketbox/settled-delays", "rocketbox/timers/state")
 _LOG_NAME = re.compile(r"\d{20}\Z", re.ASCII)
-#: A small file is read at once.
+#: A file up to this size is read at once.
 _AT_ONCE = 32 << 20
-#: How often a look is taken at the room on the broker's disk.
+#: Bytes between two looks at the room on the broker's disk.
 _LOOK_BYTES = 16 << 20
-#: The timers' state names runs, which may be merged meanwhile.
+#: Tries to copy the timers: their state names runs, which may be merged meanwhile.
 _TRIES = 5
 
 
@@ -51,14 +51,15 @@ class Made(NamedTuple):
 
 
 class Spared(NamedTuple):
-    """What a backup on the broker's own disk leaves it: at most this share in use, at least so many bytes free."""
+    """The room that a backup on the broker's own disk leaves: at most this share in use, at least this many bytes
+    free."""
 
     share: float
     bytes: int
 
     @classmethod
     def by(cls, options: StoreConfig, room_bytes: int) -> Spared:
-        """room_bytes: what the next file of the log needs."""
+        """room_bytes: bytes that the next file of the log needs."""
         stages = watermarks(options)
         forced = stages.force if options.clean_file_forcibly_enable else 1.0
         return cls(min(forced, stages.refuse, 1.0), room_bytes)
@@ -83,13 +84,13 @@ def make_backup(
     spared: Spared | None = None,
     step: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Made:
-    """Make it. Raises BackupError, and what `step` raises; nothing is left then.
+    """Make a backup. Raises BackupError, and what `step` raises; nothing is left of it then.
 
-    log_end: called once the progress files are copied: the published end. keeping: called with a function that says
-    from where on the log is still needed; a context manager that keeps the cleaner from it. Without it every file of
-    the log is opened first, and stays readable when it is deleted. spared: for a broker that runs, which would delete
-    messages before their time, and then refuse sends, for a disk that the backup has filled. step: (bytes done, bytes
-    in all) after each MiB.
+    log_end: called once the progress files are copied; returns the published end. keeping: called with a function that
+    returns the offset from which on the log is still needed; returns a context manager that keeps the cleaner from it.
+    Without it every file of the log is opened first, and stays readable when it is deleted. spared: for a running
+    broker, which would delete messages before their time, and then refuse sends, if the backup filled its disk. step:
+    called with (bytes done, bytes in all) after each MiB.
     """
     try:
         with ExitStack() as stack:
@@ -171,12 +172,13 @@ def _make(
 
 
 def _rank(name: str) -> int:
-    """delayOffset.json and the like, in store/, come behind ours."""
+    """Return the rank of a file in the order of copies: those in store/, such as delayOffset.json, come behind
+    RocketBox's own."""
     return _FIRST.index(name) if name in _FIRST else len(_FIRST) + name.startswith("store/")
 
 
 def _small_files(store_dir: Path, own_dir: Path) -> Iterator[tuple[str, Path]]:
-    """(name in the backup, path) of all but the log, in no order."""
+    """Yield (name in the backup, path) of all files but the log, in no order."""
     for prefix, root in (("store", store_dir), ("rocketbox", own_dir)):
         left_out = _STORE_LEFT_OUT if prefix == "store" else _OWN_LEFT_OUT
         for directory, directories, names in os.walk(root):
@@ -186,7 +188,7 @@ def _small_files(store_dir: Path, own_dir: Path) -> Iterator[tuple[str, Path]]:
                 names = [one for one in names if one not in left_out]
             elif here == own_dir / "reports":
                 directories[:] = [one for one in directories if one not in _REPORTS_LEFT_OUT]
-            elif here.parent == own_dir / "reports":  # what is on its way
+            elif here.parent == own_dir / "reports":  # directories that are still being written
                 directories[:] = [one for one in directories if not one.startswith(".")]
             for name in names:
                 path = here / name
@@ -196,7 +198,7 @@ def _small_files(store_dir: Path, own_dir: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _copy(sink: Sink, name: str, path: Path, count: Step) -> Entry | None:
-    """None for one that has gone meanwhile."""
+    """Copy a file; None if it has gone meanwhile."""
     try:
         source = path.open("rb")
     except FileNotFoundError:
@@ -210,7 +212,7 @@ def _copy(sink: Sink, name: str, path: Path, count: Step) -> Entry | None:
 
 
 def _copy_timers(sink: Sink, directory: Path, count: Step) -> list[Entry]:
-    """The state and the runs that it names, which never change; all are opened before any is copied."""
+    """Copy the state and the runs that it names, which never change; all are opened before any is copied."""
     for _ in range(_TRIES):
         with ExitStack() as stack:
             try:
@@ -221,7 +223,7 @@ def _copy_timers(sink: Sink, directory: Path, count: Step) -> list[Entry]:
                     continue
             except FileNotFoundError:
                 if not (directory / "state").exists():
-                    return []  # none ever waited
+                    return []  # no message ever waited
                 continue
             entries = []
             sources: list[tuple[str, BinaryIO]] = [("state", io.BytesIO(state)), *runs]
@@ -230,11 +232,11 @@ def _copy_timers(sink: Sink, directory: Path, count: Step) -> list[Entry]:
                 whole = f"rocketbox/timers/{name}"
                 entries.append(Entry(whole, size, size, sink.add(whole, source, size, count)))
             return entries
-    return []  # it changes all the time: the index is made again from its topic
+    return []  # the state changes all the time
 
 
 def _copy_database(sink: Sink, name: str, path: Path, beside: Path, count: Step) -> Entry:
-    """By SQLite itself: one moment of it, whatever is written meanwhile."""
+    """Copy a database by SQLite itself: the copy is of one moment, whatever is written meanwhile."""
     with tempfile.TemporaryDirectory(prefix=".backup-", suffix=".partial", dir=beside) as scratch:
         copy = Path(scratch) / "copy.sqlite3"
         os.close(os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -257,7 +259,7 @@ def _copy_database(sink: Sink, name: str, path: Path, beside: Path, count: Step)
 
 
 def _log_files(directory: Path, end: int) -> list[LogFile]:
-    """What of it lies below `end`."""
+    """Return the files of the log that have bytes below `end`."""
     found = []
     for path in _log_paths(directory):
         start, size = int(path.name), _size(path)
@@ -275,13 +277,13 @@ def _log_paths(directory: Path) -> list[Path]:
 
 
 def _log_bytes(directory: Path) -> int:
-    """At most; of the last file what is on the disk."""
+    """Return at most how many bytes the log has; of the last file those that are on the disk count."""
     paths = _log_paths(directory)
     return sum(_size(path) for path in paths[:-1]) + (min(_size(paths[-1]), _used(paths[-1])) if paths else 0)
 
 
 def _open_all(directory: Path, stack: ExitStack) -> dict[str, BinaryIO]:
-    """Every file of the log: one that is deleted while others are copied can still be read."""
+    """Open every file of the log: one that is deleted while others are copied can still be read."""
     paths = _log_paths(directory)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(paths) + 64

@@ -1,4 +1,5 @@
-"""What is in a backup: each file with its length and SHA-256, and the end of the log it was made at."""
+"""The manifest of a backup: each file with its length and SHA-256, and the end of the log at which the backup was
+made."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ import re
 import msgspec
 
 NAME = "manifest.json"
-# Of a file: what a file system can count.
+# Largest length of a file that a file system can count.
 _LONGEST = (1 << 63) - 1
 FORMAT = 1
-#: What somebody who holds a backup holds.
+#: Secrets that every backup contains.
 SECRETS = (
     "message bodies",
     "password hashes of the console's users",
@@ -22,7 +23,7 @@ _PATH = re.compile(r"(?:store|rocketbox)(?:/[^/\0]{1,255}){1,12}\Z")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One file. bytes: kept of it; full_bytes: its length when restored, the rest is zeros."""
+    """One file. bytes: its length in the backup; full_bytes: its length when restored, the rest is zeros."""
 
     name: str
     bytes: int
@@ -31,7 +32,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """begin_offset, end_offset: the log in it. digest: of all that, as `digest_of` makes it."""
+    """begin_offset, end_offset: the range of the log in the backup. digest: of all other fields, as `digest_of` makes
+    it."""
 
     format: int
     version: str
@@ -61,7 +63,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Raises ValueError, with a sentence."""
+    """Return the manifest. Raises ValueError, with a sentence."""
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
@@ -80,5 +82,5 @@ def decode(data: bytes) -> Manifest:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a name stays inside the directory that it is restored into."""
+    """True if a name stays inside the directory that it is restored into."""
     return _PATH.match(name) is not None and not {".", ".."} & set(name.split("/"))

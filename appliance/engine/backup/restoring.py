@@ -15,7 +15,7 @@ from ..own_files import DIRECTORY_MODE, FILE_MODE
 from .archive import CHUNK, BackupError, Damaged, Source, disk_error, make_directories
 from .manifest import Entry, Manifest
 
-#: Beside the restored files: what they were restored from.
+#: File beside the restored ones that names the backup they are from.
 RECEIPT = "rocketbox/restored-from.json"
 _SYNC_BYTES = 32 << 20
 
@@ -27,7 +27,7 @@ def _nothing(_done: int, _total: int) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Raises BackupError."""
+    """Return the manifest of a backup. Raises BackupError."""
     source = Source(path)
     try:
         return source.manifest()
@@ -36,15 +36,15 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def check_backup(path: Path, step: Step = _nothing) -> Manifest:
-    """Read all of it and compare it with its manifest. Raises Damaged."""
+    """Read all of a backup and compare it with its manifest. Raises Damaged."""
     return _through(path, lambda _entry: None, step)
 
 
 def restore_backup(path: Path, into: Path, step: Step = _nothing) -> Manifest:
-    """Restore it. Raises BackupError; `into` is as empty as before then.
+    """Restore a backup. Raises BackupError; `into` is as empty as before then.
 
-    It is written into a directory beside `into` that is renamed when all of it is on the disk: a restore that was
-    killed leaves nothing that a start would take for a data directory.
+    The files are written into a directory beside `into`, which is renamed when all of them are on the disk: a restore
+    that was killed leaves nothing that a start would take for a data directory.
     """
     into = Path(os.path.abspath(into))
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
@@ -78,7 +78,7 @@ def _take_place(partial: Path, into: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM):
             raise
-        # A mount point keeps its name. store/ comes last: without it nothing is taken for a data directory of ours.
+        # A mount point cannot be renamed over.
         raise BackupError(
             f"{into} cannot be replaced ({error.strerror}): is it a mount point? Restore into a directory below it."
         ) from None
@@ -98,7 +98,7 @@ def _receipt(manifest: Manifest) -> bytes:
 
 
 class _Restored:
-    """One file that is written."""
+    """One restored file, while it is written."""
 
     def __init__(self, root: Path, entry: Entry) -> None:
         path = root / entry.name
@@ -127,7 +127,7 @@ class _Restored:
 
 
 def _through(path: Path, take: Callable[[Entry], _Restored | None], step: Step) -> Manifest:
-    """Every file of a backup, compared with its manifest on the way to `take`."""
+    """Read every file of a backup, compare it with the manifest, and write it into what `take` returns for it."""
     source = Source(path)
     try:
         manifest = source.manifest()

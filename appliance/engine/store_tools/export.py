@@ -25,7 +25,7 @@ from .verification import Progress
 
 
 class Wanted(NamedTuple):
-    """Which messages. topics: empty means all. Times in ms; to_ms itself is not included."""
+    """The messages to export. topics: empty means all. Times in ms; to_ms itself is not included."""
 
     topics: frozenset[str] = frozenset()
     queue_id: int | None = None
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 def records(
     store: OfflineStore, wanted: Wanted, problems: Problems, durable: int, progress: Progress
 ) -> Iterator[Record]:
-    """The wanted records, in the order of the log. Damage goes to `problems`."""
+    """Yield the wanted records, in the order of the log. Damage goes to `problems`."""
     scan = CheckingScan(store, problems, durable)
     total = store.log.end - store.log.min_offset
 
@@ -57,8 +57,8 @@ def records(
 
 
 def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
-    """One message. encoding: "auto" (text if it is text), "base64" or "text" (bytes that are not UTF-8 are
-    replaced)."""
+    """Return one message as a line. encoding: "auto" (text if it is text), "base64" or "text" (bytes that are not UTF-8
+    are replaced)."""
     body, kind = record.body, compression_of(record.sys_flag)
     problem = None
     if kind is not None and decompress:
@@ -101,5 +101,5 @@ def json_line(record: Record, encoding: str, decompress: bool) -> bytes:
 
 
 def raw_record(store: OfflineStore, record: Record) -> bytes:
-    """Its bytes, as the log holds them."""
+    """Return the bytes of a record, as the log holds them."""
     return store.raw.read(record.physical_offset, record.size)

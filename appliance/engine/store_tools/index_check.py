@@ -47,7 +47,7 @@ class IndexEntry(NamedTuple):
 
 
 class IndexReader:
-    """One index file, opened for reading. problem: why it cannot be read, None when it can."""
+    """One index file, opened for reading. problem: reason why it cannot be read, None when it can."""
 
     def __init__(self, path: Path, slots: int | None = None) -> None:
         self.path = path
@@ -69,8 +69,8 @@ class IndexReader:
         return (self.size - _HEADER.size - 4 * self.slots) // _ENTRY.size
 
     def _find_slots(self) -> int:
-        """How many hash slots the file was made with; 0 when no number fits. The newest entry shows it: its slot points
-        to it, and it points to the header's last offset."""
+        """Return the number of hash slots that the file was made with; 0 when no number fits. With the right number the
+        slot of the newest entry points to it, and the first entry points to the header's first offset."""
         following = self.header.following
         if self.size == _DEFAULT_BYTES:
             return _DEFAULT_SLOTS if following <= 1 or self._fits(_DEFAULT_SLOTS) else 0
@@ -97,11 +97,11 @@ class IndexReader:
         return IndexEntry(number, *_ENTRY.unpack(self._file.read(_ENTRY.size)))
 
     def position(self, number: int) -> int:
-        """Where entry `number` begins in the file."""
+        """Return where entry `number` begins in the file."""
         return _HEADER.size + 4 * self.slots + _ENTRY.size * number
 
     def entries(self) -> Iterator[IndexEntry]:
-        """All entries, in the order in which they were added."""
+        """Yield all entries, in the order in which they were added."""
         number = 1
         end = min(self.header.following, self.capacity)
         while number < end:
@@ -114,7 +114,7 @@ class IndexReader:
                 return
 
     def slot_table(self) -> array[int]:
-        """For each slot the number of the entry that it points to."""
+        """Return for each slot the number of the entry that it points to."""
         table = array("i")
         self._file.seek(_HEADER.size)
         table.frombytes(self._file.read(4 * self.slots))
@@ -126,7 +126,7 @@ class IndexReader:
 
 
 def index_paths(store: OfflineStore) -> list[Path]:
-    """Index files, oldest first."""
+    """Return the index files, oldest first."""
     try:
         return sorted(path for path in store.paths.index.iterdir() if _NAME.match(path.name) and path.is_file())
     except (FileNotFoundError, NotADirectoryError):
@@ -134,12 +134,12 @@ def index_paths(store: OfflineStore) -> list[Path]:
 
 
 class IndexCheck:
-    """`record()` for each record of the log, then `finish()`."""
+    """Call `record()` for each record of the log, then `finish()`."""
 
     def __init__(
         self, store: OfflineStore, problems: Problems, is_damaged: Callable[[int], bool], unfinished: bool
     ) -> None:
-        """is_damaged: whether the log is damaged at a physical offset, which is reported already. unfinished: the
+        """is_damaged: True if the log is damaged at a physical offset, which is reported already. unfinished: the
         broker was killed or is running, so the newest file may hold anything: the next start rebuilds it."""
         self._problems = problems
         self._is_damaged = is_damaged
@@ -161,7 +161,7 @@ class IndexCheck:
         tell("index", f"index/{path.name}", at, text)
 
     def _all_entries(self) -> Iterator[tuple[IndexReader, IndexEntry]]:
-        """The entries of all files. Checks each file's chains and header on the way."""
+        """Yield the entries of all files. Check each file's chains and header on the way."""
         for path in self._paths:
             reader = IndexReader(path)
             if reader.problem is not None:
@@ -245,7 +245,8 @@ class IndexCheck:
         self._tell(reader.path, reader.position(entry.number), text)
 
     def _check_time(self, reader: IndexReader, entry: IndexEntry, record: Record) -> None:
-        """The first entry's time is not checked: Apache writes it before it sets the file's first time."""
+        """Check an entry's time. The first entry's seconds are not checked: Apache writes them before it sets the
+        file's first time."""
         header = reader.header
         seconds = max(0, (record.store_time_ms - header.begin_ms) // 1000) if header.begin_ms > 0 else 0
         if (entry.number > 1 and entry.seconds != seconds) or record.store_time_ms > header.end_ms:
@@ -253,7 +254,7 @@ class IndexCheck:
             self._tell(reader.path, reader.position(entry.number), text)
 
     def finish(self) -> None:
-        """Call when the log has ended."""
+        """Check the entries that are left when the log has ended, and report records without entries."""
         while self._next is not None:
             self._stray(*self._next)
             self._advance()

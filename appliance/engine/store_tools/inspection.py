@@ -1,4 +1,4 @@
-"""`rocketbox store inspect`: what is in a store, without reading all of it."""
+"""`rocketbox store inspect`: describes a store without reading all of it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .small_files_check import (
 )
 
 Json = dict[str, Any]
-#: How much of the log is read, at most, to find its end.
+#: Most bytes of the log that are read to find its end.
 TAIL_BYTES = 256 << 20
 
 
 def inspect(store: OfflineStore) -> Json:
-    """Everything, as plain values: times in ms, sizes in bytes, offsets; None for what is not known."""
+    """Return the description as plain values: times in ms, sizes in bytes, offsets; None for what is not known."""
     holder = store.lock_holder()
     queues = [_queue(store, topic, queue_id) for topic, queue_id in sorted(store.queues())]
     position, durable = recovery_position(store)
@@ -60,7 +60,7 @@ def inspect(store: OfflineStore) -> Json:
 
 
 def _writers(store: OfflineStore, position_matches_log: bool | None) -> list[str]:
-    """Which programs wrote this store, as far as the files tell."""
+    """Return the programs that wrote this store, as far as its files show."""
     root = store.paths.root
     hints = []
     if store.paths.recovery_position.exists():
@@ -85,15 +85,15 @@ def _writers(store: OfflineStore, position_matches_log: bool | None) -> list[str
 
 
 class _Unheard:
-    """Damage is for `store verify` to tell."""
+    """Ignores damage, which `store verify` reports."""
 
     def damage(self, begin: int, end: int, reason: str) -> None:
         pass
 
 
 def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
-    """The log's files and range. Its end is searched behind the last record that a queue entry or the recovery position
-    points to."""
+    """Return the log's files and range. Its end is searched behind the last record that a queue entry or the recovery
+    position points to."""
     log = store.log
     start = max([known, log.min_offset, *(queue["last_physical"] for queue in queues)])
     end, last_ms, whole = start, None, True
@@ -120,7 +120,7 @@ def _log(store: OfflineStore, queues: list[Json], known: int) -> Json:
 
 
 def _queue(store: OfflineStore, topic: str, queue_id: int) -> Json:
-    """A queue's offsets, from its files: entries ascend, and zeros follow the last one."""
+    """Return a queue's offsets, from its files: entries ascend, and zeros follow the last one."""
     files, per_file = store.files, store.files.entries_per_file
     numbers = store.queue_numbers(topic, queue_id)
     low = numbers[0] * per_file if numbers else 0
@@ -222,7 +222,7 @@ def _quarantine(store: OfflineStore) -> list[Json]:
 
 
 def text_of(found: Json) -> str:
-    """The same for people."""
+    """Return the description as text for people."""
     log = found["log"]
     lines = [
         f"store        {found['store_dir']}",
@@ -278,5 +278,5 @@ def _when(ms: int | None) -> str:
 
 
 def damage_of(found: Json) -> bool:
-    """Whether a file could not be read."""
+    """True if a file could not be read."""
     return any(row["problem"] for row in [*found["index"], *found["config"]])

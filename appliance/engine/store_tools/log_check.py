@@ -17,7 +17,7 @@ from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from .offline_store import OfflineStore
 from .problems import Problems
 
-#: Damaged ranges that are remembered.
+#: Most damaged ranges that are remembered.
 _RANGES = 100_000
 
 
@@ -30,21 +30,22 @@ class CheckingScan:
         self._problems = problems
         self._below = durable
         self._scan = LogScan(store.raw, self, None, self._is_durable, self._next_durable)
-        # Where damaged ranges begin and end, in order; up to _RANGES of them.
+        # Begins and ends of damaged ranges, in order; up to _RANGES of them.
         self._begins: list[int] = []
         self._ends: list[int] = []
-        #: Behind the last record; -1 until the scan is over.
+        #: Physical offset behind the last record; -1 until the scan is over.
         self.end = -1
 
     def place(self, offset: int) -> tuple[str, int]:
-        """(file, position in it) of a physical offset."""
+        """Return (file, position in it) of a physical offset."""
         segment = self._store.log.segment_at(offset)
         if segment is None:
             return "commitlog", -1
         return f"commitlog/{segment.path.name}", offset - segment.start
 
     def all_records(self, progress: Callable[[int], None]) -> Iterator[Record]:
-        """Each record, in the order of the log; sets `end`. progress: called with the physical offset, now and then."""
+        """Yield each record, in the order of the log; set `end`. progress: called with the physical offset, now and
+        then."""
         log = self._store.log
         at = begin = log.min_offset
         reported = 0
@@ -64,18 +65,18 @@ class CheckingScan:
         self._look_behind(at)
 
     def is_damaged(self, offset: int) -> bool:
-        """Whether a physical offset is in a damaged range; for offsets that the scan has passed."""
+        """True if a physical offset is in a damaged range; for offsets that the scan has passed."""
         index = bisect_right(self._begins, offset) - 1
         return index >= 0 and offset < self._ends[index]
 
     def _is_durable(self, record: Record) -> bool:
-        """Whether a record was written in full although it holds zeros that look like a sector that was not written."""
+        """True if a record was written in full although it holds zeros that look like a sector that was not written."""
         if record.physical_offset + record.size <= self._below or not self._store.was_killed:
             return True
         return self._store.files.names(record)
 
     def _next_durable(self, offset: int) -> int | None:
-        """The physical offset of the next record that was certainly durable."""
+        """Return the physical offset of the next record that was certainly durable."""
         log = self._store.log
         found = [
             start for segment in log.segments if (start := segment.start) > offset and self._scan.is_record(start)
@@ -91,7 +92,7 @@ class CheckingScan:
         return limit
 
     def _named_behind(self, offset: int) -> Iterator[int]:
-        """For each queue, the first physical offset behind `offset` that an entry points to."""
+        """Yield for each queue the first physical offset behind `offset` that an entry points to."""
         files = self._store.files
         per_file = files.entries_per_file
         for topic, queue_id in self._store.queues():
@@ -111,7 +112,7 @@ class CheckingScan:
                     yield physical
 
     def damage(self, begin: int, end: int, reason: str) -> None:
-        """Called when the scan skips a range."""
+        """Report a range that the scan skips."""
         file, at = self.place(begin)
         if len(self._begins) < _RANGES:
             self._begins.append(begin)
@@ -121,7 +122,7 @@ class CheckingScan:
         self._problems.damage("record", file, at, f"{until - begin} bytes are not a valid record: {reason}")
 
     def _look_behind(self, end: int) -> None:
-        """Behind the last record there must be zeros; anything else is a torn tail."""
+        """Report bytes behind the last record that are not zeros: a torn tail."""
         for segment in self._store.log.segments:
             begin = max(end, segment.start)
             if begin >= segment.end:

@@ -1,4 +1,4 @@
-"""A store directory opened for reading only: its log files, its queue files, who has it open, how it was stopped.
+"""A store directory opened for reading only: its log files, its queue files, its lock, and how it was stopped.
 
 Sizes are taken from the files themselves, so no configuration is needed: all files of the log have one size, and all
 consume queue files have one size. The lock is tested, never taken.
@@ -21,13 +21,14 @@ from ..store.log.raw_log import RawLog
 from ..store.paths import StorePaths, queue_id_of, segment_offset
 from ..store.queues.queue_files import QueueFiles
 
-#: Queue files that are open at a time.
+#: Most queue files that are open at a time.
 DESCRIPTORS = 256
 _DEFAULT_QUEUE_FILE_BYTES = 6_000_000
 
 
 class ReadOnlyDisk(Disk):
-    """Opens every file for reading only, so that a write fails with EBADF. Whoever changes a directory has a bug."""
+    """Opens every file for reading only, so that a write fails with EBADF. A caller that changes a directory has a
+    bug."""
 
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -88,11 +89,11 @@ class OfflineLog:
 
     @property
     def end(self) -> int:
-        """Behind the last file."""
+        """Physical offset behind the last file."""
         return self.segments[-1].end if self.segments else 0
 
     def segment_at(self, offset: int) -> LogFile | None:
-        """The file that holds a physical offset; there may be gaps."""
+        """Return the file that holds a physical offset; None in a gap."""
         low, high = 0, len(self.segments)
         while low < high:
             middle = (low + high) // 2
@@ -104,7 +105,7 @@ class OfflineLog:
 
 
 def _numbered(directory: Path, disk: Disk, odd: list[tuple[str, str]]) -> list[tuple[int, Path, int]]:
-    """(start, path, size) of the files in a directory whose names are offsets. Others go to `odd`."""
+    """Return (start, path, size) of the files in a directory whose names are offsets. Others go to `odd`."""
     found = []
     try:
         names = disk.names(directory)
@@ -121,7 +122,7 @@ def _numbered(directory: Path, disk: Disk, odd: list[tuple[str, str]]) -> list[t
 
 
 class OfflineStore:
-    """Everything the tools ask of a store. For one thread; `close()` when done."""
+    """The parts of a store that the tools read. For one thread; `close()` when done."""
 
     def __init__(self, store_dir: Path, own_dir: Path) -> None:
         """Raises StartError when there is no store, or it cannot be read."""
@@ -146,7 +147,7 @@ class OfflineStore:
         return self.paths.abort.exists()
 
     def lock_holder(self) -> int | None:
-        """Id of the process that has the store open; None when none has."""
+        """Return the id of the process that has the store open; None when none has."""
         try:
             fd = os.open(self.paths.lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -164,7 +165,7 @@ class OfflineStore:
     # --- queues
 
     def _find_queues(self) -> dict[tuple[str, int], list[tuple[int, int]]]:
-        """(topic, queue id) -> (start, size) of its files."""
+        """Return (topic, queue id) -> (start, size) of its files."""
         found: dict[tuple[str, int], list[tuple[int, int]]] = {}
         top = self.paths.consume_queues
         try:
@@ -195,15 +196,15 @@ class OfflineStore:
         return _DEFAULT_QUEUE_FILE_BYTES
 
     def queues(self) -> list[tuple[str, int]]:
-        """The (topic, queue id) of every queue directory."""
+        """Return the (topic, queue id) of every queue directory."""
         return list(self._queues)
 
     def queue_numbers(self, topic: str, queue_id: int) -> list[int]:
-        """The numbers of a queue's files."""
+        """Return the numbers of a queue's files."""
         return sorted(start // self.queue_file_bytes for start, _ in self._queues.get((topic, queue_id), ()))
 
     def wrong_queue_sizes(self) -> Iterator[tuple[str, int, int, int]]:
-        """(topic, queue id, start, size) of queue files that do not have the size of the others."""
+        """Yield (topic, queue id, start, size) of queue files that do not have the size of the others."""
         for (topic, queue_id), files in self._queues.items():
             for start, size in files:
                 if size != self.queue_file_bytes or start % self.queue_file_bytes:
@@ -217,7 +218,8 @@ class OfflineStore:
 
 
 def find_store(directory: Path, own_dir: Path | None = None) -> OfflineStore:
-    """The store of a data directory (`DATA`, with `store` and `rocketbox` in it) or of Apache's storePathRootDir.
+    """Return the store of a data directory (`DATA`, with `store` and `rocketbox` in it) or of Apache's
+    storePathRootDir.
 
     own_dir: the directory `rocketbox`, if it is elsewhere. Raises StartError when there is no store.
     """

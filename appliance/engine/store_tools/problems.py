@@ -1,4 +1,4 @@
-"""What the tools find wrong in a store, and how much of it is reported one by one."""
+"""The problems that the tools find in a store; the first ones of each kind are reported one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Problems:
     def __init__(self, tell: Callable[[Problem], None] = lambda problem: None) -> None:
         self._tell = tell
         self.kept: list[Problem] = []
-        #: (level, kind) -> how many.
+        #: (level, kind) -> number of problems.
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, level: str, kind: str, file: str, at: int, text: str) -> None:

@@ -20,14 +20,14 @@ from ..store.retention.deleted_topics import Ends
 from .offline_store import OfflineStore
 from .problems import Problems
 
-#: Entries of one queue read at a time, and queues of which they are kept: 20 MB.
+#: Entries of one queue that are read at a time, and most queues of which they are kept: 20 MB.
 WINDOW = 512
 _WINDOWS = 2000
 _WALK = 20_000
 
 
 class _Seen:
-    """What the records of the log have shown of one queue."""
+    """Results of one queue, from the records of the log."""
 
     __slots__ = ("count", "end", "first_missing", "missing", "told")
 
@@ -40,7 +40,7 @@ class _Seen:
 
 
 class QueueCheck:
-    """`record()` for each record of the log, then `finish()`."""
+    """Call `record()` for each record of the log, then `finish()`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class QueueCheck:
         is_damaged: Callable[[int], bool],
         unfinished: bool,
     ) -> None:
-        """deleted, ends: which records have no entries, as `deleted_topics.py` has it. is_damaged: whether the log is
+        """deleted, ends: the records that have no entries, as in `deleted_topics.py`. is_damaged: True if the log is
         damaged at a physical offset, which is reported already. unfinished: the broker was killed or is running, so the
         entries of the last records may be missing."""
         self._store = store
@@ -69,13 +69,13 @@ class QueueCheck:
         self.replaced: dict[str, int] = {}
 
     def place(self, topic: str, queue_id: int, offset: int) -> tuple[str, int]:
-        """(file, position in it) of an entry."""
+        """Return (file, position in it) of an entry."""
         number, index = divmod(offset, self._store.files.entries_per_file)
         name = segment_name(number * self._store.queue_file_bytes)
         return f"consumequeue/{topic}/{queue_id}/{name}", index * ENTRY_BYTES
 
     def _entry(self, key: tuple[str, int], offset: int) -> bytes:
-        """One entry; empty behind the end of the files."""
+        """Return one entry; empty behind the end of the files."""
         window = self._windows.get(key)
         if window is None or not 0 <= offset - window[0] < len(window[1]) // ENTRY_BYTES:
             window = offset, self._store.files.read(*key, offset, WINDOW)
@@ -142,7 +142,7 @@ class QueueCheck:
             self._problems.damage("tag-code", *place, f"entry {record.queue_offset} has another code than its tag")
 
     def _is_true(self, key: tuple[str, int], offset: int, physical: int, size: int) -> bool:
-        """Whether an entry points to a record with this queue offset."""
+        """True if an entry points to a record with this queue offset."""
         if not 0 < size < HOLE_SIZE:
             return False
         record = self._store.raw.record_at(physical, size)
@@ -151,7 +151,7 @@ class QueueCheck:
     # --- from entries to records
 
     def finish(self, end: int) -> None:
-        """Call when the log has ended, at physical offset `end`."""
+        """Check the entries of each queue when the log has ended, at physical offset `end`."""
         for topic, queue_id in sorted(self._on_disk):
             self._finish_queue(topic, queue_id, end)
         for topic, count in sorted(self.without_queue.items()):
@@ -177,7 +177,7 @@ class QueueCheck:
             if size == HOLE_SIZE or (physical < begin and size > 0):
                 continue  # no record, or one that has expired
             if offset >= seen.end:
-                # Recovery removes these: no record in the log is theirs.
+                # Recovery removes these: no record in the log belongs to them.
                 if (physical or size or code) and not told:
                     told = True
                     lost = physical < end and not self._unfinished
@@ -213,7 +213,7 @@ class QueueCheck:
             last = max(last, physical)
 
     def _entries(self, topic: str, queue_id: int) -> Iterator[tuple[int, int, int, int]]:
-        """(queue offset, physical offset, size, tag code) of all entries in the files."""
+        """Yield (queue offset, physical offset, size, tag code) of all entries in the files."""
         per_file = self._store.files.entries_per_file
         for number in self._store.queue_numbers(topic, queue_id):
             offset = number * per_file

@@ -26,7 +26,7 @@ _SLOT_BYTES, _SLOT_DISTANCE = SLOT_BYTES, 4096
 
 
 def checkpoint_times(store: OfflineStore) -> tuple[int, int, int] | None:
-    """Store times in ms of the last flush of log, queues and index; None without a whole checkpoint."""
+    """Return the store times in ms of the last flush of log, queues and index; None without a whole checkpoint."""
     try:
         raw = store.paths.checkpoint.read_bytes()
     except OSError:
@@ -35,7 +35,7 @@ def checkpoint_times(store: OfflineStore) -> tuple[int, int, int] | None:
 
 
 def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int]:
-    """(the saved recovery position, the physical offset below which the log was durable, or -1)."""
+    """Return (the saved recovery position, the physical offset below which the log was durable, or -1)."""
     if not store.paths.recovery_position.exists():
         return None, -1
     file = RecoveryPositionFile(store.paths.recovery_position, store.disk)
@@ -44,12 +44,12 @@ def recovery_position(store: OfflineStore) -> tuple[RecoveryPosition | None, int
 
 
 def position_matches(store: OfflineStore, position: RecoveryPosition) -> bool:
-    """Whether the record at a recovery position is still the one that it was."""
+    """True if the record at a recovery position is still the one that it was."""
     return position.is_true(store.raw.record_at(position.record_offset, position.record_size))
 
 
 def table_in(raw: bytes) -> dict[str, Any]:
-    """The object that a file of config/ holds. Raises ValueError: so does a start then."""
+    """Return the object that a file of config/ holds. Raises ValueError; so does a start then."""
     found = fastjson.loads(raw)
     if not isinstance(found, dict):
         raise ValueError("it holds no object")
@@ -57,7 +57,7 @@ def table_in(raw: bytes) -> dict[str, Any]:
 
 
 def known_deletions(store: OfflineStore) -> dict[str, int]:
-    """topic -> physical offset below which its records have no queue entries. Raises ValueError."""
+    """Return topic -> physical offset below which its records have no queue entries. Raises ValueError."""
     return _noted(store)[0]
 
 
@@ -73,12 +73,12 @@ def _noted(store: OfflineStore) -> tuple[dict[str, int], deleted_topics.Ends]:
 
 
 def saved_findings(store: OfflineStore) -> list[Finding]:
-    """What earlier starts, and the checks of closed log files, found."""
+    """Return the findings of earlier starts, and of the checks of closed log files."""
     return Findings(store.paths, store.disk).all()
 
 
 def config_files(store: OfflineStore) -> list[Path]:
-    """The files in config/, by name."""
+    """Return the files in config/, by name."""
     try:
         return sorted(path for path in store.paths.config.iterdir() if path.is_file())
     except (FileNotFoundError, NotADirectoryError):
@@ -91,7 +91,7 @@ def is_json(path: Path) -> bool:
 
 
 class SmallFilesCheck:
-    """`run()` checks all of them. deleted, durable, position: what it read, for the checks that follow."""
+    """`run()` checks all small files. deleted, ends, durable, position: read on the way, for the checks that follow."""
 
     def __init__(self, store: OfflineStore, problems: Problems, unfinished: bool) -> None:
         self._store = store
@@ -128,7 +128,7 @@ class SmallFilesCheck:
             self._problems.damage("checkpoint", "checkpoint", -1, f"it has {path.stat().st_size} bytes instead of 4096")
 
     def check_times(self, last_ms: int) -> None:
-        """Checkpoint times are never later than the last record's store time, `last_ms`."""
+        """Report checkpoint times that are later than the last record's store time, `last_ms`."""
         times = checkpoint_times(self._store)
         if times is None:
             return

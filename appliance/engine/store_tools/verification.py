@@ -28,8 +28,8 @@ Progress = Callable[[str, int, int], None]
 
 
 class Verified(NamedTuple):
-    """What was read. sealed_files: closed log files that were compared with their checksums. seconds: how long it
-    took."""
+    """The extent of what was read. sealed_files: closed log files that were compared with their checksums. seconds:
+    time that it took."""
 
     records: int
     log_begin: int
@@ -41,7 +41,7 @@ class Verified(NamedTuple):
 
 
 def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda what, done, total: None) -> Verified:
-    """Check the whole store; what is wrong goes to `problems`."""
+    """Check the whole store; problems go to `problems`."""
     begin = time.monotonic()
     unfinished = store.was_killed or store.lock_holder() is not None
     _check_names(store, problems)
@@ -107,7 +107,7 @@ def _check_batch_queues(store: OfflineStore, problems: Problems) -> None:
 
 
 def _check_blocks(store: OfflineStore, problems: Problems, progress: Progress) -> int:
-    """Compare sealed log files with their block checksums; returns how many there are."""
+    """Compare sealed log files with their block checksums; return the number of these files."""
     checksums = BlockChecksums(store.paths, store.disk)
     segments = {segment.start: segment for segment in store.log.segments}
     starts = checksums.starts()
