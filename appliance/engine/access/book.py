@@ -148,8 +148,7 @@ class Book:
         is_super: bool | None = None,
         is_enabled: bool | None = None,
     ) -> None:
-        """Change the given settings of a user. A new secret is the only one from now on. Refuses with 16; raises
-        OSError."""
+        """Change the given settings of a user. A new secret replaces all others. Refuses with 16; raises OSError."""
         if secret is not None:
             check_secret(secret)
         with self._writing:

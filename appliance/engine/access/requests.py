@@ -153,8 +153,7 @@ class AccessProcessor:
     # --- entries
 
     def _set_acl(self, request: RemotingCommand) -> Any:
-        """Add and replace entries; 3006 and 3007 do the same. An entry of a known resource takes its place, others go
-        behind."""
+        """Add and replace entries (3006 and 3007 alike): one of a known resource takes its place, others go behind."""
         body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES)
         name = _name_of(_subject_of(request, body))
         account = self._known(name)
@@ -172,8 +171,8 @@ class AccessProcessor:
         self._book.set_entries(name, tuple(entries[CUSTOM]), tuple(entries[DEFAULT]))
 
     def _delete_acl(self, request: RemotingCommand) -> Any:
-        """Delete the entries of a resource, or all if none is named. A resource of an unknown type is refused; with
-        Apache all entries are deleted then."""
+        """Delete the entries of a resource, or all if none is named. Refuses a resource of an unknown type; Apache
+        deletes all entries then."""
         fields = request.ext_fields
         account = self._known(_name_of(fields.get("subject") or ""))
         resource = fields.get("resource") or ""
@@ -264,7 +263,7 @@ def _name_of(subject: str) -> str:
 
 
 def _one_of(words: dict[str, bool], field: str, text: str) -> bool | None:
-    """Return the value of a word; None for an empty text. Unknown words are refused; Apache takes them for the first
+    """Return the value of a word; None for an empty text. Refuses unknown words; Apache takes them for the first
     one."""
     if not text.strip():
         return None

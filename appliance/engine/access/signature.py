@@ -53,8 +53,8 @@ class SigningKey:
 
 
 def signed_content(fields: Mapping[str, str], body: bytes, without: frozenset[str] = frozenset()) -> bytes:
-    """Return the bytes that are signed of a request with these header fields. without: names that are left out beside
-    the signature."""
+    """Return the bytes that are signed of a request with these header fields. without: other names that are left
+    out."""
     names = sorted(fields) if all(map(str.isascii, fields)) else sorted(fields, key=_java_order)
     text = "".join([fields[name] for name in names if name != SIGNATURE and name not in without])
     return text.encode(errors="replace") + body

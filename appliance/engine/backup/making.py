@@ -51,8 +51,7 @@ class Made(NamedTuple):
 
 
 class Spared(NamedTuple):
-    """The room that a backup on the broker's own disk leaves: at most this share in use, at least this many bytes
-    free."""
+    """The room that a backup leaves on the broker's own disk: at most this share in use, at least these bytes free."""
 
     share: float
     bytes: int
@@ -172,8 +171,8 @@ def _make(
 
 
 def _rank(name: str) -> int:
-    """Return the rank of a file in the order of copies: those in store/, such as delayOffset.json, come behind
-    RocketBox's own."""
+    """Return a file's rank in the order of copies: those in store/, such as delayOffset.json, follow RocketBox's
+    own."""
     return _FIRST.index(name) if name in _FIRST else len(_FIRST) + name.startswith("store/")
 
 

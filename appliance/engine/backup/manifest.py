@@ -1,5 +1,5 @@
-"""The manifest of a backup: each file with its length and SHA-256, and the end of the log at which the backup was
-made."""
+"""The manifest of a backup: each file with its length and SHA-256, and the end of the log that the backup was made
+at."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """begin_offset, end_offset: the range of the log in the backup. digest: of all other fields, as `digest_of` makes
-    it."""
+    """begin_offset, end_offset: the range of the log in it. digest: of all other fields, as `digest_of` makes it."""
 
     format: int
     version: str

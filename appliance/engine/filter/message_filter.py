@@ -42,8 +42,8 @@ class MessageFilter:
         return True
 
     def verdicts_of(self, keys: Sequence[bytes | None]) -> list[bool]:
-        """Return one bool for each message, given by its values of `names` (`projection`): is it wanted? None, no
-        record, passes."""
+        """Return one bool for each message, given by its values of `names` (`projection`): is it wanted? None
+        passes."""
         raise NotImplementedError
 
     def verdicts(self, data: bytes, places: Sequence[tuple[int, int]]) -> list[bool]:

@@ -58,8 +58,7 @@ def _values_decoded(text: bytes, wanted: tuple[bytes, ...]) -> bytes:
 
 
 def properties_at(data: bytes, at: int, end: int) -> int | None:
-    """Return where the properties of the record at `data[at:end]` begin; they end with it. None if there is no
-    record."""
+    """Return where the properties of the record at `data[at:end]` begin; they end with it. None without a record."""
     if end > len(data) or end - at < FIXED_BYTES or data[at + 4 : at + 8] not in _MAGICS:
         return None
     place = body_length_at(data, at)

@@ -96,11 +96,11 @@ class SqlFilter(MessageFilter):
 
 
 class _Shelf:
-    """Expressions up to some length. in_use: one object for each text that is held anywhere. kept: those made last,
-    held here."""
+    """Expressions up to some length. in_use: one object for each text that is held anywhere. kept: the last ones
+    made."""
 
     def __init__(self, longest: int, kept: int, most: int, few: int) -> None:
-        """few: a quarter of `most` is reserved for connections that have at most this many of it, however full the rest
+        """few: a quarter of `most` is reserved for connections with at most this many of it, however full the rest
         is."""
         self.longest = longest
         self.in_use: weakref.WeakValueDictionary[str, SqlFilter] = weakref.WeakValueDictionary()
@@ -127,8 +127,8 @@ class _Shelf:
             self.kept.popitem(last=False)
 
     def _taken(self, peer: bytes | None) -> LooseShares | None:
-        """Count another expression for the peer, and return the shares that it belongs to; None if the peer may not
-        have it."""
+        """Count another expression for the peer, and return the shares it belongs to; None if the peer may not have
+        it."""
         last = self.most // 4
         if self._shares.take(peer, self.most - last):
             return self._shares

@@ -23,7 +23,6 @@ def parse_tags(expression: str | None) -> list[str]:
 #: Expressions remembered; one may have 32,767 characters.
 @lru_cache(maxsize=1024)
 def tag_filter(expression: str | None) -> MessageFilter:
-    """Return the filter of messages whose tag has one of the hashes. They collide: the client compares the text
-    again."""
+    """Return the filter of messages whose tag has one of the hashes. They collide: the client compares the text."""
     tags = parse_tags(expression)
     return MessageFilter(frozenset(map(java_hash, tags))) if tags else EVERYTHING

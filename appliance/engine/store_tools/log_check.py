@@ -44,8 +44,7 @@ class CheckingScan:
         return f"commitlog/{segment.path.name}", offset - segment.start
 
     def all_records(self, progress: Callable[[int], None]) -> Iterator[Record]:
-        """Yield each record, in the order of the log; set `end`. progress: called with the physical offset, now and
-        then."""
+        """Yield each record, in the order of the log; set `end`. progress: gets the physical offset, now and then."""
         log = self._store.log
         at = begin = log.min_offset
         reported = 0

@@ -27,8 +27,8 @@ _DEFAULT_QUEUE_FILE_BYTES = 6_000_000
 
 
 class ReadOnlyDisk(Disk):
-    """Opens every file for reading only, so that a write fails with EBADF. A caller that changes a directory has a
-    bug."""
+    """Opens every file for reading only, so that a write fails with EBADF. Changing a directory is a bug of the
+    caller."""
 
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

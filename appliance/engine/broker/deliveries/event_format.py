@@ -51,8 +51,8 @@ class Definition(NamedTuple):
 
 
 class FileHeader(NamedTuple):
-    """published: published end of the log at the end of the batch before the file, or at the start. wall_ms: when the
-    file was begun."""
+    """published: end of the published log at the last batch before the file, or at the start. wall_ms: the file's
+    begin."""
 
     published: int
     wall_ms: int
@@ -108,8 +108,7 @@ def batches_of(data: bytes) -> Iterator[Batch]:
 
 
 def whole_bytes(data: bytes) -> tuple[int, int]:
-    """Return (end of the last of the whole batches, the lost events that it notes); (HEADER_BYTES, 0) if there is
-    none."""
+    """Return (end of the last whole batch, the lost events that it notes); (HEADER_BYTES, 0) if there is none."""
     end, lost = HEADER_BYTES, 0
     for at, size, header in _whole(data):
         end, lost = at + size, header[3]

@@ -56,8 +56,7 @@ class Times(Protocol):
 
 
 class Taken(NamedTuple):
-    """Events since the last hand-over. published: published end of the log at that time; every message of the events
-    lies below it."""
+    """Events since the last hand-over. published: end of the published log then; the events' messages lie below it."""
 
     events: bytes
     definitions: dict[int, Definition]

@@ -169,7 +169,7 @@ class DeliveryRing:
     # --- reading
 
     def files(self) -> list[RingFile]:
-        """Return the ring's files, oldest first. Foreign names are left alone, and so is what is no file."""
+        """Return the ring's files, oldest first. Foreign names, and entries that are no files, are left out."""
         try:
             with os.scandir(self.directory) as entries:
                 names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]

@@ -1,2 +1,2 @@
-"""The expressions besides tags by which consumer groups filter, from heartbeats; `consumerFilter.json` as Apache keeps
-it."""
+"""The expressions besides tags that consumer groups filter by, from heartbeats; `consumerFilter.json` in Apache's
+format."""

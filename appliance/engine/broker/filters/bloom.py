@@ -17,8 +17,7 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 class Bloom(NamedTuple):
-    """Dimensions that follow from a broker's settings: the size of the map, and the positions of each group and
-    topic."""
+    """Dimensions that follow from a broker's settings: the map's size, and the positions of each group and topic."""
 
     bits: int
     positions: int

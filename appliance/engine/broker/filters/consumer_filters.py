@@ -140,8 +140,8 @@ class ConsumerFilters:
         return made[1]
 
     def of_retries(self, group: str, wanted: MessageFilter) -> MessageFilter:
-        """Return a filter that combines `wanted` with the group's expression for the topic that a retried message was
-        first sent to."""
+        """Return `wanted`, combined with the group's expression for the topic that a retried message was first sent
+        to."""
         return FilterOfRetries(wanted, lambda topic: self.get(topic, group))
 
     # --- what heartbeats say
@@ -288,8 +288,8 @@ class ConsumerFilters:
         self._changes += 1
 
     def _make_room(self, key: tuple[str, str], chars: int) -> bool:
-        """Make room for an entry of `chars` characters by removing entries, the longest dead first; False if that is
-        not enough."""
+        """Make room for an entry of `chars` characters by removing dead ones, longest dead first; False if that is too
+        little."""
         old = self._table.get(key)
         more = 0
         if old is None:

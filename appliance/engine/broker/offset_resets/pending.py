@@ -85,8 +85,7 @@ class PendingResets:
     # --- remoting-io
 
     def hold(self, keys: Iterable[Key], reset_id: int) -> dict[Key, Pending | None]:
-        """Let commits of these queues not count, while a reset of them is being written down. Return what was there
-        before."""
+        """Let commits of these queues not count while a reset is being written down. Return what was there before."""
         before = {key: self.table.get(key) for key in keys}
         self.table.update(dict.fromkeys(before, Pending(-1, reset_id, -1)))
         return before

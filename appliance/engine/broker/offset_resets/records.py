@@ -11,8 +11,8 @@ NONE = -1
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """The move of one queue. before: the group's offset at that time, NONE without one. target: the new offset; NONE
-    removes it."""
+    """The move of one queue. before: the group's offset then, NONE without one. target: the new offset; NONE removes
+    it."""
 
     topic: str
     queue_id: int

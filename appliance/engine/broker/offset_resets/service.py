@@ -80,8 +80,8 @@ class OffsetResets:
         offsets.after_save = self._offsets_saved
 
     def restore(self) -> None:
-        """Repeat the moves in the journal that no member took over. Called before anything is served, with topics and
-        groups known."""
+        """Repeat the moves in the journal that no member took over. Called before serving, with topics and groups
+        known."""
         count = 0
         for record, move in self.journal.unfinished():
             if self._topics.get(move.topic) is None or self._groups.get(record.group) is None:
@@ -161,7 +161,7 @@ class OffsetResets:
         return found
 
     def plan_undo(self, record: ResetRecord) -> list[PlannedMove]:
-        """Plan to move each queue back to where it was, except those whose topic is gone, was made again, or has fewer
+        """Plan to move each queue back to where it was, except if its topic is gone, was made again, or has fewer
         queues now."""
         gone = self.journal.gone(record.id)
         found = []
@@ -302,8 +302,7 @@ class OffsetResets:
         self.journal.note(over, gone)
 
     def _end_old_ones(self) -> None:
-        """End moves that no member took over for a day: the offset is in the file, and a member that comes later begins
-        there."""
+        """End moves that no member took over for a day: the offset is in the file, and a later member begins there."""
         oldest = self._clock.wall_ms() - KEPT_MS
         pending = self._offsets.pending
         for key, found in list(pending.table.items()):

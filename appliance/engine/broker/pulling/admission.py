@@ -121,7 +121,7 @@ class PullAdmission:
         return _switched_off(admitted.group_name)
 
     def _own_filter(self, fields: PullFields, conn: Connection) -> MessageFilter:
-        """Return the filter that the pull itself names. When an expression does not compile, Apache returns all
+        """Return the filter that the pull itself names. If the expression does not compile, Apache returns all
         messages."""
         kind = fields.expression_type
         if kind not in TAG_TYPES:

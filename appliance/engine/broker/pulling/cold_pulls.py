@@ -27,8 +27,7 @@ COLD_PULL_BYTES = 4096
 
 
 def overloaded() -> RefusedRequest:
-    """Return the refusal of a full pool. A client waits after this code; after "not found" it would ask again at
-    once."""
+    """Return the refusal of a full pool. A client waits after this code; after "not found" it would ask at once."""
     return RefusedRequest(ResponseCode.SYSTEM_BUSY, OVERLOADED)
 
 
@@ -97,7 +96,7 @@ class ColdPulls:
         self._submit(request, read, then)
 
     def _submit(self, request: PullRequest, read: Callable[[], bytes | None], then: Callable[[bytes], None]) -> None:
-        """Have the pool call `read` for a peer that is still there, and pass the data to `then`. None closes the
+        """Have the pool call `read` for a peer that is still there; `then` gets the data. None closes the
         connection."""
         conn = request.conn
 

@@ -125,8 +125,7 @@ class PullPath:
         return False
 
     def _moved_on(self, request: PullRequest, result: GetResult) -> str:
-        """If no message matched, move the pull's offset on and return _NOTHING_THERE; otherwise return the result's
-        status."""
+        """If no message matched, move the pull's offset on and return _NOTHING_THERE; otherwise return the status."""
         if result.status != GetStatus.NO_MATCHED_MESSAGE:
             return result.status
         request.offset = result.next_offset
@@ -146,15 +145,13 @@ class PullPath:
             self.long_polling.wake(request)
 
     def answer_held(self, topic: str, group: str) -> None:
-        """Answer a group's held pulls of a topic with what there is now, but not in queues where very many pulls are
-        held."""
+        """Answer a group's held pulls of a topic with what there is now, except in queues with very many held pulls."""
         for queue in self._store.queues.of_topic(topic):
             if self.long_polling.count_at(queue) <= _MOST_ANSWERED:
                 self.long_polling.release(queue, group)
 
     def answer_reset(self, request: PullRequest) -> bool:
-        """Answer with the offset to which an administrator moved the group, instead of messages; False if there is
-        none."""
+        """Answer with the offset that an administrator moved the group to, if any; False if there is none."""
         topic, queue_id = request.topic.topic_name, request.queue_id
         offset = self._offsets.pending.answer((request.group.group_name, topic, queue_id), request.offset)
         if offset is None:

@@ -67,6 +67,5 @@ def replays_of(record: Record, jobs: Iterable[JobState]) -> list[JobState]:
 
 
 def times_replayed(record: Record, jobs: Iterable[JobState]) -> int:
-    """Return how often a dead letter was replayed, before it came here and since. jobs: what `of` returned for its
-    place."""
+    """Return how often a dead letter was replayed, before it came here and since. jobs: from `of`, for its place."""
     return provenance_of(decode_properties(record.properties)).times + len(replays_of(record, jobs))

@@ -233,7 +233,7 @@ class JobJournal:
         self._open[job] = fd, self._disk.size(fd)
 
     def append(self, job: str, *lines: Line) -> None:
-        """Append entries as one line, durable when this returns. After an OSError the journal has to be opened
+        """Append entries as one line, durable when this returns: all or none. After an OSError, `open` the journal
         again."""
         if job not in self._open:
             raise OSError(f"the journal of job {job} is not open")

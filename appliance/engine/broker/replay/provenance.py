@@ -36,8 +36,7 @@ class Provenance(NamedTuple):
 
 
 def provenance_of(properties: Mapping[str, str]) -> Provenance:
-    """Return what a message's properties say. Any client may have written them, so an invalid number counts as
-    absent."""
+    """Return what a message's properties say. Any client may write them, so an invalid number counts as absent."""
     sequence = _number(properties.get(REPLAY_SEQ))
     job = properties.get(REPLAY_JOB) if sequence is not None else None
     return Provenance(job, None if job is None else sequence, _number(properties.get(REPLAYED)) or 0)

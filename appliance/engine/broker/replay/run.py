@@ -176,7 +176,7 @@ class Run:
     # --- steps
 
     def step(self) -> float:
-        """Do a little work; return the seconds until the next step. The job is over or paused once its state is not
+        """Do a little work; return the seconds until the next step. The job is over or paused once it is not
         RUNNING."""
         if self._batch is not None:
             if not self._batch.future.done():
@@ -394,8 +394,7 @@ class Run:
         return 0.0
 
     def leave(self) -> None:
-        """Save the known and durable results when the broker stops, so that the next start need not look for those
-        copies."""
+        """Save the known and durable results when the broker stops: the next start need not look for those copies."""
         if self._batch is not None and self._batch.future.done():
             self._take_outcomes(self._batch)
         if self._batch is not None or self.checking or self._ending is not None:

@@ -1,4 +1,4 @@
-"""The thread `replay-dead-letters`: works off replay jobs, one a group at a time, and takes them up again after
+"""The thread `replay-dead-letters`: works off replay jobs, one a group at a time, and goes on with them after
 restarts."""
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ T = TypeVar("T")
 
 
 class Refused(RocketBoxError):
-    """A command to a job cannot be done. why: the reason, a sentence of the window. kind: "conflict", "unknown" or
-    "busy"."""
+    """A command to a job cannot be done. why: a sentence of the window. kind: "conflict", "unknown" or "busy"."""
 
     def __init__(self, kind: str, code: str = "", **args: str | int) -> None:
         super().__init__(code or kind)
@@ -138,8 +137,7 @@ class ReplayService(ServiceThread):
         return list(self._unread.values())
 
     def wait_loaded(self, seconds: float = 5.0) -> bool:
-        """Wait until the journals have been read; a resting service reads them here. False if the wait was too
-        short."""
+        """Wait until the journals have been read; a resting service reads them here. False if that took too long."""
         if self._resting:
             with self._reading:
                 if not self._loaded.is_set():
@@ -154,7 +152,7 @@ class ReplayService(ServiceThread):
         return self._views.get(job)
 
     def results(self, job: str, begin: int, end: int) -> bytes:
-        """Return a byte (Result) for each message of [begin, end) whose result is in the journal. Raises CorruptFile,
+        """Return a byte (Result) for each message of [begin, end) with a result in the journal. Raises CorruptFile,
         OSError."""
         return self.journal.results(job, begin, end)
 
@@ -291,8 +289,8 @@ class ReplayService(ServiceThread):
         return max(pause, _LEAST_PAUSE_S)
 
     def _try_again(self) -> float:
-        """Resume jobs that the broker paused for a passing reason, if their next try is due; return the seconds until
-        the next look."""
+        """Resume jobs that the broker paused for a passing reason, if it is time; return the seconds until the next
+        look."""
         now, pause = self.clock.monotonic(), 60.0
         for view in self.jobs():
             job, state = view.state.spec.id, view.state
@@ -410,8 +408,7 @@ class ReplayService(ServiceThread):
     # --- what is kept
 
     def _prune(self) -> None:
-        """Delete the journals of jobs that ended long ago, the oldest beyond KEEP_JOBS, and unreadable journals of that
-        age."""
+        """Delete the journals of jobs that ended long ago, the oldest beyond KEEP_JOBS, and old unreadable journals."""
         since_ms = self.clock.wall_ms() - KEEP_MS
         ended = sorted((v.state.changed_ms, v.state.spec.id) for v in self.jobs() if v.state.finished)
         ended = ended[: max(0, len(ended) - KEEP_JOBS)] + [

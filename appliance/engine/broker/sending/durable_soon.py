@@ -11,8 +11,7 @@ _LOOK_S = 0.005
 
 
 def durable_soon(log: CommitLog, end: int, clock: Clock) -> bool:
-    """Wait until the log is durable up to `end`; False if that takes longer than DURABLE_S. Any thread but
-    remoting-io."""
+    """Wait until the log is durable up to `end`; False after DURABLE_S or if it broke. Any thread but remoting-io."""
     deadline = clock.monotonic() + DURABLE_S
     while log.durable < end:
         if log.broken is not None or clock.monotonic() >= deadline:

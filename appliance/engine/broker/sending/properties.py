@@ -169,7 +169,7 @@ class SendProperties:
 
 
 def _leave_room(properties: bytes) -> None:
-    """Refuse properties that leave no room for what is added in the message's copies."""
+    """Refuse properties that leave no room for those that are added when the message is copied."""
     if len(properties) > MAX_PROPERTIES_BYTES - ADDED_BYTES:
         raise IllegalProperties
 

@@ -38,8 +38,7 @@ class RetryPolicy:
         self._not_taking = not_taking
 
     def refuse_to_make(self) -> None:
-        """Refuse with 14, as the log would, before a topic or group is made for a message that the log does not
-        take."""
+        """Refuse with 14, as the log would, before a topic or group is made for a message that it does not take."""
         reason = self._not_taking()
         if reason is not None:
             outcome = store_unavailable(reason)

@@ -76,8 +76,8 @@ class Target(NamedTuple):
     topic: TopicConfig
 
     def any_queue(self) -> int:
-        """Return a queue that the group's consumers read: the topic may have been made when the group had fewer
-        queues."""
+        """Return a queue that the group's consumers read: the group may have had fewer queues when the topic was
+        made."""
         queues = min(self.group.retry_queue_nums, self.topic.write_queue_nums)
         return random.randrange(queues) if queues > 1 else 0
 
@@ -150,8 +150,7 @@ class SendBackPath:
 
     @staticmethod
     def fit(asked: SentBack, found: StoredRecord | Missing) -> StoredRecord:
-        """Return the record at the offset. Refuses with 1 if there is none, or none that the group can have
-        consumed."""
+        """Return the record at the offset. Refuses with 1 if there is none, or the group cannot have consumed it."""
         if isinstance(found, Missing):
             raise RefusedRequest(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.physical_offset}: {found.value}"
@@ -219,7 +218,7 @@ def _refuse_unfit(record: Record, group: str) -> None:
 
 
 def _is_retry_topic_of(group: str, topic: str) -> bool:
-    """True if a retry topic is the group's, or one that Apache made for its POP consumers: with a topic behind the
+    """True for the group's retry topic, and for one that Apache made for its POP consumers: with a topic behind the
     group."""
     own = RETRY_PREFIX + group
     return topic == own or topic.startswith((f"{own}_", f"{own}+"))

@@ -40,7 +40,7 @@ class _Recent:
 
 
 class SendBackCounts:
-    """`add` belongs to remoting-io, any thread may read. sent_back, and the dead_letters among them, count from the
+    """`add` belongs to remoting-io, any thread may read. sent_back and dead_letters, a part of it, count from the
     start."""
 
     def __init__(self, clock: Clock) -> None:
@@ -65,13 +65,12 @@ class SendBackCounts:
         self.dead_letters += is_dead
 
     def of_last_minute(self, topic: str, group: str) -> int | None:
-        """Return how many messages of a topic a group sent back in the last 50 to 60 s; None for a pair that is not
-        counted."""
+        """Return how many messages of a topic a group sent back in the last 50 to 60 s; None for an unknown pair."""
         recent = self._recent.get((topic, group))
         return None if recent is None else sum(recent.at(self._piece()))
 
     def day_of(self, topic: str, group: str) -> tuple[DayMoves | None, int]:
-        """Return (messages sent back in the last day, the second now)."""
+        """Return (messages sent back in the last day, None for an unknown pair; the second now)."""
         recent = self._recent.get((topic, group))
         return None if recent is None else recent.day, int(self._clock.monotonic())
 

@@ -85,8 +85,7 @@ class Candidate:
         return not whole or len(data) > TEXT_BYTES
 
     def value_at(self, path: tuple[str | int, ...]) -> str | None:
-        """Return a value of the body as text, objects and lists as JSON; None if there is none, or no JSON. Raises
-        Undecided."""
+        """Return a value of the body as text, objects and lists as JSON; None if there is none. Raises Undecided."""
         if self._json is _NOT_READ:
             data, whole = self.body()
             begin = data[:64].lstrip()[:1]

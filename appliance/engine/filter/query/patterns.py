@@ -54,8 +54,7 @@ class _State:
 
 
 class _Move:
-    """A state of the deterministic automaton: the states that the other one may be in, and the kind of character
-    before."""
+    """A state of the deterministic automaton: the set of states of the other one, and the kind of character before."""
 
     __slots__ = ("before", "moves", "states")
 

@@ -211,8 +211,7 @@ class Parser:
         self._waiting.append((kind, self._advance(), False))
 
     def _tight(self) -> None:
-        """Join the operators that take their operand as soon as it is complete: signs, relations, the end of
-        BETWEEN."""
+        """Join operators that take their operand as soon as it is complete: signs, relations, the end of BETWEEN."""
         while self._waiting:
             kind, token, negated = self._waiting[-1]
             if kind == "+":
@@ -360,8 +359,7 @@ class Parser:
 
 
 def compare_numbers(left: Number, right: Number) -> int:
-    """Return a number below, at or above 0, as Java compares two numbers after making the narrower one the wider
-    type."""
+    """Return a number below, at or above 0, as Java compares two numbers after widening the narrower one."""
     if DOUBLE in (left.type, right.type):
         return compare_doubles(float(left.value), float(right.value))
     return (left.value > right.value) - (left.value < right.value)

@@ -57,8 +57,8 @@ _LARGEST = 200
 
 
 class _Code:
-    """A Python expression, in brackets if it needs any. size: number of its parts. raises: it may raise. nullable: it
-    may be None."""
+    """A Python expression, in brackets if it needs any. size: number of parts. raises, nullable: it may raise, be
+    None."""
 
     __slots__ = ("nullable", "raises", "size", "text")
 
@@ -157,8 +157,8 @@ class _Writer:
         return _is_value(self.value(node), False)
 
     def _any(self, node: Chain, form: Callable[[Node, bool], _Code], final: bool) -> _Code:
-        """Return code for an OR that is TRUE, or an AND that is FALSE: the first such operand settles it, null does not
-        matter."""
+        """Return code for an OR that is TRUE, or an AND that is FALSE: the first such operand settles it, even beside
+        null."""
         operands = node.operands()
         last = len(operands) - 1
         return self._join("or", [form(operand, final and i == last) for i, operand in enumerate(operands)])
@@ -273,7 +273,7 @@ class _Writer:
         return _Code(f"({code.text} is None)", code.size + 1, code.raises, False)
 
     def _relation(self, sign: str, left: Node, right: Node) -> _Code:
-        """Return code for properties, numbers and null operands; null with either null. Source:
+        """Return code for properties, numbers and nulls; null with either null. Source:
         `ComparisonExpression.evaluate`."""
         if isinstance(left, Property):
             if isinstance(right, Property):
@@ -442,8 +442,7 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def _static(node: Node) -> Any:
-    """Return a value that is the same for every message: a str, bool, Number or None. `_UNKNOWN` if it depends on the
-    message."""
+    """Return the value of a node that is the same for all messages: a str, bool, Number or None; else `_UNKNOWN`."""
     negations = 0
     while isinstance(node, Negate):
         negations += 1
