@@ -3,8 +3,7 @@
 A move is planned on the caller's thread, which may wait for the disk, and done on that of the pool "admin", one act
 after the other:
 
-1. the plan is checked again; remoting-io notes the group's present offsets, and from here on holds back what members
-commit of these queues;
+1. the plan is checked again; remoting-io notes the group's offsets, and holds back commits of them from here on;
 2. the act is written to the journal and synced;
 3. remoting-io moves all offsets at once; members get them in slices.
 
