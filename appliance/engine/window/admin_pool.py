@@ -1,4 +1,4 @@
-"""The window's commands run on the thread of the pool "admin", one after the other with those of tools."""
+"""Runs the window's commands on the thread of the pool "admin", in turn with the commands of tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..remoting.dispatcher import WorkerPool
 from .sentences import say
 
 POOL = "admin"
-#: The journal's sync and the name servers' answers, with room for what is before us in the pool.
+#: Time for the journal's sync and the name servers' answers, and for the jobs ahead of this one in the pool.
 LIMIT_S = 15.0
 
 T = TypeVar("T")
@@ -26,8 +26,10 @@ class AdminPool:
         self._pool = pool
 
     def run(self, job: Callable[[], T]) -> T:
-        """What the job returns. A RefusedRequest of it becomes InvalidInput; Unavailable when it does not get its turn
-        within LIMIT_S (it may still be done then)."""
+        """Run `job` on the pool's thread and return its result. A RefusedRequest that it raises becomes InvalidInput.
+
+        Raises Unavailable if the job is not done within LIMIT_S; it may still run after that.
+        """
         future: Future[T] = Future()
 
         def work() -> None:
@@ -47,4 +49,4 @@ class AdminPool:
         except FutureTimeout:
             raise Unavailable(say("not_done_in_time", seconds=round(LIMIT_S))) from None
         finally:
-            future = Future()  # let go of: what it raised came through here
+            future = Future()  # breaks a reference cycle: future, exception, traceback, this frame

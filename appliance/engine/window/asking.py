@@ -1,6 +1,6 @@
 """Asking one connected client: its running info (307), and to consume a message now (309).
 
-The answer is a stranger's: it is read within bounds, in the caller's thread, and what is not understood is left out.
+The answer is not trusted: it is read within bounds, in the caller's thread, and parts that cannot be read are left out.
 Shapes: Java's fastjson with objects as keys, Go's encoding/json, C++'s JsonCpp.
 Source: RocketMQ 5.3.3 `ConsumerRunningInfo`, `ProcessQueueInfo`, `ConsumeStatus`, `ConsumeMessageDirectlyResult`.
 """
@@ -30,30 +30,31 @@ from .snapshots import Subscription
 
 logger = logging.getLogger(__name__)
 
-#: What of an answer is read: a client with 1,000 queues says some 400 KiB, its threads some 70 KiB more.
+#: Largest answer that is read: a client with 1,000 queues sends about 400 KiB, its thread dump about 70 KiB more.
 MOST_ANSWER_BYTES = 2 * 1024 * 1024
 _MOST_VALUES = 200_000
-#: What is shown of it.
+#: Limits of what is shown: rows, characters of a text, characters of the thread dump.
 MOST_ROWS = 5000
 MOST_TEXT = 2000
 MOST_STACK = 1024 * 1024
-#: How much longer the answer may take on its way here.
+#: Time added to the time-out for the way of the answer to the caller's thread.
 _ON_THE_WAY_S = 2.0
-#: Go says a number. Source: rocketmq-client-go v2 `internal/model.go`.
+#: Results by number, as Go clients send them. Source: rocketmq-client-go v2 `internal/model.go`.
 _GO_RESULTS = ("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL")
 
 
 class Asking:
     """Any thread but remoting-io; waits in the caller's.
 
-    record: (record, its bytes) of a reference to a message; InvalidInput, NotFound.
+    record: returns (record, its bytes) for a reference to a message; raises InvalidInput, NotFound.
     """
 
     def __init__(self, questions: MemberQuestions, record: Callable[[str], tuple[Record, bytes]]) -> None:
         # Constant after construction.
         self._questions = questions
         self._record = record
-        # Guarded by _lock: who is being asked. To list its threads stops a client; nobody is to do so again and again.
+        # Guarded by _lock: (group, client id) of the clients being asked. A thread dump pauses the client, so only one
+        # question to a client is allowed at a time.
         self._lock = threading.Lock()
         self._asked: set[tuple[str, str]] = set()
 
@@ -102,7 +103,7 @@ class Asking:
         return channel
 
     def _ask(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes) -> RemotingCommand:
-        """One question of a client at a time."""
+        """Ask the client; Conflict while another question to it is under way."""
         key = (fields["consumerGroup"], channel.client_id)
         with self._lock:
             if key in self._asked:
@@ -131,7 +132,7 @@ class Asking:
 
 
 def _document(client_id: str, answer: RemotingCommand) -> dict[str, Any]:
-    """The answer's body; Unavailable when it is not to be read."""
+    """Return the answer's body as an object; Unavailable if it is too large or is no JSON object."""
     if len(answer.body) > MOST_ANSWER_BYTES:
         raise Unavailable(say("client_unreadable", client=client_id, reason=f"{len(answer.body)} bytes"))
     try:
@@ -144,7 +145,7 @@ def _document(client_id: str, answer: RemotingCommand) -> dict[str, Any]:
 
 
 def running_info_of(group: str, channel: ClientChannel, found: dict[str, Any], took_ms: float) -> a.RunningInfo:
-    """What is understood of a client's account. PURE."""
+    """Build a RunningInfo from the parts of a client's answer that can be read. PURE."""
     properties = _table(found.get("properties"))
     queues, bad_queues = _rows(_queues(_table(found.get("mqTable"))))
     rates, bad_rates = _rows(_rates(_table(found.get("statusTable"))))
@@ -170,7 +171,7 @@ def running_info_of(group: str, channel: ClientChannel, found: dict[str, Any], t
 
 
 def _rows(rows: Iterator[Any]) -> tuple[list[Any], int]:
-    """(those that were understood, how many of the others or beyond the bound there are)."""
+    """Return (rows that could be read, at most MOST_ROWS; number of rows left out)."""
     found: list[Any] = []
     left_out = 0
     for row in rows:
@@ -192,7 +193,7 @@ def _queues(table: dict[str, Any]) -> Iterator[a.MemberQueue | None]:
         if queue_id is None or not isinstance(info, dict):
             yield None
             continue
-        dropped = info.get("droped")  # so Java calls it
+        dropped = info.get("droped")  # Java's spelling
         yield a.MemberQueue(
             topic=_text(queue.get("topic")),
             broker=_text(queue.get("brokerName")),
@@ -256,7 +257,7 @@ def _number(value: Any) -> float | None:
 
 
 def _integer(value: Any) -> int | None:
-    """A whole number of Java's, however the client writes it."""
+    """Return a 64-bit integer that the client sent as a number or a string; None for anything else."""
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal() and value.isascii():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,6 +1,6 @@
-"""What one client says of itself, and what became of a message it was given: frozen values, as in `snapshots.py`.
+"""A client's report about itself, and its result for one message: frozen values, as in `snapshots.py`.
 
-A client says what it likes, in its language's way; what it does not say is None.
+The fields depend on the client and its language; a field that the client does not send is None.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from .snapshots import Subscription
 
 @dataclass(frozen=True, slots=True)
 class MemberQueue:
-    """A queue that the client has now. committed: what it will commit next. cached: messages it holds; first_cached and
-    last_cached: their offsets. cached_mib: in MiB, rounded down. locked: it holds the lock of a queue in order.
-    dropped: it is giving the queue up."""
+    """A queue that is assigned to the client. committed: the offset it will commit next. cached: number of messages it
+    holds; first_cached, last_cached: their offsets; cached_mib: their size in MiB, rounded down. locked: the client
+    holds the lock of this queue, which is consumed in order. dropped: the client is giving the queue up."""
 
     topic: str
     broker: str
@@ -33,7 +33,7 @@ class MemberQueue:
 
 @dataclass(frozen=True, slots=True)
 class MemberRates:
-    """What the client counts of a topic. Spans in ms, rates a second, of its last minute; failed: of its last hour."""
+    """The client's figures of a topic: spans in ms and rates a second of its last minute; failed: of its last hour."""
 
     topic: str
     pull_ms: float | None
@@ -46,8 +46,9 @@ class MemberRates:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """A consumer's own account of itself. properties: its settings, in its own words, by name. stack: its threads, if
-    they were asked for and it can say. left_out: parts of the answer that are not shown, too many or not understood."""
+    """A consumer's report about itself. properties: its settings as the client names them, by name. stack: its thread
+    dump, if it was asked for and the client can make one. left_out: number of parts of the answer that are not shown
+    because they are too many or cannot be read."""
 
     group: str
     client_id: str
@@ -66,8 +67,8 @@ class RunningInfo:
 
 @dataclass(frozen=True, slots=True)
 class DirectConsumption:
-    """What a client made of one message. result: "CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT",
-    "CR_THROW_EXCEPTION", "CR_RETURN_NULL", or "" when it did not say. The group's offsets are as they were."""
+    """A client's result for one message. result: "CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT",
+    "CR_THROW_EXCEPTION", "CR_RETURN_NULL", or "" if the client sent none. The group's offsets do not change."""
 
     group: str
     client_id: str

@@ -1,4 +1,4 @@
-"""The part of the window that makes backups of what runs."""
+"""The part of the window that backs up a running broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class BackupWindow(MessagesWindow):
     def make_backup(self, target: Path, step: Callable[[int, int], None] = lambda _done, _total: None) -> Made:
         """Copy the whole data directory, at one published end of the log, into a file NAME.tar or a directory.
 
-        Takes its time: most of what the disk does meanwhile is for others. step: (bytes done, in all), after each MiB;
-        what it raises ends the backup, and nothing is left of it. Raises `backup.BackupError`.
+        Slow on purpose: it leaves most of the disk's time to the broker. step: called with (bytes done, bytes in all)
+        after each MiB; an exception that it raises ends the backup, and nothing is left of it. Raises
+        `backup.BackupError`.
         """
         return self._running().backups.make(target, step)

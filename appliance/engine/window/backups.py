@@ -1,4 +1,4 @@
-"""Makes backups of what runs: slowly, and with the cleaner held back from the log files that are not copied yet."""
+"""Backs up a running broker: slowly, while the cleaner spares the log files that are not copied yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..store.message_store import MessageStore
 if TYPE_CHECKING:
     from ..backup import Made, Spared
 
-#: Of its time a backup of a running broker copies this part, and rests else.
+#: Share of the time in which a backup of a running broker copies; it rests in the remaining time.
 DUTY = 0.3
 _LONGEST_REST_S = 0.5
 
@@ -28,7 +28,7 @@ class Backups:
 
     def make(self, target: Path, step: Callable[[int, int], None]) -> Made:
         """See EngineAdmin.make_backup."""
-        from ..backup import BackupError, Spared, make_backup  # tar and SQLite are for whoever makes one
+        from ..backup import BackupError, Spared, make_backup  # tar and SQLite are imported for a backup only
 
         spared = Spared.by(self._store.cleaner.options, self._store.log.room_bytes)
         given_way: list[bool] = []
@@ -62,7 +62,7 @@ class Backups:
 
     @contextmanager
     def _keeping(self, needed_from: Callable[[], int], spared: Spared, given_way: list[bool]) -> Iterator[None]:
-        """The cleaner waits for the backup, unless the broker suffers: then the backup ends instead."""
+        """Make the cleaner spare files that are not copied yet. If the disk gets too full, the backup ends instead."""
 
         def keep(end: int) -> str | None:
             if end <= needed_from():

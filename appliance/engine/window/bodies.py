@@ -1,7 +1,7 @@
-"""A message's body for reading: decompressed, recognised, cut to size.
+"""Prepares a message's body for display: decompresses it, detects its kind, cuts it to size.
 
-PURE but for the lazy import of two optional packages. A body is hostile: it may be a decompression bomb, JSON that
-grows when it is indented, or text full of control characters; each step has a bound of its own.
+PURE but for the lazy import of two optional packages. A body may be hostile: a decompression bomb, JSON that grows
+when it is indented, or text full of control characters. So each step has its own limit.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ..protocol.compression import DECODERS, PACKAGES, Undecodable, compression_
 from .message_snapshots import BodyView
 from .sentences import Sentence, say
 
-#: A body is decompressed this far; the default of maxMessageSize.
+#: Bytes to which a body is decompressed at most; the default of maxMessageSize.
 DECODE_LIMIT_BYTES = 4 << 20
-#: JSON is indented up to this size before and this one after.
+#: JSON is indented if it has at most JSON_LIMIT_BYTES before and JSON_SHOWN_BYTES after.
 JSON_LIMIT_BYTES = 256 << 10
 JSON_SHOWN_BYTES = 2 << 20
-#: A hex dump shows this much; it takes five times as many characters.
+#: Bytes that a hex dump shows; it takes five times as many characters.
 HEX_LIMIT_BYTES = 16 << 10
 
 _GZIP = b"\x1f\x8b\x08"
 _OTHER_THAN_BRACKETS = bytes(set(range(256)) - set(b"[]{},"))
-#: Control characters that text may hold: tab, line feed, form feed, carriage return, escape.
+#: Bytes that occur in no text: control characters but tab, line feed, form feed, carriage return and escape.
 _NO_TEXT = bytes(set(range(32)) - {9, 10, 12, 13, 27}) + b"\x7f"
 
 
 def view_body(body: bytes, sys_flag: int, max_bytes: int) -> BodyView:
-    """The body of a record, at most `max_bytes` of it in each form."""
+    """Return the view of a record's body, with at most `max_bytes` of it in each form."""
     notes: list[Sentence] = []
     data, layers, more = _decode(body, sys_flag, notes)
     shown = data[:max_bytes]
@@ -59,7 +59,7 @@ def view_body(body: bytes, sys_flag: int, max_bytes: int) -> BodyView:
 
 
 def dump_of(data: bytes) -> list[tuple[int, str, str]]:
-    """(offset, hex of up to 16 bytes, the same as printable ASCII) a line."""
+    """Return one (offset, hex of up to 16 bytes, the same bytes as printable ASCII) a line."""
     lines = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]
@@ -69,8 +69,8 @@ def dump_of(data: bytes) -> list[tuple[int, str, str]]:
 
 
 def glance_at(body: bytes, sys_flag: int, most_chars: int) -> tuple[str, bool, bool]:
-    """(the beginning of a body, whether that is hexadecimal, whether there is more), for a line of a list. No more of a
-    compressed body is decompressed than is shown."""
+    """Return (beginning of a body, True if that is hexadecimal, True if there is more), for a line of a list. Of a
+    compressed body only the shown part is decompressed."""
     most_bytes = most_chars * 4
     data, more = body[:most_bytes], len(body) > most_bytes
     kind = compression_of(sys_flag)
@@ -91,7 +91,8 @@ def glance_at(body: bytes, sys_flag: int, most_chars: int) -> tuple[str, bool, b
 
 
 def opened(body: bytes, sys_flag: int, limit: int) -> tuple[bytes, bool]:
-    """(the body without its layers, at most so many bytes; whether that is all). As it is where it does not open."""
+    """Return (the decompressed body, at most `limit` bytes; True if that is all of it). A layer that cannot be
+    decompressed stays."""
     data, _, more = _decode(body, sys_flag, [], limit)
     return data[:limit], not more and len(data) <= limit
 
@@ -99,7 +100,7 @@ def opened(body: bytes, sys_flag: int, limit: int) -> tuple[bytes, bool]:
 def _decode(
     body: bytes, sys_flag: int, notes: list[Sentence], limit: int = DECODE_LIMIT_BYTES
 ) -> tuple[bytes, list[str], bool]:
-    """(bytes, what was taken off, whether there is more than `limit` of it)."""
+    """Return (bytes, names of the compressions that were undone, True if there are more than `limit` bytes)."""
     layers: list[str] = []
     data, more = body, False
     named = compression_of(sys_flag)
@@ -124,7 +125,7 @@ def _decode(
 
 
 def decompressed(body: bytes, kind: str) -> tuple[bytes, str | None]:
-    """(the body without its compression, None), or (the body as it is, why it does not decompress)."""
+    """Return (decompressed body, None), or (unchanged body, the reason why it cannot be decompressed)."""
     try:
         data, more = decompress(kind, body, DECODE_LIMIT_BYTES)
     except ImportError:
@@ -135,7 +136,8 @@ def decompressed(body: bytes, kind: str) -> tuple[bytes, str | None]:
 
 
 def _looks_like(data: bytes) -> str | None:
-    """ "gzip" or "zlib" by the first bytes; two bytes of zlib's header may be chance, so its failure is no news."""
+    """Return "gzip" or "zlib" by the first bytes, else None. Zlib's two bytes may be chance, so a failure to decompress
+    zlib is not reported."""
     if data.startswith(_GZIP):
         return "gzip"
     if len(data) > 8 and data[0] == 0x78 and int.from_bytes(data[:2], "big") % 31 == 0 and not data[1] & 0x20:
@@ -147,7 +149,7 @@ def _looks_like(data: bytes) -> str | None:
 
 
 def _text_of(data: bytes, cut: bool) -> str | None:
-    """The bytes as UTF-8 text; a character that the cut went through is left out. None when they are no text."""
+    """Return the bytes as UTF-8 text, without a character that was cut in two; None if they are no text."""
     if len(data.translate(None, _NO_TEXT)) != len(data):
         return None
     try:
@@ -157,7 +159,7 @@ def _text_of(data: bytes, cut: bool) -> str | None:
 
 
 def _indented(data: bytes) -> str | None:
-    """An object or an array, indented unless that would make it too large; None when it is none."""
+    """Return a JSON object or array, indented unless that makes it too large; None if the data is neither."""
     data = data.removeprefix(codecs.BOM_UTF8)
     if len(data) > JSON_LIMIT_BYTES or data.lstrip()[:1] not in (b"{", b"["):
         return None

@@ -1,4 +1,4 @@
-"""The broker's part of the checks: store, tables, disk, name servers."""
+"""The broker's health checks: store, tables, disk, name servers."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from .disk_room import disk_figures
 from .options import Options
 from .sentences import say
 
-#: What was found in the store is news for so long.
+#: Age up to which a finding in the store is reported.
 FINDINGS_S = 7 * 86_400
 _MENDED = ("torn", "queue", "queues")
-#: An index further behind is being rebuilt, or the machine is too slow for it.
+#: Lag of the key index from which it is reported: it is being rebuilt, or the machine is too slow.
 _INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 
 
 class Failing(Protocol):
-    """A part that says why it cannot do its work, such as saving a file, while it cannot."""
+    """A part with the reason why it cannot do its work now, such as saving a file; None while it can."""
 
     @property
     def failure(self) -> str | None: ...
 
 
 class Recording(Protocol):
-    """What writes delivery events. dropped: events that the disk did not take."""
+    """The writer of delivery events. dropped: events lost because they could not be written."""
 
     failure: str | None
     dropped: int
 
 
 class Replicating(Protocol):
-    """Slaves, or the master."""
+    """The checks of the slaves, or of the master."""
 
     def checks(self) -> list[s.Check]: ...
 
 
 class TransactionRecording(Protocol):
-    """What writes down how transactions end. lost: ends that are not kept."""
+    """The writer of transactions' ends. lost: number of ends that are not recorded."""
 
     @property
     def failure(self) -> str | None: ...
@@ -70,8 +70,8 @@ class BrokerChecks:
         transaction_records: TransactionRecording,
         replication: Replicating,
     ) -> None:
-        """tables: by the name that the sentence calls them. delayed: who delivers messages that wait. replays: who
-        keeps replay jobs. transactions: who asks how they end."""
+        """tables: by the name that the sentence uses. delayed: the services that deliver delayed and timed messages.
+        replays: the part that saves replay jobs. transactions: the part that checks open transactions."""
         # Constant after construction.
         self._store = store
         self._tables = tables
@@ -124,14 +124,14 @@ class BrokerChecks:
         ]
 
     def _delays(self) -> s.Check:
-        """Whether delayed messages come when they are due."""
+        """Check that delayed messages are delivered when they are due."""
         failures = [service.failure for service in self._delayed if service.failure is not None]
         if failures:
             return s.Check("delays", "failed", say("delays_failing", reason=failures[0]))
         return s.Check("delays", "ok", say("delays_delivered"))
 
     def _open_transactions(self) -> s.Check:
-        """Whether it is known which transactions are open, so that they can end."""
+        """Check that the open transactions are known, so that they can end, and that their ends are recorded."""
         failure = self._transactions.failure
         if failure is not None:
             return s.Check("transactions", "failed", say("transactions_failing", reason=failure))
@@ -142,7 +142,7 @@ class BrokerChecks:
         return s.Check("transactions", "ok", say("transactions_checked"))
 
     def _replay(self) -> s.Check:
-        """Whether replay jobs can be kept; no message is lost by that."""
+        """Check that replay jobs can be saved; if they cannot, no message is lost."""
         failure = self._replays.failure
         if failure is not None:
             return s.Check("replay", "failed", say("replay_failing", reason=failure))
@@ -159,7 +159,8 @@ class BrokerChecks:
         return s.Check("index", "ok", say("index_current"))
 
     def _recording(self) -> s.Check:
-        """Whether messages' stories will tell of deliveries. Nothing else suffers, so /readyz does not ask."""
+        """Check that deliveries are recorded for the messages' stories. Nothing else needs them, so /readyz ignores
+        this check."""
         events = self._delivery_events
         if events.failure is not None:
             failing = say("deliveries_failing", count=events.dropped, reason=events.failure)
@@ -168,7 +169,8 @@ class BrokerChecks:
         return s.Check("deliveries", "ok", say("deliveries_recorded" if on else "deliveries_off"))
 
     def _findings(self) -> s.Check:
-        """What was cut, quarantined, set aside or altered, as far as it is news."""
+        """Report bytes of the log that have changed, and the findings of the last FINDINGS_S: what was cut, quarantined
+        or set aside."""
         store = self._store
         damaged = store.blocks.damaged
         if damaged:
@@ -182,12 +184,13 @@ class BrokerChecks:
         newest = recent[-1]
         place = newest.file if newest.begin < 0 else f"{newest.file} [{newest.begin}, {newest.end})"
         text = say("found_lately", count=len(recent), place=place, reason=newest.reason)
-        # What a kill leaves is put right by the next start and needs nobody.
+        # The next start repairs what a kill leaves behind; nobody has to act.
         mended = all(finding.kind in _MENDED for finding in recent)
         return s.Check("findings", "ok" if mended else "warning", text)
 
     def _all_findings(self, store: MessageStore) -> list[Finding]:
-        """The list as it is on disk, read again when its file has changed: live pages ask every second."""
+        """Return the list on disk. It is read again only when its file has changed, because live pages ask every
+        second."""
         try:
             stat = os.stat(store.paths.quarantine / findings.NAME)
             mark = (stat.st_mtime_ns, stat.st_size)
@@ -198,7 +201,7 @@ class BrokerChecks:
         return self._findings_read[1]
 
     def _cleaning(self) -> s.Check:
-        """Whether old messages can go."""
+        """Check that expired messages can be deleted."""
         status = self._store.cleaner.status
         if status.failure is not None:
             return s.Check("cleaning", "failed", say("cleaning_failing", reason=status.failure))

@@ -1,4 +1,4 @@
-"""Builds the parts of the window that need a running broker. Nothing else in the window is handed the broker."""
+"""Builds the parts of the window that need a running broker. Only this module of the window receives the broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from .waiting_timers import WaitingTimers
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """What EngineAdmin asks, part by part. No part is handed this."""
+    """The parts behind EngineAdmin's methods. No part receives this object."""
 
     is_slave: bool
     replication: ReplicationView
@@ -120,7 +120,8 @@ def build(
     frames_before: int = 0,
     replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
-    """The parts, and the checks that include the broker's. frames_before: of other brokers of this process."""
+    """Build the parts, and the checks including the broker's. frames_before: number of live frames that earlier brokers
+    of this process made."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -323,7 +324,7 @@ def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:
 
 
 def _producers(broker: Broker, group: str) -> int:
-    """Members of a producer group that are connected."""
+    """Return the number of connected members of a producer group."""
     return len(broker.clients.producer_channels(group))
 
 
@@ -368,7 +369,7 @@ def _checks(broker: Broker, options: Options, replication: ReplicationView) -> B
 
 
 def _forget_routes(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[Sequence[str]], None]:
-    """Has the own name server forget topics, as a tool would ask it to (216)."""
+    """Return a function that deletes topics from this process's name server, as a tool's request (216) does."""
     if namesrv is None:
         return lambda topics: None
     routes, pool = namesrv.routes, pools["namesrv"]

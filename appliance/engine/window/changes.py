@@ -1,4 +1,4 @@
-"""What commands on topics and groups share: values checked by their declaration, and the change as it is told."""
+"""Shared by the commands on topics and groups: checks of values by their declaration, and the preview of a change."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ C = TypeVar("C")
 
 
 def revision_of(config: Any) -> str:
-    """A short text that changes with a configuration."""
+    """Return a short text that differs for each configuration."""
     return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
 
 
 def check_revision(known: Any, revision: str | None) -> None:
-    """Conflict when a revision is given and it is not the present one."""
+    """Raise Conflict if a revision is given and is not the present one."""
     if revision is not None and revision != revision_of(known):
         raise Conflict(say("changed_since"))
 
 
 def check_value(setting: Setting, value: object) -> None:
-    """InvalidInput with the setting's name unless it takes the value."""
+    """Raise InvalidInput with the setting's name unless the setting accepts the value."""
     if setting.accepts(value):
         return
     name = setting.name
@@ -39,14 +39,14 @@ def check_value(setting: Setting, value: object) -> None:
 
 
 def with_defaults(settings: Sequence[Setting], values: Mapping[str, object]) -> dict[str, object]:
-    """Values for something new."""
+    """Return the values for something new: the defaults, overridden by `values`."""
     return {**{setting.name: setting.default for setting in settings}, **values}
 
 
 def with_values(config: C, settings: Sequence[Setting], values: Mapping[str, Any]) -> C:
-    """The configuration with these values, None for those to leave; what is as it was is not checked.
+    """Return the configuration with these values. None leaves a setting as it is; an unchanged value is not checked.
 
-    TypeError for a name that is not declared, as for any unknown argument.
+    Raises TypeError for a name that is not declared, as for any unknown argument.
     """
     unknown = values.keys() - {setting.name for setting in settings}
     if unknown:
@@ -62,7 +62,7 @@ def with_values(config: C, settings: Sequence[Setting], values: Mapping[str, Any
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[s.Difference, ...]:
-    """What is not the same, in the order of the fields."""
+    """Return the fields whose values differ, in the order of the fields."""
     names = list(dict.fromkeys([*before, *after]))
     return tuple(
         s.Difference(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
@@ -77,7 +77,7 @@ def preview(
     blockers: Sequence[Sentence] = (),
     revision: str | None = None,
 ) -> s.Change:
-    """A change that was not made (yet)."""
+    """Return a change that has not been made (yet)."""
     return s.Change(
         applied=False,
         name=name,
@@ -90,6 +90,6 @@ def preview(
 
 
 def refuse_if_blocked(change: s.Change, reason: Sentence, force: bool) -> None:
-    """Blocked when something speaks against it, unless it is forced."""
+    """Raise Blocked if the change has blockers and is not forced."""
     if change.blockers and not force:
         raise Blocked(reason, change.blockers, change)

@@ -1,4 +1,4 @@
-"""Is it well: checks as sentences with a level, from what the engine knows about itself."""
+"""Health checks of the process: each is a sentence with a level, made from the engine's own state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_loopback(address: str | None) -> bool:
-    """Whether "host:port" leads to this machine only."""
+    """True if "host:port" leads to this machine only."""
     return _means_this_machine(host_of(address))
 
 
@@ -48,11 +48,11 @@ class Checks:
         self._broker = broker
 
     def including(self, broker: BrokerChecks) -> Checks:
-        """The same, and those of the broker."""
+        """Return the same checks together with the broker's."""
         return Checks(self._loop, self._wire_audit, self._addresses, self._bind, broker)
 
     def all(self) -> tuple[s.Check, ...]:
-        """Every check, the network's first."""
+        """Run every check, the network's first."""
         alive = self._loop.alive
         found = [s.Check("io", "ok" if alive else "failed", say("io_running" if alive else "io_ended"))]
         if self._broker is not None:
@@ -68,12 +68,12 @@ class Checks:
 
 
 def _address_check(address: str, bind: str) -> s.Check:
-    """Whether the address that clients are told leads here."""
+    """Check that the address that is advertised to clients leads here."""
     host = host_of(address)
     if cannot_reach(host, bind):
         return s.Check("address", "warning", say("advertised_elsewhere", address=address, bind=bind, host=host))
     if is_loopback(address):
-        # What nobody else can reach and nobody else is told of is as it was meant.
+        # A loopback address is intended if the server listens on loopback only.
         return s.Check(
             "address", "ok" if _means_this_machine(bind) else "warning", say("advertised_loopback", address=address)
         )

@@ -1,4 +1,5 @@
-"""Cleaning up what is kept for ever and nobody uses: shown first, then deleted by `broker/clean_up.py`."""
+"""Clean-up of unused groups, topics and offsets, which never expire: shown first, then deleted by
+`broker/clean_up.py`."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from .transactions import Wanted as WantedHalves
 from .waiting import WaitingViews
 
 KINDS = ("groups", "topics", "offsets")
-#: A year.
+#: One year.
 MOST_HOURS = 8760
-#: Rows that are shown; the rest is counted.
+#: Rows that are shown; further ones are only counted.
 SHOWN = 500
-#: Finding out for which topics messages wait.
+#: Time limit for finding the topics for which messages wait.
 BUDGET_MS = 2000.0
 _MOST_HALVES = 10_000
 
@@ -38,7 +39,7 @@ class CleanUps:
         pool: AdminPool,
         forget_routes: Callable[[Sequence[str]], None],
     ) -> None:
-        """forget_routes: as `TopicCommands` has it."""
+        """forget_routes: as in `TopicCommands`."""
         # Constant after construction.
         self._service = service
         self._waiting = waiting
@@ -75,7 +76,10 @@ class CleanUps:
         return [name for name in find(idle_s, self._awaited()) if needle in name.lower()]
 
     def _awaited(self) -> set[str]:
-        """Topics for which messages wait: for a time, at a delay level, or for their producer's decision."""
+        """Return the topics for which messages wait: for a time, at a delay level, or for their producer's decision.
+
+        Raises Unavailable if there are too many to find all their topics.
+        """
         topics = self._waiting.awaited_topics(Budget(BUDGET_MS))
         halves, more = self._transactions.find_open(WantedHalves(), _MOST_HALVES)
         if topics is None or more:
@@ -101,5 +105,5 @@ def _item(kind: str, one: Any) -> s.CleanedUp:
 
 
 def _revision_of(names: Sequence[Any]) -> str:
-    """A short text that changes with what would be deleted."""
+    """Return a short text that differs for each list of things to delete."""
     return hashlib.sha256(repr(names).encode(errors="replace")).hexdigest()[:16]

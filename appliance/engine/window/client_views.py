@@ -1,4 +1,4 @@
-"""Who is connected: every connection that has sent heartbeats, and the members of one group."""
+"""The connected clients: every connection that has sent heartbeats, and the members of one group."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def member_of(channel: ClientChannel) -> s.GroupClient:
 
 
 def members_of(info: ConsumerGroupInfo | None) -> tuple[s.GroupClient, ...]:
-    """The clients of a group, by client id."""
+    """Return the clients of a group, sorted by client id."""
     channels = [] if info is None else list(info.channels.values())
     return tuple(sorted(map(member_of, channels), key=lambda client: (client.client_id, client.address)))
 
 
 def conflicts_of(members: tuple[s.GroupClient, ...]) -> tuple[s.SubscriptionConflict, ...]:
-    """Topics that members subscribe to differently. A member whose subscriptions are not known takes no part."""
+    """Return topics that members subscribe to differently. A member whose subscriptions are not known is ignored."""
     known = []
     for member in members:
         if member.subscriptions is not None:  # each may name thousands of topics
@@ -64,14 +64,14 @@ def conflicts_of(members: tuple[s.GroupClient, ...]) -> tuple[s.SubscriptionConf
 
 
 def _same(expression: str, kind: str | None) -> str:
-    """Tags in order: "b || a" wants what "a||b" wants."""
+    """Return the expression with its tags sorted: "b || a" and "a||b" are the same."""
     if kind not in TAG_TYPES or "||" not in expression:
         return expression
     return " || ".join(sorted(part.strip() for part in expression.split("||") if part.strip()))
 
 
 def producer_groups_of(clients: ClientManager) -> list[str]:
-    """Groups that somebody produces for: not the one that every Java client has for itself."""
+    """Return the producer groups without the internal one that every Java client has."""
     return [group for group in clients.producer_groups() if group != INNER_PRODUCER_GROUP]
 
 
@@ -82,7 +82,7 @@ class ClientViews:
         self._clients = clients
 
     def all(self) -> list[s.ClientRow]:
-        """One row a connection."""
+        """Return one row a connection."""
         clients = self._clients
         now = time.monotonic()
         newest: dict[Connection, ClientChannel] = {}
@@ -114,7 +114,7 @@ class ClientViews:
         ]
 
     def counts(self, progress: LagSnapshot) -> tuple[int, int]:
-        """(connections that produce, connections that consume)."""
+        """Return (number of connections that produce, number that consume)."""
         clients = self._clients
         producers = {
             channel.conn for group in producer_groups_of(clients) for channel in clients.producer_channels(group)

@@ -1,8 +1,8 @@
-"""What is known of dead letters without reading them again: where each comes from, its retries, its hour, its origin.
+"""Facts about dead letters, kept so that they are read only once: topic, retries, hour, and id of the origin.
 
-An entry of a dead letter queue says only where its record lies. To group a hundred thousand of them on each look, each
-record is read once and becomes 16 bytes: a code for (kind, hour), and a digest of the id of the message it once was.
-Nobody looks: nothing is kept.
+An entry of a dead letter queue holds only the place of its record. To group a hundred thousand of them on each look,
+each record is read once and becomes 16 bytes: a code for (kind, hour), and a digest of the id of the message it once
+was. Only queues that a page has asked for are kept.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from .measures import Budget
 from .queue_reader import Entry, QueueReader
 
-#: Entries whose records are read in one go, and bytes of the log at once.
+#: Entries that are read in one step, and bytes of the log that one read takes.
 SLICE = 128
 _READ_BYTES = 256 * 1024
-#: So many bytes between two records are read along.
+#: Largest gap between two records that are read together.
 _GAP_BYTES = 8 * 1024
-#: Dead letters of all groups together that something is kept of.
+#: Dead letters of all groups together whose facts are kept.
 MOST_KEPT = 1_000_000
-#: Different (topic, retries); all others are OTHER.
+#: Different kinds that are kept; all further ones become OTHER.
 MOST_KINDS = 20_000
 TEXT_LIMIT = 255
-#: One without a record; one of too many kinds.
+#: Codes of a dead letter whose record is gone, and of one beyond MOST_KINDS.
 GONE, OTHER = 65_535, 65_534
-#: Worked off in one call of C, which holds the GIL (D10).
+#: Values that one C call works on, because it holds the GIL (D10).
 _COUNTED = 16_384
 _NEAR = 64
 HOUR_MS = 3_600_000
-#: Different messages are counted among so many dead letters at most: it takes a set of them for a moment.
+#: Dead letters up to which different messages are counted: the count builds a set of them.
 MOST_DISTINCT = 200_000
-#: Jobs of one queue whose messages that died again are kept.
+#: Replay jobs of one queue for which the messages that became dead letters again are kept.
 MOST_JOBS = 1000
 
 
 class LetterKind(NamedTuple):
-    """topic: it was first sent to, "" when it does not say. again: the copy of a replay, dead once more."""
+    """topic: the topic that it was first sent to, "" if its properties lack that. again: True for the copy of a replay
+    that became a dead letter again."""
 
     topic: str
     retries: int
@@ -53,8 +54,8 @@ class LetterKind(NamedTuple):
 
 
 class QueueFacts:
-    """Of one queue, from `base` on. code: hour << 16 | number of its kind. again: replay job -> the numbers of those of
-    its messages that died once more; they stay when the dead letter has expired."""
+    """Facts of one queue's dead letters from offset `base` on. codes: hour << 16 | number of the kind. again: replay
+    job -> the numbers of its messages that became dead letters again, kept after those dead letters have expired."""
 
     __slots__ = ("again", "base", "codes", "counts", "origins")
 
@@ -74,7 +75,7 @@ class QueueFacts:
         for begin in range(0, count, _COUNTED):
             self.counts.subtract(Counter(self.codes[begin : min(count, begin + _COUNTED)]))
         if count:
-            self.counts += Counter()  # what counts nothing goes
+            self.counts += Counter()  # removes counts of zero
             del self.codes[:count]
             del self.origins[:count]
         self.base += count
@@ -87,7 +88,7 @@ class QueueFacts:
         self.counts.update(codes)
 
     def behind_last_of(self, codes: Collection[int], low: int, end: int) -> int:
-        """One more than the last offset in [low, end) with one of these codes; `low` without one. Known ones only."""
+        """Return 1 + the last known offset in [low, end) that has one of these codes; `low` if none has."""
         wanted = frozenset(codes)
         top = end - self.base
         floor = max(0, low - self.base)
@@ -103,27 +104,27 @@ class QueueFacts:
 
 
 class LetterFacts:
-    """Belongs to whoever holds the lock of `DeadLetterViews`."""
+    """The facts of all queues. Used under the lock of `DeadLetterViews`."""
 
     def __init__(self, store: MessageStore) -> None:
         # Constant after construction.
         self._store = store
-        # The one asked for last is the last.
+        # Least recently used first.
         self._queues: dict[ConsumeQueue, QueueFacts] = {}
         self._kinds: list[LetterKind] = []
         self._numbers: dict[LetterKind, int] = {}
-        # Of the queues that were counted last: what they were, and how many messages.
+        # The last result of `distinct`: (identity, base and end of each queue; number of messages).
         self._distinct: tuple[tuple[tuple[int, int, int], ...], int | None] = ((), 0)
 
     def distinct(self, known: Collection[QueueFacts]) -> int | None:
-        """How many messages they once were; None for too many. Counted once for what has not changed since."""
+        """As the function `distinct`; counted again only if the queues have changed since the last call."""
         key = tuple((id(one), one.base, one.end) for one in known)
         if self._distinct[0] != key:
             self._distinct = (key, distinct(known))
         return self._distinct[1]
 
     def of(self, queue: ConsumeQueue) -> QueueFacts:
-        """What is known of a queue, without what it has lost."""
+        """Return the facts of a queue, without those of entries that it has lost."""
         low = queue.min_offset
         found = self._queues.pop(queue, None)
         if found is None or found.base > low or found.end > queue.max_offset:
@@ -133,12 +134,12 @@ class LetterFacts:
         return found
 
     def kind(self, code: int) -> LetterKind | None:
-        """None for what has no record, and beyond the kinds that are kept."""
+        """Return the kind of a code; None for GONE and OTHER."""
         number = code & 0xFFFF
         return self._kinds[number] if number < len(self._kinds) else None
 
     def codes(self, known: QueueFacts, wanted: LetterFilter) -> list[int]:
-        """The codes that a dead letter may have that the filter means."""
+        """Return the codes of dead letters that the filter may match."""
         return [code for code in list(known.counts) if self._may_be(code, wanted)]
 
     def _may_be(self, code: int, wanted: LetterFilter) -> bool:
@@ -152,7 +153,7 @@ class LetterFacts:
         )
 
     def fill(self, queue: ConsumeQueue, reader: QueueReader, budget: Budget) -> bool:
-        """Get to know the rest of a queue; False when time or room ends before."""
+        """Read the rest of a queue. Return False if time or room ends before that."""
         known = self.of(queue)
         while known.end < queue.max_offset:
             if budget.spent or not self._has_room(queue):
@@ -193,7 +194,7 @@ class LetterFacts:
         return codes, origins
 
     def _log(self, entries: list[Entry], first: int) -> bytes:
-        """The log from an entry's record on, with those behind it that lie close by."""
+        """Return the log from an entry's record on, up to the last of the records that follow closely."""
         start, size, _ = entries[first]
         end = start + size
         for physical, size, _ in entries[first + 1 :]:
@@ -237,19 +238,19 @@ def _keep_again(known: QueueFacts, record: Record) -> None:
 
 
 def kind_of(record: Record) -> LetterKind:
-    """What its grouping goes by."""
+    """Return the kind by which a dead letter is grouped."""
     topic = find_property(record.properties, RETRY_TOPIC) or ""
     again = find_property(record.properties, REPLAY_JOB) is not None
     return LetterKind(topic[:TEXT_LIMIT], record.reconsume_times, again)
 
 
 def digest_of(origin_id: str | None) -> int:
-    """What stands for the id of the message that a dead letter once was; 0 when it does not say."""
+    """Return a digest of the id of the message that a dead letter once was; 0 if the id is missing."""
     return 0 if not origin_id else (hash(origin_id) & 0xFFFF_FFFF_FFFF_FFFF) or 1
 
 
 def copies_of(known: Collection[QueueFacts], digests: Collection[int]) -> Counter[int]:
-    """How many dead letters have each of these digests."""
+    """Count the dead letters that have each of these digests."""
     wanted = frozenset(digests) - {0}
     found: Counter[int] = Counter()
     for one in known:
@@ -261,7 +262,8 @@ def copies_of(known: Collection[QueueFacts], digests: Collection[int]) -> Counte
 
 
 def distinct(known: Collection[QueueFacts]) -> int | None:
-    """How many messages they once were; None for too many. One without an id counts for itself."""
+    """Return how many different messages the dead letters once were; None for more than MOST_DISTINCT dead letters. A
+    dead letter without an id counts as one message."""
     if sum(len(one.origins) for one in known) > MOST_DISTINCT:
         return None
     seen: set[int] = set()

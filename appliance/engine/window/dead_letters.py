@@ -1,4 +1,4 @@
-"""Dead letters of a group: where they come from, when they expire, and which jobs have replayed them."""
+"""Dead letters of a group: their origin, when they expire, and which jobs have replayed them."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from .replay_snapshots import (
 from .sentences import say
 from .tables import cut, page_of, sorted_by
 
-#: A page counts copies of its rows for so long at most.
+#: Time limit for counting the copies of a page's rows.
 COPIES_MS = 60.0
-#: Queues of which is remembered where a place in the log lies.
+#: Queues for which `_offset_behind` remembers its result.
 MOST_EDGES = 10_000
 
 
 class Expiry:
-    """Until when messages stay at least. Belongs to one question: it looks at each log file once.
+    """The earliest time at which messages may be deleted. Made for one request: it looks at each log file once.
 
-    Source of the rule: `store/retention/clean_service.py`; a full disk may take files before that.
+    Source of the rule: `store/retention/clean_service.py`; a full disk may cost files before that.
     """
 
     def __init__(self, store: MessageStore, options: Options) -> None:
@@ -64,7 +64,11 @@ class Expiry:
         self._files: dict[int, int | None] = {}
 
     def of(self, physical: int, stored_ms: int, topic_hours: int | None) -> int | None:
-        """topic_hours: of the topic's own time, None without one. None when nothing can be said."""
+        """Return the wall ms before which a message does not expire; None if that cannot be determined.
+
+        physical, stored_ms: the message's physical offset and store time. topic_hours: the topic's own retention time,
+        None without one.
+        """
         segments = self._store.log.segments
         index = next((i for i, segment in enumerate(segments) if segment.start <= physical < segment.end), -1)
         if index < 0:
@@ -79,7 +83,7 @@ class Expiry:
         return found
 
     def edge(self, until_ms: int) -> int:
-        """The physical offset behind the last log file that may go until then."""
+        """Return the physical offset behind the last log file that may be deleted by `until_ms`."""
         edge = 0
         for index, segment in enumerate(self._store.log.segments[:-1]):
             if segment.start not in self._files:
@@ -91,7 +95,8 @@ class Expiry:
         return edge
 
     def _not_before(self, index: int) -> int | None:
-        """Of one log file: its reserved time counts from its last record on; then it waits for deleteWhen."""
+        """Return the wall ms before which a log file is not deleted. Its reserved time counts from its last record on;
+        after that it stays until an hour of deleteWhen."""
         store = self._store
         segments = store.log.segments
         if index + 1 >= len(segments):
@@ -112,7 +117,7 @@ class Expiry:
 
 
 def filter_of(wanted: Mapping[str, Any] | None) -> LetterFilter:
-    """From a caller's words. InvalidInput."""
+    """Make a filter from a caller's fields. Raises InvalidInput."""
     found = LetterFilter(**wanted) if wanted else LetterFilter()
     check_filter(found)
     return found
@@ -239,12 +244,13 @@ class DeadLetterViews:
             return walk.page(walk.begin(from_ms, to_ms) if cursor is None else walk.cursor_of(cursor), limit, budget_ms)
 
     def _times(self, group: str, records: list[Record]) -> list[int]:
-        """How often each was replayed from where it lies."""
+        """Return for each record how often it was replayed from its place in the dead letter queue."""
         jobs = self._history.of(group, spans_of([(one.queue_id, one.queue_offset) for one in records]))
         return [len(replays_of(one, jobs.get((one.queue_id, one.queue_offset), []))) for one in records]
 
     def _copies(self, topic: str, records: Sequence[Record]) -> dict[int, int]:
-        """Digest of an origin -> how many dead letters of the group come from there; empty while not all are known."""
+        """Return {digest of an origin id: number of the group's dead letters from it}; empty while some dead letters
+        have not been read."""
         if not records:
             return {}
         with self._knowing() as facts, QueueReader(self._store, 16) as reader:
@@ -257,9 +263,10 @@ class DeadLetterViews:
             return copies_of(known, {digest_of(find_property(one.properties, ORIGIN_MESSAGE_ID)) for one in records})
 
     def died_again(self, group: str, job: str) -> frozenset[int] | None:
-        """The numbers of a job's messages that are dead letters of the group once more; None while not all are known.
+        """Return the numbers of a job's messages that became dead letters of the group again; None while some dead
+        letters have not been read.
 
-        Of copies that died in another group nothing is known here.
+        Copies that became dead letters of another group are not included.
         """
         found: set[int] = set()
         with self._knowing() as facts, QueueReader(self._store, 16) as reader:
@@ -272,7 +279,7 @@ class DeadLetterViews:
 
     @contextmanager
     def _knowing(self) -> Iterator[LetterFacts]:
-        """Unavailable when too many others ask."""
+        """Lend the facts to one caller at a time; Unavailable if others hold them for too long."""
         if not self._lock.acquire(timeout=4 * BUDGET_MS / 1000):
             raise Unavailable(say("too_busy"))
         try:
@@ -350,7 +357,7 @@ class DeadLetterViews:
         return ExpiringLetters(within_ms, sum(one.count for one in found), tuple(found))
 
     def _offset_behind(self, reader: QueueReader, queue: ConsumeQueue, edge: int) -> int:
-        """The first offset whose record lies at or behind a physical offset; asked again it is known."""
+        """Return the first offset whose record lies at or behind the physical offset `edge`; remembers the result."""
         known = self._edges.get(queue)
         if known is not None and known[0] == edge:
             return max(known[1], queue.min_offset)
@@ -368,8 +375,10 @@ class DeadLetterViews:
         return low
 
     def check(self, group: str, with_letters: bool = True) -> None:
-        """NotFound unless there is such a group, or dead letters of one that was deleted; with_letters: and, too,
-        unless it ever had one."""
+        """Raise NotFound unless the group exists, or was deleted and its dead letter topic is left.
+
+        with_letters: also raise NotFound if there is no dead letter topic.
+        """
         has_topic = self._topics.get(DLQ_PREFIX + group) is not None
         if self._groups.get(group) is None and not has_topic:
             raise NotFound("group", group)
@@ -381,7 +390,7 @@ class DeadLetterViews:
         return None if config is None else reserve_hours_of(config)
 
     def groups(self, q: str, sort: str, page: int, page_size: int) -> s.Page:
-        """A page of DeadLetterGroup; only those with dead letters."""
+        """Return a page of DeadLetterGroup, of groups that have dead letters."""
         wanted = q.lower()
         rows = []
         for topic, queues in self._index.by_topic().items():

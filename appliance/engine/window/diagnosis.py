@@ -1,8 +1,8 @@
-"""What is wrong with a consumer group: each finding with the numbers it rests on, from the broker's own records.
+"""Diagnosis of a consumer group from the broker's own records: each finding has the numbers that it rests on.
 
-One look a kind, all over one snapshot of offsets and clients. A look that needs what the broker does not know says
-"unknown" and why; it never guesses. What can be seen from here only is said as such: a client may keep to itself why it
-commits nothing (`EngineAdmin.running_info` asks it).
+One look for each kind of finding, all over one snapshot of offsets and clients. A look that lacks data returns
+"unknown" with the reason; it never guesses. The broker cannot see why a client commits nothing; only the client can
+report that (`EngineAdmin.running_info` asks it).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .sentences import Sentence, say
 
 logger = logging.getLogger(__name__)
 
-#: What is looked at, in this order.
+#: The kinds of findings, in the order in which they are looked for.
 KINDS = (
     "consumption_off",
     "no_consumer",
@@ -60,30 +60,30 @@ KINDS = (
     "uneven_share",
 )
 
-#: A holder of a lock that has not pulled for so long is silent: it renews the lock every 20 s, and pulls all the time.
+#: A lock's holder that has not pulled for this time is silent: it renews the lock every 20 s, and pulls all the time.
 SILENT_S = 60.0
-#: Messages that are pulled and not yet committed are worked off in this time by a handler that keeps up: three times
-#: what lies between two commits of a client.
+#: Time in which a handler that keeps up finishes the messages that are pulled and not yet committed: three times the
+#: interval between two commits of a client.
 SLOW_S = 15.0
-#: And fewer of them are not looked at: two pulls of 32 messages.
+#: Fewer messages in flight are not looked at: two pulls of 32 messages.
 SLOW_IN_FLIGHT = 64
-#: Rates are of the last minute, since commits come every 5 s; known after so many seconds.
+#: Samples behind a rate: the last minute, since commits come every 5 s. A rate is known after RATE_KNOWN_S seconds.
 RATE_SAMPLES = 60
 RATE_KNOWN_S = 10.0
-#: Retries storm when there is one a second, and they are a fifth of what the group consumes.
+#: Retries storm if there is at least one a second, and they are at least a fifth of what the group consumes.
 STORM_RATE = 1.0
 STORM_SHARE = 0.2
-#: A backlog grows when so much more comes than goes, and at least one message a second more.
+#: A backlog grows if this share of the incoming messages is not consumed, and at least one message a second.
 GROWTH_SHARE = 0.1
 GROWTH_RATE = 1.0
-#: Messages that came last to a topic, of which an expression is expected to let one through.
+#: Newest messages of a topic among which an expression is expected to match at least one.
 LOOKED_AT = 200
-#: Queues and clients that a finding names.
+#: Queues and clients that a finding names at most.
 MOST_NAMED = 100
-#: Addresses that a sentence names.
+#: Addresses that a sentence names at most.
 MOST_HOSTS = 5
-#: Messages that hold a queue up of which is told what they are, and how long that may take; what was found of their
-#: deliveries is told again for so long, since a page asks every few seconds.
+#: Number of queues for which the message that holds them up is shown, the time limit for finding its deliveries, and
+#: how long those deliveries are remembered, since a page asks every few seconds.
 MOST_TOLD = 8
 DELIVERIES_S = 0.1
 DELIVERIES_KEPT_S = 10.0
@@ -93,7 +93,7 @@ _LEVELS = {"act": 0, "watch": 1}
 
 
 class _Unknown(Exception):
-    """A look cannot tell; why is a sentence."""
+    """A look lacks data; `why` is the reason, as a sentence."""
 
     def __init__(self, why: Sentence) -> None:
         super().__init__(str(why))
@@ -117,7 +117,7 @@ class GroupDiagnosis:
         deliveries: DeliveryReader,
         broker_name: str,
     ) -> None:
-        """last_pull: who was given messages of a queue last, and from where on."""
+        """last_pull: returns the LastPull of a (group, topic, queue id), None without one."""
         # Constant after construction.
         self._lateness = judge
         self._broker_name = broker_name
@@ -134,8 +134,8 @@ class GroupDiagnosis:
         self._measures = measures
 
     def of(self, group: str, may_see: Callable[[str], bool]) -> d.Diagnosis:
-        """may_see(topic): whether the caller may know of a topic's messages. NotFound for a group that is not
-        configured, not online and has no offsets."""
+        """Diagnose a group. may_see(topic): True if the caller may see a topic's messages. Raises NotFound for a group
+        that is not configured, not online and has no offsets."""
         progress = self._lag.snapshot()
         if self._groups.get(group) is None and group not in progress.online and group not in progress.entries:
             raise NotFound("group", group)
@@ -156,7 +156,7 @@ class GroupDiagnosis:
         return d.Diagnosis(group, int(time.time() * 1000), tuple(found), tuple(looked))
 
     def delivered(self, group: str, records: list[Record]) -> list[tuple[list[Delivered], bool]]:
-        """Of each message: (answers that carried it to the group, oldest first; whether these are all of them)."""
+        """Return for each message (the answers that carried it to the group, oldest first; True if none is missing)."""
         now, places = time.monotonic(), [(group, record.physical_offset) for record in records]
         known = {
             place: one for place in places if (one := self._known.get(place)) and now - one[0] <= DELIVERIES_KEPT_S
@@ -178,7 +178,7 @@ class GroupDiagnosis:
 
 
 class _Patient:
-    """One group in one snapshot; a method for each of KINDS."""
+    """One group in one snapshot, with a method for each of KINDS."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Patient:
         self._channels = [] if self._info is None else list(self._info.channels.values())
         self._now = time.monotonic()
         self._now_ms = int(time.time() * 1000)
-        # Queues that a finding is about: another kind does not tell of them once more.
+        # Queues that a finding is about, so that a finding of another kind does not repeat them.
         self._told: set[ConsumeQueue] = set()
 
     # --- what is known
@@ -219,7 +219,7 @@ class _Patient:
             raise _Unknown(say("no_consumer_online"))
 
     def _shares_queues(self) -> None:
-        """The looks at offsets and shares are for groups that are online and keep their offsets here."""
+        """Raise _Unknown unless the group is online and keeps its offsets on this broker."""
         self._online()
         if self._broadcasts():
             raise _Unknown(say("broadcast_keeps_offsets"))
@@ -246,42 +246,42 @@ class _Patient:
         return self._sampler.rate(self._sampler.pairs.get((topic, self._group)), self._span()) or 0.0
 
     def _idle_s(self, queue: ConsumeQueue) -> float:
-        """For how long the committed offset has been where it is."""
+        """Return for how many seconds the committed offset has not moved."""
         entry = self._progress.entries.get(self._group, {}).get(queue.topic)
         since = self._sampler.started_at if entry is None else self._sampler.queue_since(entry, queue.queue_id)
         return max(0.0, self._now - since)
 
     def _age_s(self, queue: ConsumeQueue, offset: int) -> float:
-        """How long a message has been there; 0 when it is gone."""
+        """Return the age of a message in seconds; 0 if it is gone."""
         stored = self._measures.stored_at_ms(self._reader, queue, offset)
         return 0.0 if stored is None else max(0.0, (self._now_ms - stored) / 1000)
 
     def _waited_s(self, queue: ConsumeQueue, offset: int) -> float:
-        """For how long a member was there that could have taken the message; 0 when it is gone."""
+        """Return for how many seconds a message has waited while a member was connected; 0 if it is gone."""
         return self._lateness.waited_s(self._group, queue, offset, self._reader)
 
     @cached_property
     def _standing(self) -> list[StandingQueue]:
-        """As the overview's needs tell it."""
+        """The queues that stand still, by the same judgement as in the overview's needs."""
         return self._lateness.standing(self._group, self._progress, self._backlog(), self._reader)
 
     def _is_off(self) -> bool:
-        """Its pulls are refused, which is a finding by itself."""
+        """True if consumption is switched off, which is a finding by itself."""
         return self._config is not None and not self._config.consume_enable
 
     def _deliveries_at(
         self, places: list[tuple[ConsumeQueue, int]]
     ) -> list[tuple[ConsumeQueue, Record, list[Delivered], bool]]:
-        """The messages at the first few of these places, as far as they can be read, with their deliveries and whether
-        none of those is missing."""
+        """Return for the first few places the message there, its deliveries, and True if none of those is missing.
+        Messages that cannot be read are left out."""
         found = [(queue, self._reader.without_body(queue, offset)) for queue, offset in places[:MOST_TOLD]]
         there = [(queue, record) for queue, record in found if record is not None]
         told = self._delivered(self._group, [record for _, record in there])
         return [(*one, *known) for one, known in zip(there, told, strict=True)]
 
     def _given_out(self, places: list[tuple[ConsumeQueue, int]]) -> set[ConsumeQueue]:
-        """The queues, of the first few, whose message a member has: since before the last start, after which it had
-        room for no more and pulled nothing."""
+        """Return those of the first few queues whose message was delivered to a connected member. If that was before
+        the broker's last start, a member with a full cache has not pulled since."""
         members = {channel.client_id for channel in self._channels}
         return {
             queue
@@ -290,7 +290,7 @@ class _Patient:
         }
 
     def _messages(self, places: list[tuple[ConsumeQueue, int]]) -> dict[ConsumeQueue, d.HeldUpBy]:
-        """What is known of them."""
+        """Return by queue the messages at the first few of these places."""
         return {one[0]: self._message(*one) for one in self._deliveries_at(places)}
 
     def _message(self, queue: ConsumeQueue, record: Record, deliveries: list[Delivered], whole: bool) -> d.HeldUpBy:
@@ -327,7 +327,7 @@ class _Patient:
         yield d.Finding("consumption_off", "act", say("diag_consumption_off"), tuple(evidence))
 
     def no_consumer(self) -> Iterator[d.Finding]:
-        """Messages wait, and nobody is connected."""
+        """Messages wait, and no client is connected."""
         if self._channels:
             return
         lag = self._waiting()
@@ -341,7 +341,7 @@ class _Patient:
             yield d.Finding("no_consumer", "act", say("diag_no_consumer", count=lag + retries), evidence)
 
     def nobody_pulls(self) -> Iterator[d.Finding]:
-        """Members are connected, messages wait, and nobody has come for them for long: suspended, busy or refused."""
+        """Messages wait, and no connected member has pulled for long: they are suspended, busy or refused."""
         self._shares_queues()
         backlog = self._backlog()
         if not backlog.lagging or self._is_off():
@@ -365,7 +365,7 @@ class _Patient:
         yield d.Finding("nobody_pulls", "act", text, evidence, clients=clients[:MOST_NAMED])
 
     def client_id_twice(self) -> Iterator[d.Finding]:
-        """Several clients use one client id: each believes that the other's queues are its own."""
+        """Several clients use one client id: each takes the other's queues for its own."""
         self._online()
         for client_id in sorted(set() if self._info is None else self._info.twice)[:MOST_NAMED]:
             hosts = [one.conn.remote_host for one in self._channels if one.client_id == client_id]
@@ -374,7 +374,7 @@ class _Patient:
             yield d.Finding("client_id_twice", "act", text, evidence, clients=(client_id,))
 
     def subscriptions_differ(self) -> Iterator[d.Finding]:
-        """Members want different things of a topic: the broker keeps one of the subscriptions for all."""
+        """Members subscribe to a topic differently: the broker keeps one of the subscriptions for all of them."""
         self._online()
         conflicts = conflicts_of(members_of(self._info))
         for conflict in conflicts[:MOST_NAMED]:
@@ -389,7 +389,7 @@ class _Patient:
             )
 
     def expression(self) -> Iterator[d.Finding]:
-        """What a group filters by is no expression, or lets none of the messages through that came last."""
+        """The group's filter is not a valid expression, or matches none of the topic's newest messages."""
         self._online()
         for wanted in list(self._info.subscriptions.values()) if self._info is not None else ():
             if wanted.expression_type in TAG_TYPES:
@@ -415,7 +415,7 @@ class _Patient:
                 yield d.Finding("expression", "watch", text, (d.Evidence("looked_at", looked, "messages"),))
 
     def silent_lock(self) -> Iterator[d.Finding]:
-        """A queue in order is leased to a client that is gone, or that renews the lease and pulls nothing."""
+        """A queue's lock is held by a client that is gone, or by one that renews the lock and does not pull."""
         members: dict[str, int] = {}
         for channel in self._channels:
             members[channel.client_id] = members.get(channel.client_id, 0) + channel.conn.parked_count
@@ -465,14 +465,14 @@ class _Patient:
         return 0 if offset is None else max(0, queue.max_offset - max(offset, queue.min_offset))
 
     def _pulls_nothing(self, queue: ConsumeQueue) -> bool:
-        """Messages wait, none of them is in flight, and it has been so for long."""
+        """True if messages have waited in the queue for long, and none of them is in flight."""
         offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
         if offset is None or offset >= queue.max_offset or self._pulled.get(self._group, queue) > offset:
             return False
         return self._idle_s(queue) >= SILENT_S and self._waited_s(queue, self._next_of(queue)) >= SILENT_S
 
     def queue_stuck(self) -> Iterator[d.Finding]:
-        """A queue stays where it is; the first message behind its offset holds it up."""
+        """A queue's offset does not move; the message at the offset holds it up."""
         self._shares_queues()
         self._backlog()
         if self._is_off():
@@ -503,19 +503,19 @@ class _Patient:
                 seconds=round(one.stands_ms / 1000),
             )
             named = ((queue.topic, queue.queue_id),)
-            # Whoever has gone cannot be asked; the message says who it was.
+            # A client that has gone cannot be asked; the message still names it.
             holder = None if message is None else message.held_by or message.last_client
             holders = tuple({one.client_id for one in self._channels} & {holder})
             yield d.Finding("queue_stuck", "act", text, tuple(evidence), named, holders, message)
 
     def _moves(self, queue: ConsumeQueue) -> bool:
-        """Whether it was seen to go on within the time that a stuck one stands."""
+        """True if the queue's offset was seen to move within the last STUCK_S seconds."""
         entry = self._progress.entries.get(self._group, {}).get(queue.topic)
         moved_at = None if entry is None else self._sampler.queue_moved_at(entry, queue.queue_id)
         return moved_at is not None and self._now - moved_at < lateness.STUCK_S
 
     def falls_behind(self) -> Iterator[d.Finding]:
-        """Those queues that move have messages that wait for long; whether they catch up."""
+        """The queues that move are late; the level depends on whether they catch up."""
         self._shares_queues()
         backlog = self._backlog()
         late = None if self._is_off() else self._lateness.late(self._group, backlog, self._standing, self._reader)
@@ -533,7 +533,7 @@ class _Patient:
         yield d.Finding("falls_behind", level, say_late(self._group, late), tuple(evidence))
 
     def slow_handler(self) -> Iterator[d.Finding]:
-        """Much was pulled that is committed slowly: the clients have it, and take long."""
+        """Many messages are pulled and committed slowly: the clients have them, and take long."""
         self._shares_queues()
         pulled_any = False
         still = {one.queue for one in self._standing} if self._progress.backlog(self._group).lag else ()
@@ -542,10 +542,10 @@ class _Patient:
             offsets = self._progress.committed(self._group, topic)
             for queue in self._progress.readable(topic):
                 if queue in still:
-                    continue  # another fault, told by itself
+                    continue  # a finding of its own
                 offset = offsets.get(queue.queue_id)
                 pulled = self._pulled.get(self._group, queue)
-                if offset is None:  # never committed: what was given out first is still being worked on
+                if offset is None:  # never committed: the messages pulled first are still being worked on
                     last = self._last_pull(self._group, topic, queue.queue_id)
                     offset = pulled if last is None else last.first
                 pulled_any = pulled_any or pulled >= 0
@@ -562,7 +562,7 @@ class _Patient:
             if not self._sampler.rate(
                 self._sampler.pairs.get((topic, self._group)), self._sampler.span(max(1, int(SLOW_S)))
             ):
-                rate = 0.0  # what was committed within the minute was so before it hung
+                rate = 0.0  # the commits of the last minute came before it hung
             evidence = [
                 d.Evidence("in_flight", in_flight, "messages"),
                 d.Evidence("rate", round(rate, 2), "messages/s"),
@@ -577,7 +577,7 @@ class _Patient:
             self._backlog()
 
     def retries_storming(self) -> Iterator[d.Finding]:
-        """Many of the messages come back."""
+        """Many messages are sent back for a retry."""
         retries = self._rate_in(RETRY_PREFIX + self._group)
         if retries < STORM_RATE:
             return
@@ -595,7 +595,7 @@ class _Patient:
         yield d.Finding("retries_storming", "act", text, tuple(evidence))
 
     def dead_letters_growing(self) -> Iterator[d.Finding]:
-        """Dead letters came within the minutes that are sampled."""
+        """Dead letters were stored within the sampled minutes."""
         steps, seconds = self._sampler.span(SLOTS)
         if not steps:
             raise _Unknown(say("not_measured_yet"))
@@ -612,7 +612,7 @@ class _Patient:
             yield d.Finding("dead_letters_growing", "act", text, evidence)
 
     def fewer_consumers(self) -> Iterator[d.Finding]:
-        """More comes than goes, and there are queues that another consumer could take."""
+        """More messages come than are consumed, and there are queues that another consumer could take."""
         self._shares_queues()
         self._waiting()
         for topic, queues, clients in self._shares():
@@ -648,7 +648,7 @@ class _Patient:
                 yield d.Finding("idle_consumers", "watch", text, evidence)
 
     def uneven_share(self) -> Iterator[d.Finding]:
-        """Messages wait, and however the queues are shared out, one member has twice as many as another."""
+        """Messages wait, and one member must have at least twice as many queues as another."""
         self._shares_queues()
         self._waiting()
         for topic, queues, clients in self._shares():
@@ -669,7 +669,7 @@ class _Patient:
             yield d.Finding("uneven_share", "watch", text, evidence)
 
     def _shares(self) -> Iterator[tuple[str, int, int]]:
-        """(topic, queues of it here, members that subscribe to it), of topics that have both."""
+        """Yield (topic, number of its queues here, number of members that subscribe to it) for topics with both."""
         for topic in self._own_topics():
             queues = len(self._progress.readable(topic))
             clients = len(

@@ -1,4 +1,4 @@
-"""What is wrong with a group, as far as the broker's own records show it: frozen values, as in `snapshots.py`."""
+"""Results of a group's diagnosis from the broker's own records: frozen values, as in `snapshots.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from .sentences import Sentence
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number that a finding rests on. unit: "messages", "clients", "queues", "times", "s", "messages/s",
-    "%" or ""."""
+    """One number behind a finding. unit: "messages", "clients", "queues", "times", "s", "messages/s", "%" or ""."""
 
     name: str
     value: float
@@ -19,9 +18,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class HeldUpBy:
-    """The message that holds up a queue. delivered: answers to pulls of the group that carried it, as far as that is
-    kept; delivered_whole: these are all. last_client, last_at_ms: of the last of them. held_by: the client id that
-    holds the queue's lock, when it is consumed in order."""
+    """The message that holds up a queue. delivered: number of recorded answers to the group's pulls that carried it;
+    delivered_whole: no such answer is missing from the records. last_client, last_at_ms: client and time of the last
+    one. held_by: id of the client that holds the queue's lock, if the queue is consumed in order."""
 
     topic: str
     queue_id: int
@@ -38,8 +37,8 @@ class HeldUpBy:
 
     @property
     def skip(self) -> dict[str, object]:
-        """The reset of offsets that goes on behind it: what EngineAdmin.offset_target and reset_offsets take. It says
-        where to, not how far, so that asking twice does not skip two."""
+        """Arguments of EngineAdmin.offset_target and reset_offsets that skip this message. They name the offset, not a
+        number of messages, so that doing it twice does not skip two."""
         return {"topics": [self.topic], "queues": [self.queue_id], "to": "offset", "offset": self.offset + 1}
 
 
@@ -47,8 +46,8 @@ class HeldUpBy:
 class Finding:
     """Something that is wrong. kind: one of `diagnosis.KINDS`. level: "act" (messages are not consumed) or "watch".
 
-    queues: (topic, queue id) of those it is about. clients: ids of those it is about. At most 100 of each; the evidence
-    counts all of them. message: of a queue that stands.
+    queues: (topic, queue id) of the queues concerned. clients: ids of the clients concerned. At most 100 of each; the
+    evidence counts all of them. message: the message that holds up the queue, for "queue_stuck".
     """
 
     kind: str
@@ -62,7 +61,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One thing that was looked at. state: "found", "clear", or "unknown" with the reason in `why`."""
+    """The result of looking for one kind of finding: "found", "clear", or "unknown" with the reason in `why`."""
 
     kind: str
     state: str
@@ -71,7 +70,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A group at one moment: what was found, the worst first, and all that was looked at."""
+    """A group at one moment: the findings, the worst first, and every kind that was looked for."""
 
     group: str
     at_ms: int

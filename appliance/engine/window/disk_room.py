@@ -1,4 +1,4 @@
-"""How full the store's file system is, and when it will be."""
+"""Use of the store's file system, and a forecast of when it will be full."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from .sentences import Sentence, say
 if TYPE_CHECKING:
     from ..broker.sampler import Sampler
 
-#: The last samples a forecast of the disk is made from.
+#: Number of last samples from which the forecast is made.
 FORECAST_SAMPLES = 600
-#: A forecast further away is not worth a word.
+#: A forecast further away is not shown.
 FORECAST_DAYS = 365
 
 
 class DiskFigures(NamedTuple):
-    """Of the store's file system. free: for us; used_percent: as Apache counts it, of all."""
+    """Figures of the store's file system. free_bytes: available to this process. total_bytes: these and the used ones.
+    used_percent: share of the used bytes in the total, as Apache computes it. failure: why they cannot be read."""
 
     total_bytes: int | None
     free_bytes: int | None
@@ -42,7 +43,7 @@ class DiskRoom:
     """Any thread."""
 
     def __init__(self, options: Options, sampler: Sampler, log_bytes: Callable[[], int]) -> None:
-        """log_bytes: of the message log's kept range."""
+        """log_bytes: returns the size of the message log's kept range."""
         # Constant after construction.
         self._log_bytes = log_bytes
         self._options = options
@@ -52,7 +53,8 @@ class DiskRoom:
         return disk_figures(self._options.config.store_dir)
 
     def full_at_ms(self, disk: DiskFigures) -> tuple[int | None, Sentence | None]:
-        """(wall ms when the disk reaches diskMaxUsedSpaceRatio at the present rate, why that is not known)."""
+        """Return (wall ms when the disk reaches diskMaxUsedSpaceRatio at the present rate, reason if that is not
+        known)."""
         if disk.total_bytes is None or disk.free_bytes is None:
             return None, say("disk_unreadable", reason=disk.failure or "no broker runs here")
         rate = self._sampler.total_rate("log", FORECAST_SAMPLES)

@@ -1,4 +1,4 @@
-"""The broker's figures of this moment, for the front page, the live frame and /metrics."""
+"""The broker's present figures, for the front page, the live frame and /metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .transactions_snapshots import TransactionCounts
 
 
 class TrafficFigures:
-    """What comes in and goes out. Any thread; a fraction of a millisecond."""
+    """Figures of the broker's traffic. Any thread; takes a fraction of a millisecond."""
 
     def __init__(self, store: MessageStore, pull: PullProcessor, server: RemotingServer, sampler: Sampler) -> None:
         # Constant after construction.
@@ -32,11 +32,11 @@ class TrafficFigures:
 
     @property
     def sample(self) -> tuple[int, int | None]:
-        """(number of the newest sample, wall ms when it was taken)."""
+        """(Number of the newest sample, wall ms when it was taken.)"""
         return self._sampler.count, self._sampler.sampled_at_ms or None
 
     def now(self) -> dict[str, Any]:
-        """By the names of `snapshots.Overview`; a rate is None before there are two samples."""
+        """Return the figures by the names of `snapshots.Overview`; a rate is None before there are two samples."""
         store, sampler = self._store, self._sampler
         return {
             "in_rate": sampler.total_rate("in"),
@@ -66,7 +66,7 @@ def broker_metrics(
     timers: DeliverTimers,
     rolls: RollTimers,
 ) -> dict[str, float]:
-    """Plain numbers by name, for /metrics; totals count from the start. Names that begin with rocketmq_ are
+    """Return numbers by name, for /metrics; totals count from the start. Names that begin with rocketmq_ are
     upstream's."""
     counts = transactions()
     oldest_ms = counts.oldest_stored_ms

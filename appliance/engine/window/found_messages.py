@@ -1,5 +1,5 @@
-"""Records that share a key, as messages: the copies that retries, delays, dead letters and transactions made of one are
-one message. What is a copy of what is said in `message_copies`."""
+"""Groups records that share a key into messages: a message and its copies by retries, delays, dead letters and
+transactions are one. `message_copies` defines which record is a copy of which."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class FoundMessage:
 
     @property
     def original(self) -> Copy | None:
-        """The record that its own topic got; None when that was not found."""
+        """The record in the message's own topic; None if that was not found."""
         return next((copy for copy in self.copies if _is_original(copy)), None)
 
     @property
     def shown(self) -> Copy:
-        """The record that stands for the message: the original, else the newest."""
+        """The record that represents the message: the original, else the newest."""
         return self.original or self.copies[-1]
 
     @property
     def place(self) -> int:
-        """Where it stands in a list by time: the physical offset of that record."""
+        """The message's position in a list by time: the physical offset of `shown`."""
         return self.shown.physical
 
     @property
@@ -44,14 +44,15 @@ class FoundMessage:
 
     @property
     def awaits(self) -> str:
-        """What keeps it from its topic, as far as its records tell: "half" or "delayed"; "" for nothing."""
+        """Why the message is not in its topic, by its records: "half" or "delayed"; "" if it is there."""
         shown = self.shown
         if self.original is not None:
             return ""
         return "half" if shown.kind in ("half", "discarded") else "delayed" if shown.group is None else ""
 
     def hit(self, keys: Collection[str], is_over: bool = False) -> m.SearchHit:
-        """The message as a line of a search for any of `keys`. is_over: it awaits that no more, as the broker knows."""
+        """Return the message as a hit of a search for any of `keys`. is_over: True if the broker knows that it has
+        stopped waiting for what `awaits` names."""
         shown = self.shown
         dead = self._dead_of()
         tries = max(copy.record.reconsume_times for copy in self.copies)
@@ -72,7 +73,7 @@ class FoundMessage:
         )
 
     def _dead_of(self) -> tuple[str, ...]:
-        """Groups whose newest copy is a dead letter that was not replayed since."""
+        """Return the groups whose newest copy is a dead letter that was not replayed since."""
         newest = {copy.group: copy for copy in self.copies if copy.group is not None}
         replayed = max(
             (copy.physical for copy in self.copies if copy.job is not None and copy.group is None), default=-1
@@ -84,9 +85,11 @@ class FoundMessage:
 def messages_of(
     records: Iterable[Record], levels: Sequence[int], origin: Callable[[Copy], Copy | None]
 ) -> list[FoundMessage]:
-    """The messages that records are copies of, by place, the newest first. origin: the message that a copy names as
-    the one consumed first, where the caller may know of it; it is asked for copies whose original is not among the
-    records."""
+    """Return the messages that the records are copies of, the newest first.
+
+    origin: called for a message whose original is not among the records; returns the original that the copy names,
+    None if there is none or the caller may not see it.
+    """
     found: list[FoundMessage] = []
     known: dict[tuple[str, object], FoundMessage] = {}
     for record in sorted(records, key=lambda record: record.physical_offset):

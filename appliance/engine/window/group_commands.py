@@ -1,4 +1,4 @@
-"""Consumer groups made, changed and deleted: checked, previewed, then done by the service of requests 200 and 207."""
+"""Creates, changes and deletes consumer groups: checks, previews, then calls the service of requests 200 and 207."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .changes import check_revision, preview, refuse_if_blocked, revision_of, wi
 from .lag import ConsumerLag
 from .sentences import Sentence, say
 
-#: A group's name begins two topics' names.
+#: A group's name must fit into the names of its retry and dead letter topics.
 MAX_NAME_LENGTH = min(TOPIC_MAX_LENGTH - len(RETRY_PREFIX), GROUP_MAX_LENGTH)
 
 
@@ -79,9 +79,9 @@ class GroupCommands:
     def _made(
         self, change: s.Change, config: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None, by: str
     ) -> s.Change:
-        """Do it; the change as it was done."""
+        """Make the change and return it as applied."""
         if config != known:
-            # The attributes of a request are changes; none is known yet, so those there are stay.
+            # A request's attributes are changes to those of the group. There are none here, so the group's stay.
             request = msgspec.structs.replace(config, attributes={})
 
             def job() -> None:
@@ -101,12 +101,12 @@ class GroupCommands:
         return known
 
     def _check_unchanged(self, name: str, known: SubscriptionGroupConfig | None) -> None:
-        """On the pool's thread: nobody has changed it since the checks."""
+        """Raise Conflict if the group has changed since the checks. Called on the pool's thread."""
         if self._groups.get(name) != known:
             raise Conflict(say("changed_meanwhile", name=name))
 
     def _consequences(self, name: str, offsets: bool) -> tuple[list[Sentence], list[Sentence]]:
-        """(blockers, warnings) of deleting it, with or without its offsets."""
+        """Return (blockers, warnings) of deleting the group, with or without its offsets."""
         lag = self._lag.snapshot()
         blockers: list[Sentence] = []
         warnings: list[Sentence] = []

@@ -1,4 +1,4 @@
-"""A group as it stands now, for its page: how fast it is, and its queues a page at a time."""
+"""A group's present state, for its page: its rates, and its queues a page at a time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .sentences import Sentence, say
 from .tables import cut, page_of, sorted_by
 from .topic_views import SORT_BUDGET_MS
 
-#: Clients commit every 5 s, so what came within so many seconds is always behind; and two rates that differ by less
-#: than a tenth are the same.
+#: A group keeps up if it consumes its backlog within this time, since clients commit only every 5 s, and if its rate is
+#: above this share of the incoming rate.
 KEEPS_UP_S = 15.0
 KEEPS_UP_SHARE = 0.9
 #: Points of the line that shows a group's lag of the last ten minutes.
@@ -49,7 +49,8 @@ class GroupNow:
         held_at: Callable[[ConsumeQueue], Iterable[PullRequest]],
         last_pull: Callable[[str, str, int], LastPull | None],
     ) -> None:
-        """held_at: the pulls that wait at a queue; last_pull: who was given messages of a queue last."""
+        """held_at: returns the pulls that wait at a queue. last_pull: returns the LastPull of a (group, topic, queue
+        id), None without one."""
         # Constant after construction.
         self._groups = groups
         self._store = store
@@ -101,7 +102,8 @@ class GroupNow:
     def _history(
         self, name: str, topics: list[str], lag: int | None
     ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-        """(times, lags) of the last ten minutes: the present lag, less what came and plus what was committed since."""
+        """Return (times, lags) of the last ten minutes, computed backwards from the present lag: messages that came
+        since are subtracted, committed ones added."""
         if lag is None:
             return (), ()
         sampler = self._sampler
@@ -112,7 +114,7 @@ class GroupNow:
         in_points, out_points = sampler.moves_history(came, seconds), sampler.moves_history(went, seconds)
         found: list[tuple[int, float | None]] = []
         value = float(lag)
-        # A sample may have been taken in between: the shortest one counts, from its end.
+        # A sample may have been taken between the calls: use the shortest list, counted from its end.
         count = min(len(spans), len(in_points), len(out_points))
         step = max(1, count // POINTS)
         for back in range(1, count + 1):
@@ -167,7 +169,7 @@ class GroupNow:
         return page_of(ordered, made, page, pages, page_size)
 
     def _idle_ms(self, progress: LagSnapshot, name: str, queue: ConsumeQueue) -> int | None:
-        """Since when the offset has not gone on; None when it was never seen to."""
+        """Return for how long the offset has not moved; None if it was never seen to move."""
         entry = progress.entries.get(name, {}).get(queue.topic)
         if entry is None:
             return None

@@ -1,4 +1,4 @@
-"""Consumer groups as the window shows them: the list, one group queue by queue, those furthest behind."""
+"""Views of consumer groups: the list, one group queue by queue, and the groups furthest behind."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .sentences import Sentence, say
 from .tables import cut, page_of, sorted_by
 from .topic_views import SORT_BUDGET_MS
 
-#: Reading store times for the groups furthest behind.
+#: Time limit for reading store times for the groups furthest behind.
 LOOK_BUDGET_MS = 20
-#: Counting retries that have come to wait since the last look; more than that is counted by the next look.
+#: Time limit for counting the new retries that wait at a delay level; the next call counts the rest.
 WAITING_BUDGET_MS = 25
 
 
@@ -62,7 +62,7 @@ class GroupViews:
         lag_times: LagTimes,
         retries_waiting: Callable[[Budget], dict[str, int]],
     ) -> None:
-        """retries_waiting: group -> messages that wait at a delay level for their next try."""
+        """retries_waiting: returns group -> number of messages that wait at a delay level for their next try."""
         # Constant after construction.
         self._groups = groups
         self._store = store
@@ -155,7 +155,7 @@ class GroupViews:
         )
 
     def _waiting(self) -> dict[str, int]:
-        """Nothing when too many others ask: the page is worth more than this figure."""
+        """Return the waiting retries by group; empty if too many others ask, since the page can do without them."""
         try:
             return self._retries_waiting(Budget(WAITING_BUDGET_MS))
         except Unavailable:
@@ -232,8 +232,8 @@ class GroupViews:
     # --- those furthest behind
 
     def behind(self, count: int, progress: LagSnapshot | None = None) -> tuple[s.GroupLag, ...]:
-        """The groups whose next message has waited longest. Those that were the latest are looked at first, since one
-        look takes 20 ms at most; of the others it is told what was found within the last minute."""
+        """Return the groups whose next message has waited longest. A call reads for 20 ms at most, beginning with the
+        groups that were the latest before; for the others it uses the result of the last minute."""
         progress = progress or self._lag.snapshot()
         found = []
         for name in progress.entries.keys() | progress.online.keys():
@@ -254,5 +254,5 @@ class GroupViews:
 
 
 def _latest_first(row: s.GroupLag) -> tuple[bool, bool, int, int, str]:
-    """By time; then those of which only the messages are known."""
+    """Sort key: groups with a known lag time, the latest first; then those of which only the lag is known."""
     return row.lag_ms is None, row.lag is None, -(row.lag_ms or 0), -(row.lag or 0), row.group

@@ -1,4 +1,4 @@
-"""How far a group is behind: in messages from two numbers, in time from the store time of its next message."""
+"""Lag of consumer groups: in messages from two offsets, in time from the store time of the group's next message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ BROADCASTING = "BROADCASTING"
 
 
 class Backlog(NamedTuple):
-    """A group's lag before anything was read. lagging: (queue, next offset) of each queue that is behind."""
+    """A group's lag, computed without reading. lag: number of messages; None if unknown, `why` is the reason then.
+    lagging: (queue, next offset) of each queue that is behind. retries: messages that wait in the retry topic."""
 
     lag: int | None
     why: Sentence | None
@@ -28,7 +29,7 @@ class Backlog(NamedTuple):
 
 
 class ConsumerLag:
-    """Where snapshots of all groups' progress are made. Any thread."""
+    """Makes snapshots of all groups' progress. Any thread."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class ConsumerLag:
 
 
 class LagSnapshot:
-    """One look at all groups' offsets; made for one question, so that the tables are copied once."""
+    """All groups' offsets at one moment; made for one request, so that the tables are copied once."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class LagSnapshot:
         self._topics = topics
         self.queues = index.by_topic()
         self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in clients.consumer_groups()}
-        #: group -> topic -> its offsets.
+        #: group -> topic -> the group's offsets of it.
         self.entries: dict[str, dict[str, QueueOffsets]] = {}
         for entry in offsets.all():
             own = self.entries.get(entry.group)
@@ -71,7 +72,7 @@ class LagSnapshot:
         self._backlogs: dict[tuple[str, str | None], Backlog] = {}
 
     def topics_of(self, group: str) -> list[str]:
-        """What it has offsets of or subscribes to, its own retry topic left out; sorted."""
+        """Return the topics that a group has offsets of or subscribes to, sorted, without retry topics."""
         names = set(self.entries.get(group, ()))
         info = self.online.get(group)
         if info is not None:
@@ -79,12 +80,12 @@ class LagSnapshot:
         return sorted(name for name in names if not name.startswith(RETRY_PREFIX))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """queue id -> offset; a copy."""
+        """Return the group's offsets of a topic, {queue id: offset}, as a copy."""
         entry = self.entries.get(group, {}).get(topic)
         return {} if entry is None else entry.queues.copy()
 
     def readable(self, topic: str) -> list[ConsumeQueue]:
-        """The topic's queues that consumers can take."""
+        """Return the topic's queues that consumers can read."""
         found = self._readable.get(topic)
         if found is None:
             config = self._topics.get(topic)
@@ -94,7 +95,7 @@ class LagSnapshot:
         return found
 
     def backlog(self, group: str, only_topic: str | None = None) -> Backlog:
-        """How many messages a group is behind, of all its topics or of one."""
+        """Return a group's backlog over all its topics or in one."""
         key = (group, only_topic)
         found = self._backlogs.get(key)
         if found is None:
@@ -128,7 +129,7 @@ class LagSnapshot:
         return Backlog(lag, why, lagging, retries)
 
     def retries(self, group: str) -> int:
-        """Messages in the group's retry topic that it has not consumed."""
+        """Return the number of messages in the group's retry topic that it has not consumed."""
         topic = RETRY_PREFIX + group
         queues = self.readable(topic)
         if not queues:
@@ -137,20 +138,20 @@ class LagSnapshot:
         return sum(max(0, queue.max_offset - max(offsets.get(queue.queue_id, 0), queue.min_offset)) for queue in queues)
 
     def dead_letters(self, group: str) -> int:
-        """Messages in the group's dead letter topic."""
+        """Return the number of messages in the group's dead letter topic."""
         return sum(queue.max_offset - queue.min_offset for queue in self.queues.get(DLQ_PREFIX + group, ()))
 
 
 def lag_time_ms(
     backlog: Backlog, reader: QueueReader, measures: Measures, now_ms: int | None = None
 ) -> tuple[int | None, Sentence | None]:
-    """(age in ms of the oldest message not consumed, why it is not known); 0 when nothing is behind."""
+    """Return (age in ms of the oldest message not consumed, reason if that is not known); 0 if none is left."""
     if backlog.lag is None:
         return None, backlog.why
     if not backlog.lagging:
         return 0, None
     now = int(time.time() * 1000) if now_ms is None else now_ms
-    # Physical offsets are in the order of store times: the lowest one is the oldest, and one time is read.
+    # Physical offsets are in the order of store times: the lowest one is the oldest, so only its time is read.
     oldest = None
     for queue, offset in backlog.lagging:
         physical = measures.place(reader, queue, offset)

@@ -1,4 +1,4 @@
-"""How late every group is. Two reads of the log for each, so what was found is remembered for a while."""
+"""The lag times of all groups. Each takes two reads of the log, so results are remembered for a while."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .measures import Budget, Measures
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
 
-#: What was found for a group is told for so long when there is no time to look again; the history looks each 30 s.
+#: Age up to which a group's last result is used if there is no time for a new one; the history makes one every 30 s.
 KEPT_S = 60.0
-#: Groups remembered.
+#: Groups whose results are remembered.
 MOST_KEPT = 20_000
 
 
@@ -21,7 +21,7 @@ class LagTimes:
     def __init__(self, measures: Measures) -> None:
         # Constant after construction.
         self._measures = measures
-        # group -> (when, what was found).
+        # group -> (when measured, lag time in ms, reason if that is None).
         self._known: dict[str, tuple[float, int | None, Sentence | None]] = {}
 
     def of(
@@ -32,10 +32,11 @@ class LagTimes:
         budget: Budget | None = None,
         measures: Measures | None = None,
     ) -> tuple[int | None, Sentence | None]:
-        """(age in ms of the oldest message that it has not consumed, why it is not known); 0 when nothing is behind.
+        """Return (age in ms of the oldest message that the group has not consumed, reason if that is not known); the
+        age is 0 if the group has consumed all.
 
-        budget: when it is spent, what was found within the last minute is told. measures: where what is read is
-        remembered, if not with all the rest.
+        budget: once it is spent, the result of the last minute is returned. measures: remembers what is read, instead
+        of the shared one.
         """
         measures = measures or self._measures
         if backlog.lag is None or not backlog.lagging:
@@ -52,7 +53,7 @@ class LagTimes:
         return lag_ms, why
 
     def guess(self, group: str, backlog: Backlog) -> int:
-        """What it was last, without reading; for an order."""
+        """Return the last known lag time in ms without reading, for sorting. 0 if there is none, -1 without a lag."""
         if not backlog.lagging:
             return -1 if backlog.lag is None else 0
         known = self._known.get(group)

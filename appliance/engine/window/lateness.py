@@ -1,9 +1,9 @@
-"""Which queues of a group stand still, and whether those that move catch up: judged once, for the overview's needs and
-for a group's diagnosis, so that one never says what the other denies.
+"""Finds the queues of a group that stand still, and judges if those that move catch up. The overview's needs and a
+group's diagnosis share this judgement, so that they never contradict each other.
 
-A queue stands still when its offset has not gone on although a message waited for it, and a member was there, for so
-long: what came a second ago is not late, however long the group had nothing to do. For how long is told from when it
-really began, over connections and restarts. A group is late when its next message is.
+A queue stands still if its offset has not moved for STUCK_S while a message waited and a member was connected: a
+message that came a second ago is not late, however long the group had nothing to do. The time is added up over
+connections and restarts. A group is late if its next message has waited for LATE_S.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .lag_times import LagTimes
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
 
-#: An offset that stays for so long while a message waits behind it, and a member is there, stands still: clients commit
-#: every 5 s and share queues out every 20 s, and a listener may well take a minute. Whoever asks why after that long is
-#: to be told, and what a diagnosis knows the overview need not keep to itself for longer.
+#: Time after which an offset that does not move stands still, if a message waits and a member is connected: clients
+#: commit every 5 s and rebalance every 20 s, and a listener may well take a minute. The overview and the diagnosis use
+#: the same time.
 STUCK_S = 120.0
-#: A group's next message has waited for so long.
+#: A group is late if its next message has waited for this time.
 LATE_S = 300.0
-#: Rates are of so many samples, since commits come every 5 s; known after so many seconds.
+#: Samples behind a rate, since commits come every 5 s. A rate is known after RATE_KNOWN_S seconds.
 RATE_SAMPLES = 300
 RATE_KNOWN_S = 10.0
-#: Who catches up within so many times what it is late is left to it.
+#: A group is expected to catch up if that takes less than this many times the time by which it is late.
 _CATCHES_UP = 3
 
 
 class StandingQueue(NamedTuple):
-    """offset: of the message that holds it up. waiting: messages that wait in it. stands_ms: since when the offset has
-    been there and the message waited for it."""
+    """offset: of the message that holds the queue up. waiting: number of messages that wait in it. stands_ms: for how
+    long the offset has not moved while the message waited."""
 
     queue: ConsumeQueue
     offset: int
@@ -43,8 +43,9 @@ class StandingQueue(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Of queues that move. came, went: messages a second. eta_ms: when it will have caught up; None for never, or not
-    soon."""
+    """How late the moving queues of a group are. lag: number of their waiting messages. late_ms: age of the oldest.
+    came, went: messages stored and consumed a second. eta_ms: time left until the group has caught up; None for never
+    or not soon."""
 
     lag: int
     late_ms: int
@@ -64,7 +65,7 @@ class Lateness:
         self._lag_times = lag_times
 
     def standing(self, group: str, progress: LagSnapshot, backlog: Backlog, reader: QueueReader) -> list[StandingQueue]:
-        """Of a group with members."""
+        """Return the queues of a group with members that stand still."""
         found = []
         now, now_ms = time.monotonic(), int(time.time() * 1000)
         entries = progress.entries.get(group, {})
@@ -84,7 +85,7 @@ class Lateness:
         return found
 
     def waited_s(self, group: str, queue: ConsumeQueue, offset: int, reader: QueueReader) -> float:
-        """For how long a member was there that could have taken the message; 0 when it is gone."""
+        """Return for how many seconds a message has waited while a member was connected; 0 if it is gone."""
         stored = self._measures.stored_at_ms(reader, queue, offset)
         if stored is None:
             return 0.0
@@ -98,7 +99,7 @@ class Lateness:
         reader: QueueReader,
         budget: Budget | None = None,
     ) -> Late | None:
-        """Of the queues that move; None when they are not late, or it is not known yet."""
+        """Return how late the queues that move are; None if they are not late, or it is not known yet."""
         span = self._sampler.span(RATE_SAMPLES)
         still = {one.queue for one in standing}
         moving = [(queue, offset) for queue, offset in backlog.lagging if queue not in still]

@@ -1,4 +1,4 @@
-"""A page of those dead letters that a filter means, newest first: steps over what is known, reads the rest."""
+"""A page of the dead letters that a filter matches, newest first: skips by the known facts, reads the rest."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from .sentences import say
 
 MAX_LIMIT = 500
 BUDGET_MS = 250.0
-#: So much of it goes to getting to know dead letters.
+#: Part of that time for reading facts about dead letters.
 FILL_MS = 120.0
-#: Records looked at together.
+#: Records that are read and judged together.
 BATCH = 64
-#: Queues of a dead letter topic; more than 1 only where somebody made it so.
+#: Queues of a dead letter topic that are looked at; there is only 1 unless an administrator made more.
 MOST_QUEUES = 64
 _MAX_I64 = (1 << 63) - 1
 
 
 class _Cursor(NamedTuple):
-    """ends: where the walk stands, by queue; begins: where it ends. crc: of the question."""
+    """ends: for each queue the offset down to which the walk has come; begins: where it will end. crc: of the topic and
+    the filter."""
 
     crc: int
     begins: tuple[tuple[int, int], ...]
@@ -55,7 +56,7 @@ _Step = tuple[int, int, int, ConsumeQueue, int]
 
 
 class LetterWalk:
-    """One page. facts: belongs to the caller while this works."""
+    """The walk of one page. facts: reserved for this walk by the caller."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class LetterWalk:
         facts: LetterFacts,
         times: Callable[[list[Record]], list[int]],
     ) -> None:
-        """times: how often each was replayed from where it lies."""
+        """times: returns for each record how often it was replayed from its place."""
         self._queues = {queue.queue_id: queue for queue in queues[:MOST_QUEUES]}
         self._wanted = wanted
         self._reader = reader
@@ -75,7 +76,7 @@ class LetterWalk:
         self._crc = zlib.crc32(f"{topic}\0{wanted!r}".encode(errors="surrogatepass"))
 
     def begin(self, from_ms: int | None, to_ms: int | None) -> _Cursor:
-        """InvalidInput."""
+        """Return the cursor of the first page. Raises InvalidInput."""
         check_times(from_ms, to_ms)
         begins, ends = [], []
         for queue_id, queue in self._queues.items():
@@ -88,7 +89,7 @@ class LetterWalk:
         return _Cursor(self._crc, tuple(begins), tuple(ends), total, int(time.time() * 1000))
 
     def cursor_of(self, text: str) -> _Cursor:
-        """InvalidInput unless it is a cursor of this question."""
+        """Decode a cursor; InvalidInput unless it belongs to this topic and filter."""
         try:
             cursor = decode_cursor(text, _Cursor)
         except ValueError:
@@ -198,7 +199,7 @@ class LetterWalk:
 
 
 def check_times(from_ms: int | None, to_ms: int | None) -> None:
-    """InvalidInput."""
+    """Raise InvalidInput unless both are times in ms, or None, and in order."""
     for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
         if value is not None and not 0 <= value < _MAX_I64:
             raise InvalidInput(name, say("not_a_time", field=name))

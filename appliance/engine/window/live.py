@@ -3,8 +3,8 @@
 {"number", "at_ms", "in_rate", "out_rate", "in_bytes_rate", "out_bytes_rate", "put_total", "delivered_total",
 "connections", "producer_clients", "consumer_clients", "parked_pulls", "log_bytes", "unsynced_bytes",
 "disk_used_percent", "worst_check", "behind": [{"group", "lag", "lag_ms", "clients"}],
-"needs": [{"level", "kind", "name", "text", "code", "args"}]}. What stands behind "behind" and "needs" is looked at
-every 5 s.
+"needs": [{"level", "kind", "name", "text", "code", "args"}]}. The clients, "disk_used_percent", "worst_check", "behind"
+and "needs" are refreshed every 5 s.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from .disk_room import DiskRoom
 from .figures import TrafficFigures
 from .overview import Standing
 
-#: Frames are made as long as somebody asked for one within this time.
+#: Frames are made while the last call of `frame` is not older than this.
 INTEREST_S = 5.0
-#: How often what stands is looked at: clients commit their offsets every 5 s, so it hardly moves faster.
+#: Interval at which the slow values are refreshed: clients commit their offsets every 5 s, so they hardly move faster.
 STANDING_S = 5.0
 BEHIND_SHOWN = 8
-#: Of what needs a person; a page asks for the whole list when these change.
+#: Needs in a frame at most; a page asks for the whole list when these change.
 NEEDS_TOLD = 30
 _WORST = ("ok", "warning", "failed")
 
 
 class LiveSource(Protocol):
-    """What a frame is made of."""
+    """The source of a frame's values."""
 
     def numbers(self) -> tuple[int, dict[str, object]]:
-        """(number of the newest sample, what changes every second); a fraction of a millisecond."""
+        """Return (number of the newest sample, values that change every second); takes a fraction of a millisecond."""
 
     def standing(self) -> dict[str, object]:
-        """What changes when offsets are committed, every few seconds: who is behind, what needs a person."""
+        """Return the slow values, which change with commits every few seconds: groups that are behind, needs."""
 
 
 class LiveFrames:
     """`refresh` runs on admin-sampler after each sample; `frame` on any thread."""
 
     def __init__(self, source: LiveSource, before: int = 0) -> None:
-        """before: how many frames were told of other sources; numbers go on behind them."""
+        """before: number of frames from earlier sources; the numbering continues after them."""
         # Constant after construction.
         self._source = source
         self._before = before
@@ -58,11 +58,11 @@ class LiveFrames:
 
     @property
     def number(self) -> int:
-        """Of the newest frame; 0 before the first."""
+        """Number of the newest frame; 0 before the first."""
         return self._frame[0]
 
     def frame(self) -> tuple[int, bytes]:
-        """(number, JSON); made here when nobody has looked for a while, else by the sampler."""
+        """Return (number, JSON). It is made here if there was no call for a while, else by the sampler."""
         now = time.monotonic()
         idle = now - self._asked_at > INTEREST_S
         self._asked_at = now
@@ -73,7 +73,7 @@ class LiveFrames:
         return self._frame
 
     def refresh(self) -> None:
-        """A sample was taken: encode it if anyone looks."""
+        """Encode the sample that was just taken, if frames are in use."""
         now = time.monotonic()
         if now - self._asked_at <= INTEREST_S:
             with self._lock:

@@ -1,4 +1,4 @@
-"""The newest lines of this process's log, in memory, for the page that shows them."""
+"""Keeps the newest lines of this process's log in memory, for the page that shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_CHARACTERS = 2_000
 
 
 class LogRing(logging.Handler):
-    """A handler of the root logger; bounded, so a flood costs memory for KEPT lines and no more."""
+    """A handler of the root logger. It keeps KEPT lines at most, so a flood of lines takes bounded memory."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -31,7 +31,7 @@ class LogRing(logging.Handler):
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called under the handler's lock by whoever logs."""
+        """Keep a record. Called by the logging thread under the handler's lock."""
         try:
             text = text_of(record)
         except Exception:

@@ -1,7 +1,7 @@
-"""Measures queues before a page asks for them: the first list of many topics would else read thousands of files.
+"""Measures queues before a page needs them; otherwise the first list of many topics would read thousands of files.
 
-Reading a queue takes four calls that let go of the interpreter, and beside a busy I/O thread each of them waits to have
-it again. So it is done a few queues at a time, when nobody waits for it.
+Reading a queue takes four calls that release the GIL, and beside a busy I/O thread each of them waits to get it back.
+So a few queues are measured at a time, while no request waits for them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .queue_reader import QueueReader
 
 #: Queues measured in one step; a topic is done whole.
 STEP_QUEUES = 64
-#: Topics looked at in one step, when little of them has to be read.
+#: Topics looked at in one step at most.
 STEP_TOPICS = 1000
-#: Beyond so many measured queues pages read for themselves: half of what is remembered.
+#: Beyond this many measured queues, half of what is remembered, pages do their own reading.
 MOST_QUEUES = FACTS_KEPT // 2
-#: When the first messages of known queues may have expired.
+#: Time after which a new round begins: the first messages of known queues may have expired.
 ROUND_S = 60.0
 
 
@@ -32,14 +32,14 @@ class LookAhead:
         self._index = index
         self._store = store
         self._measures = measures
-        # Where this round is; the table it began with.
+        # The state of this round: the table it began with, its topics, the next of them, when the next round is due.
         self._table: list[ConsumeQueue] | None = None
         self._topics: list[list[ConsumeQueue]] = []
         self._next = 0
         self._due = 0.0
 
     def step(self) -> bool:
-        """Measure some queues that were not measured yet; False when there is nothing more to do for now."""
+        """Measure some queues that are not measured yet. Return False if there is nothing left to do for now."""
         if self._next >= len(self._topics):
             table, by_topic = self._index.look()
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a history of the broker is made of: its figures, each topic's, each group's. A few at a time."""
+"""Measurements for a history: figures of the broker, of each topic and of each group, a few at a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .measures import Measures
 from .queue_reader import QueueReader
 from .system import rss_bytes
 
-#: Topics or groups told at once: about a millisecond of work.
+#: Topics or groups in one list: about a millisecond of work.
 STEP = 50
-#: Places and times of messages remembered from one question to the next.
+#: Places and times of messages remembered from one `take` to the next.
 PASSING_FACTS = 5000
 
 
 class Measurement(NamedTuple):
-    """name: what was measured; label: of which topic or group, "" for the broker. value None: it is not known now."""
+    """label: the topic or group that was measured, "" for the broker. value: None if it is not known now."""
 
     name: str
     label: str
@@ -34,7 +34,7 @@ class Measurement(NamedTuple):
 
 
 class Measurements:
-    """Any thread; one at a time asks."""
+    """Any thread, but only one at a time."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Measurements:
         timers: DeliverTimers,
         rebalances: Callable[[], dict[str, int]],
     ) -> None:
-        """rebalances: group -> how often its members were told to share out its queues again; a copy."""
+        """rebalances: returns group -> number of notices to rebalance that its members got, as a copy."""
         # Constant after construction.
         self._sampler = sampler
         self._lag = lag
@@ -65,13 +65,13 @@ class Measurements:
         self._delayed = delayed
         self._timers = timers
         self._rebalances = rebalances
-        # Owned by who asks. Of its own: what moves all the time would fill the other one, 10 MB of it.
+        # Owned by the caller of `take`. Separate from the shared one, which lag times would fill with 10 MB.
         self._passing = Measures(PASSING_FACTS)
         self._syncs = (0, 0.0)
         self._rebalanced: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
-        """Everything, in lists of some; rates are of the last `seconds`. Between them the caller may rest."""
+        """Yield all measurements in short lists, between which the caller may rest. Rates: of the last `seconds`."""
         progress = self._lag.snapshot()
         lag = 0
         letters = retries = 0
@@ -124,7 +124,7 @@ class Measurements:
             yield found
 
     def _out_rates(self, seconds: int, which: int) -> dict[str, float] | None:
-        """Offsets committed a second, by topic (0) or group (1); None before anything was sampled twice."""
+        """Return the messages committed a second, by topic (0) or group (1); None before the second sample."""
         sampler = self._sampler
         span = sampler.span(seconds)
         if not span[0]:
@@ -167,7 +167,7 @@ class Measurements:
         return [Measurement(name, "", value) for name, value in figures.items()]
 
     def _sync_ms(self) -> float | None:
-        """How long a sync of the log took, on average since the last question; None when there was none."""
+        """Return the average duration of a sync of the log since the last call; None if there was no sync."""
         count, seconds = self._store.sync_times
         before, self._syncs = self._syncs, (count, seconds)
         syncs = count - before[0]
@@ -175,7 +175,7 @@ class Measurements:
 
 
 def _grown(now: dict[str, int], before: dict[str, int] | None, name: str) -> int | None:
-    """What a count has grown by since the last question; None at the first one. Counting may have begun anew."""
+    """Return the growth of a count since the last `take`; None at the first one. A count may have begun anew at 0."""
     if before is None:
         return None
     count, known = now.get(name, 0), before.get(name, 0)

@@ -1,7 +1,7 @@
-"""Sizes and ages of queues, read from the log and remembered: what a message's store time is never changes.
+"""Sizes and ages of queues, read from the log and remembered: a message's store time never changes.
 
-A list of 500 topics asks for thousands of queues. So each queue is read once: where its first message is comes with the
-sizes, of a queue that grew only what is new is read, and of a topic one store time.
+A list of 500 topics needs thousands of queues. So each queue is read once: its sizes give the place of its first
+message, too. Only the new entries of a queue that grew are read, and only one store time of a topic.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from ..store.queues.consume_queue import ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, split_entries
 from .queue_reader import QueueReader
 
-#: Queues up to this long are summed; of longer ones so many entries are sampled in so many places.
+#: Queues up to EXACT_ENTRIES long are summed; of longer ones SAMPLE_ENTRIES are sampled in SAMPLE_PLACES places.
 EXACT_ENTRIES = 512
 SAMPLE_ENTRIES = 64
 SAMPLE_PLACES = 4
@@ -22,7 +22,7 @@ FACTS_KEPT = 50_000
 
 
 class Measures:
-    """Any thread: each step on its dicts is one C call, and a fact found twice is the same fact."""
+    """Any thread: each step on the dicts is one C call, and two threads that find a fact find the same one."""
 
     def __init__(self, facts_kept: int = FACTS_KEPT) -> None:
         self._facts_kept = facts_kept
@@ -32,7 +32,7 @@ class Measures:
         self._sizes: dict[ConsumeQueue, tuple[int, int, int, bool]] = {}
 
     def stored_at_ms(self, reader: QueueReader, queue: ConsumeQueue, offset: int) -> int | None:
-        """Store time of a queue's message; None when it is not in the log."""
+        """Return the store time of a queue's message; None if it is not in the log."""
         key = (queue, offset)
         known = self._times.get(key)
         if known is None:
@@ -48,7 +48,7 @@ class Measures:
         return known
 
     def place(self, reader: QueueReader, queue: ConsumeQueue, offset: int) -> int | None:
-        """Physical offset of a queue's message; None when it has none."""
+        """Return the physical offset of a queue's message; None if it has none."""
         key = (queue, offset)
         known = self._places.get(key)
         if known is None:
@@ -64,9 +64,9 @@ class Measures:
         self._places[key] = physical
 
     def oldest_at_ms(self, reader: QueueReader, queues: list[ConsumeQueue]) -> int | None:
-        """Store time of the oldest message of several queues; None when they have none.
+        """Return the store time of the oldest message of several queues; None if they have none.
 
-        Physical offsets are in the order of store times: of the lowest one the time is read.
+        Physical offsets are in the order of store times, so only the time of the lowest one is read.
         """
         firsts: list[tuple[int, int, int]] = []
         for number, queue in enumerate(queues):
@@ -83,7 +83,7 @@ class Measures:
         return None
 
     def known_oldest(self, queues: list[ConsumeQueue]) -> tuple[bool, int | None]:
-        """(whether it is known without reading, the same)."""
+        """Return (True if the result is known without reading, the result as of `oldest_at_ms`)."""
         first: tuple[int, int, int] | None = None
         for number, queue in enumerate(queues):
             low = queue.min_offset
@@ -99,7 +99,7 @@ class Measures:
         return at is not None, at
 
     def size(self, reader: QueueReader, queue: ConsumeQueue) -> tuple[int, bool]:
-        """(bytes of a queue's records, exact?)."""
+        """Return (bytes of a queue's records, True if that is exact)."""
         low, high = queue.min_offset, queue.max_offset
         if low >= high:
             return 0, True
@@ -122,7 +122,7 @@ class Measures:
         return size, exact
 
     def known_size(self, queues: list[ConsumeQueue]) -> int | None:
-        """Bytes of several queues as far as that was measured before; None when one was not."""
+        """Return the bytes of several queues by earlier measurements; None if one was never measured."""
         total = 0
         for queue in queues:
             if queue.min_offset < queue.max_offset:
@@ -133,16 +133,16 @@ class Measures:
         return total
 
     def are_known(self, queues: list[ConsumeQueue]) -> bool:
-        """Whether a row of these queues needs no reading, or little."""
+        """True if a row of these queues needs little or no reading."""
         return self.known_size(queues) is not None and self.known_oldest(queues)[0]
 
     @property
     def count(self) -> int:
-        """Queues that are remembered."""
+        """Number of queues that are remembered."""
         return len(self._sizes)
 
     def _measure(self, reader: QueueReader, queue: ConsumeQueue, low: int, high: int) -> tuple[int, bool]:
-        """(bytes of the records of [low, high), exact?); remembers where the first one is."""
+        """Return (bytes of the records of [low, high), True if that is exact); remembers the place of the first one."""
         count = high - low
         if count <= EXACT_ENTRIES:
             total, at = 0, low
@@ -172,7 +172,7 @@ class Measures:
 
 
 class Budget:
-    """How long a question may go on reading."""
+    """A time limit for the reads of one request."""
 
     def __init__(self, milliseconds: float) -> None:
         self._end = time.monotonic() + milliseconds / 1000
@@ -183,17 +183,17 @@ class Budget:
 
 
 class Pace(Budget):
-    """The same, of who also rests: Python that works without a pause has each system call of the thread that serves
-    clients wait for the interpreter's lock, however often the lock changes hands."""
+    """A budget with rests in between: while Python code runs without a pause, each system call of the I/O thread has to
+    wait for the GIL afterwards, however often the GIL is switched."""
 
     def __init__(self, milliseconds: float, gentle: float) -> None:
-        """gentle: how many times as long as it worked it rests."""
+        """gentle: time of a rest as a multiple of the work before it; 0 for no rests."""
         super().__init__(milliseconds)
         self._gentle = gentle
         self._began = time.monotonic()
 
     def rest(self) -> None:
-        """Between two pieces of work, which should take less than a millisecond."""
+        """Sleep between two pieces of work, each of which should take less than a millisecond."""
         if self._gentle:
             time.sleep((time.monotonic() - self._began) * self._gentle)
             self._began = time.monotonic()

@@ -1,8 +1,7 @@
-"""One message and its copies: waiting for its time, on its way back to a group, among the dead letters, replayed.
+"""Finds the copies of a message: delayed, sent back to a group, dead letters, replayed.
 
-A copy keeps the unique id, so the key index knows it under each topic it lies in; and it keeps when and where the
-message was born, or says in ORIGIN_MESSAGE_ID which one was consumed first: an id that several messages share joins
-nothing else.
+A copy keeps the unique id, so the key index has it under each topic that it lies in. Several messages may share a
+unique id, so a copy must also have the message's birth time and host, or name the original in ORIGIN_MESSAGE_ID.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from ..store.message_store import MessageStore
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
 
-#: Looking through the topics ends after so long; of that, this much may go to waiting for the index.
+#: Time limit for the search through the topics, and the part of it for waiting until the index has caught up.
 BUDGET_S = 0.25
 CATCH_UP_S = 0.1
-#: Copies that are told of: the first ones and the last ones.
+#: Copies that are returned at most: the first ones and the last ones.
 MOST_COPIES = 60
 
 
 class Copy(NamedTuple):
     """A record of the message. place: topic/queue/offset. kind: "plain", "waiting" (in the schedule topic), "retry",
-    "dead", "half" (of a transaction) or "discarded" (a half message that was set aside). group: of a copy that is on
-    its way to one, or dead of one. target: the topic that it waits for. level, due_ms: of one that waits. job: of a
-    replay that made it."""
+    "dead", "half" (of a transaction) or "discarded" (a half message that was set aside). group: the group that a retry
+    or dead letter belongs to. target: the topic that it waits for. level, due_ms: of a waiting copy. job: the replay
+    job that made it."""
 
     record: Record
     properties: Mapping[str, str]
@@ -68,26 +67,27 @@ class Copy(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """all: in the order in which they were stored, the message itself among them. notes: why there may be more."""
+    """all: in the order in which they were stored, with the message itself. notes: reasons why some may be missing."""
 
     all: tuple[Copy, ...]
     notes: tuple[Sentence, ...]
 
     def after(self, copy: Copy) -> Iterator[Copy]:
-        """Those stored later."""
+        """Yield the copies stored later than `copy`."""
         return (one for one in self.all if one.physical > copy.physical)
 
     def committed(self, half: Copy) -> Copy | None:
-        """What a half message became when it was committed; with a delay it waits, or waited, there."""
+        """Return the copy that a half message became when it was committed (with a delay, the waiting copy); None if
+        there is none."""
         for one in self.after(half):
-            # Offset 0 is named by copies of no half at all, too.
+            # Copies that came from no half message name offset 0, too.
             named = one.record.prepared_transaction_offset == half.physical and one.record.was_born_with(half.record)
             if named and one.kind != "discarded" and one.record.sys_flag & SYS_TRANSACTION_MASK == SYS_COMMIT:
                 return one
         return None
 
     def arrived(self, copy: Copy) -> Copy | None:
-        """Where one that waited went when it was due."""
+        """Return the copy that a waiting copy became when it was due; None if there is none."""
         for one in self.after(copy):
             if one.record.topic == copy.target and one.record.reconsume_times == copy.record.reconsume_times:
                 return one
@@ -107,7 +107,7 @@ class MessageCopies:
         self._query = IndexQuery(store.index, store.records)
 
     def find(self, record: Record, groups: Iterable[str]) -> Copies:
-        """groups: those that may have a copy, looked at first."""
+        """Find the copies of a message. groups: their topics are searched first."""
         levels = self._store.settings.delay_levels_ms
         deadline = self._monotonic() + BUDGET_S
         me = copy_of(record, levels)
@@ -141,7 +141,7 @@ class MessageCopies:
         return Copies(tuple(ordered), tuple(notes))
 
     def _in_order(self, me: Copy, groups: Iterable[str]) -> list[str]:
-        """Every topic once: where a copy is likely first."""
+        """Return every topic once, the likely places of a copy first."""
         likely = [me.record.topic, SCHEDULE_TOPIC, me.properties.get(RETRY_TOPIC), me.target]
         if TRANSACTION_PREPARED in me.properties:
             likely += [HALF_TOPIC, DISCARDED_TOPIC]
@@ -152,7 +152,7 @@ class MessageCopies:
         return list(dict.fromkeys([name for name in likely if name is not None] + names))
 
     def origin(self, me: Copy) -> Copy | None:
-        """The message that was consumed first, as its copy says."""
+        """Return the original message that a copy names; None if it is not there or is another message."""
         try:
             host, port, physical = decode_offset_id(me.properties.get(ORIGIN_MESSAGE_ID, ""))
         except ValueError:
@@ -161,13 +161,14 @@ class MessageCopies:
         if stored is None or stored.record.store_host != (host, port):
             return None
         found = copy_of(stored.record, self._store.settings.delay_levels_ms)
-        # Whoever sends a message may write this property.
+        # Any producer may set this property.
         if found.properties.get(UNIQUE_KEY) != me.properties.get(UNIQUE_KEY) or not self._is_there(stored.record):
             return None
         return found
 
     def _is_there(self, record: Record) -> bool:
-        """Whether its queue still has it: a deleted topic's has not, nor what only looks like a record."""
+        """True if the record's queue points at it. This excludes deleted topics, and bytes that only look like a
+        record."""
         queue = self._store.find_queue(record.topic, record.queue_id)
         if queue is None:
             return False
@@ -177,7 +178,7 @@ class MessageCopies:
 
 
 def copy_of(record: Record, levels: Sequence[int]) -> Copy:
-    """What a record says of itself."""
+    """Classify a record by its topic and properties."""
     properties = decode_properties(record.properties)
     job = properties.get(REPLAY_JOB)
     topic = record.topic
@@ -203,6 +204,6 @@ def _same(one: Copy, other: Copy) -> bool:
 
 
 def origins(copy: Copy) -> set[str]:
-    """Offset ids that a record and the copies made of it have in common."""
+    """Return the offset ids that a message and its copies may share: the record's own, and the one that it names."""
     named = copy.properties.get(ORIGIN_MESSAGE_ID)
     return {copy.offset_id} if named is None else {copy.offset_id, named}

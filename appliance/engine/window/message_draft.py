@@ -1,4 +1,4 @@
-"""A stored message as what one would fill in to send it once more. PURE."""
+"""Turns a stored message into the input fields for sending it again. PURE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sending import may_be_set
 
 
 def draft_of(record: Record, with_body: bool) -> MessageDraft:
-    """The message that this record, or what it is a copy of, was."""
+    """Return the fields of the message that this record is or is a copy of."""
     properties = decode_properties(record.properties)
     own = {name: value for name, value in properties.items() if may_be_set(name)}
     shown = {*own, KEYS, TAGS, SHARDING_KEY}

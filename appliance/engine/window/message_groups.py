@@ -1,4 +1,4 @@
-"""Who has a message and why not: for each group what the broker's own records say."""
+"""The delivery state of a message for each group, by the broker's own records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .lag import BROADCASTING, LagSnapshot
 from .message_copies import Copies, Copy
 from .sentences import Sentence, say
 
-#: (group, topic, queue id) -> the offset behind what it last pulled since the start, -1 for none.
+#: (group, topic, queue id) -> the offset behind the group's last pull since the start, -1 for none.
 Pulled = Callable[[str, str, int], int]
 
 
 class Evidence(NamedTuple):
-    """What the broker knows. deliveries: of each copy, by its physical offset. delivered_to: of a delay level, the
-    offset of the first message that has not come due. settled: whether a message at a level's offset was handled before
-    it was due. transaction: why a half message is not in its topic."""
+    """The data that a state is derived from. deliveries: by physical offset of a copy. delivered_to: returns for a
+    delay level the offset of the first message that has not come due. settled: returns True if the message at an offset
+    of a level was handled before it was due. transaction: returns why a half message is not in its topic."""
 
     lag: LagSnapshot
     group: Callable[[str], SubscriptionGroupConfig | None]
@@ -39,20 +39,20 @@ class Evidence(NamedTuple):
     transaction: Callable[[Copy], Sentence]
 
     def still_waits(self, copy: Copy) -> bool:
-        """Whether delivery has yet to look at a copy in the schedule topic."""
+        """True if the copy in the schedule topic is still to be delivered."""
         level, offset = copy.level or 0, copy.record.queue_offset
         return self.delivered_to(level) <= offset and not self.settled(level, offset)
 
 
 def groups_of(topic: str, lag: LagSnapshot) -> list[str]:
-    """Those that subscribe to it, or have offsets of it."""
+    """Return the groups that subscribe to a topic or have offsets of it, sorted."""
     found = {group for group, entries in lag.entries.items() if topic in entries}
     found.update(name for name, info in lag.online.items() if topic in info.subscriptions)
     return sorted(found)
 
 
 def states_of(me: Copy, copies: Copies, evidence: Evidence) -> tuple[m.DeliveryState, ...]:
-    """Of each group that has to do with the message or with a copy of it, by name."""
+    """Return the state of each group that is concerned with the message or a copy of it, by name."""
     names: set[str] = set()
     if me.group is not None:
         names.add(me.group)
@@ -68,7 +68,7 @@ def _consumed_topic(copy: Copy) -> str:
 
 
 def _state(me: Copy, group: str, copies: Copies, evidence: Evidence) -> m.DeliveryState:
-    """What counts is the newest copy on the group's way."""
+    """Return the group's state by the newest copy on the way to it."""
     last = me
     for copy in copies.after(me):
         arrived = copy.group is None and me.group is None and copy.record.topic == me.target
@@ -97,7 +97,7 @@ def _waits(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
 
 
 def _stands(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
-    """Of a copy that the group may consume."""
+    """Return the state of a copy that the group may consume."""
     record, lag = copy.record, evidence.lag
     info = lag.online.get(group)
     committed = lag.committed(group, record.topic).get(record.queue_id)
@@ -138,7 +138,7 @@ def _stands(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
 
 
 def _blocked(group: str, record: Record, info: ConsumerGroupInfo | None, evidence: Evidence) -> Sentence | None:
-    """What keeps the group from consuming the queue at all; None when nothing that the broker knows does."""
+    """Return why the group cannot consume the queue at all; None if the broker knows no reason."""
     config, topic = evidence.group(group), evidence.topic(record.topic)
     if config is None:
         return say("group_is_gone")
@@ -163,8 +163,8 @@ def _blocked(group: str, record: Record, info: ConsumerGroupInfo | None, evidenc
 def _kept_out(
     info: ConsumerGroupInfo | None, topic: str, properties: Mapping[str, str]
 ) -> tuple[Sentence | None, bool]:
-    """(which filter of the group keeps the message out; whether some members' filters do and others' do not, so that it
-    depends on who has the queue)."""
+    """Return (the group's filter that rejects the message, None without one; True if the filters of some members reject
+    it and those of others do not, so that it depends on which member has the queue)."""
     if info is None:
         return None, False
     wishes = [next((one for one in channel.subscriptions if one.topic == topic), None)
@@ -177,7 +177,7 @@ def _kept_out(
 
 
 def _keeps_out(wanted: SubscriptionData, properties: Mapping[str, str]) -> Sentence | None:
-    """How a subscription keeps the message out; None when it does not."""
+    """Return how a subscription rejects the message; None if it does not."""
     if wanted.sub_string in ("", "*"):
         return None
     if wanted.expression_type in TAG_TYPES:
@@ -189,7 +189,7 @@ def _keeps_out(wanted: SubscriptionData, properties: Mapping[str, str]) -> Sente
         if make_filter(wanted.expression_type, wanted.sub_string).matches(properties):
             return None
     except RefusedRequest:
-        return None  # `_blocked` tells of it
+        return None  # `_blocked` reports it
     return say("filtered_by_expression", kind=wanted.expression_type, expression=wanted.sub_string)
 
 

@@ -1,8 +1,8 @@
-"""Messages from elsewhere, sent to a topic as copies: what is the sender's stays, what is a broker's does not.
+"""Sends messages from elsewhere to a topic as copies: they keep what their sender set, not what a broker set.
 
-A copy keeps body, tag, keys, flag and the properties that users set. It is born now, here, under a unique id that who
-sends it chose, so that after a crash its copies can be told from all other messages. They go the way of the broker's
-own (`OwnAppends`): checked as a test message is, stored with their tick, answered when they are durable.
+A copy keeps body, tag, keys, flag and the properties that users set. It is born now, on this host, under a unique id
+that the caller chose, so that after a crash its copies can be told from all other messages. Copies are appended as the
+broker's own messages (`OwnAppends`): checked as a test message is, stored with their tick, answered once durable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MessageImport:
         added: Callable[[], dict[str, str]],
         options: Options,
     ) -> None:
-        """added: the properties that the broker adds to every message."""
+        """added: returns the properties that the broker adds to every message."""
         # Constant after construction.
         self._topics = topics
         self._appends = appends
@@ -77,7 +77,7 @@ class MessageImport:
         return tuple([one for one in found if one is not None])
 
     def _queues(self, topic: str) -> int:
-        """How many queues may be sent to."""
+        """Return the number of write queues. Raises AdminError if the topic accepts no messages."""
         config = self._topics.get(topic)
         if config is None:
             raise NotFound("topic", topic)
@@ -88,7 +88,7 @@ class MessageImport:
         return config.write_queue_nums
 
     def _message(self, topic: str, queues: int, item: Mapping[str, Any]) -> tuple[OwnMessage, tuple[str, ...]]:
-        """(the message, the properties that were left out). Raises InvalidInput."""
+        """Return (message, names of the properties that were left out). Raises InvalidInput."""
         body: bytes = item["body"]
         limit = self._options.config.store.max_message_size
         if not body:
@@ -126,7 +126,7 @@ class MessageImport:
             raise InvalidInput("properties", say("properties_too_long", size=len(text.encode())))
         queue_id = item.get("queue_id")
         if queue_id is None or not 0 <= queue_id < queues:
-            # What was in one queue stays in one, in its order.
+            # Messages of one queue stay together in one queue, in their order.
             queue_id = secrets.randbelow(queues) if queue_id is None else queue_id % queues
         flag = item.get("flag", 0)
         message = OwnMessage(topic, queue_id, body, text, unique, born_ms=int(time.time() * 1000), flag=flag)
@@ -137,7 +137,7 @@ _Ready = tuple[int, OwnMessage, tuple[str, ...]]
 
 
 def _batches(ready: list[_Ready]) -> Iterator[list[_Ready]]:
-    """In pieces that `OwnAppends` takes."""
+    """Yield the messages in batches that `OwnAppends` accepts."""
     batch: list[_Ready] = []
     size = 0
     for one in ready:

@@ -1,7 +1,7 @@
-"""Which of many messages an expression finds, read from the log in pieces.
+"""Finds the messages that match an expression, among many that are read from the log in pieces.
 
-A message that the expression does not find is never made a record: its properties and body are taken out of the bytes,
-which costs a few microseconds. Bodies are decompressed when they are asked for, up to what is looked at of them.
+Only a matching message is decoded into a record. For the others, the properties and the body are taken from the bytes,
+which costs a few microseconds. A body is decompressed when the expression needs it, as far as it is looked at.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .sentences import say
 
 #: Entries that are read together.
 BATCH = 64
-#: Records so close are read in one piece, up to this size.
+#: Records with at most GAP_BYTES between them are read in one piece of up to RUN_BYTES.
 GAP_BYTES = 16 << 10
 RUN_BYTES = 256 << 10
-#: Bytes that one page reads and decompresses, whatever its time.
+#: Bytes that one page reads and decompresses at most, even within its time.
 PAGE_BYTES = 64 << 20
 
 #: (order, physical offset, size, queue, queue offset)
@@ -33,7 +33,7 @@ Step = tuple[int, int, int, ConsumeQueue, int]
 
 
 def query_of(text: str | None) -> Query | None:
-    """The expression of a text; None for none. InvalidInput says where it is wrong."""
+    """Compile an expression; None for a blank text. Raises InvalidInput with the place of an error."""
     if text is None or not text.strip():
         return None
     try:
@@ -55,7 +55,8 @@ def batches(steps: Iterator[Step], size: int) -> Iterator[list[Step]]:
 
 
 class MessageLook:
-    """One page's look. Belongs to one thread. work: bytes that were read of the log or came out of bodies."""
+    """Reads and judges the messages of one page. Belongs to one thread. work: bytes read from the log and decompressed
+    from bodies so far."""
 
     def __init__(self, store: MessageStore, reader: QueueReader, query: Query) -> None:
         self._store = store
@@ -64,7 +65,7 @@ class MessageLook:
         self.work = 0
 
     def read(self, batch: Sequence[Step]) -> list[bytes]:
-        """The bytes of each step's record; fewer, or of something else, where it has gone."""
+        """Return the bytes of each step's record; fewer bytes, or others, if the record has gone."""
         found = [b""] * len(batch)
         order = sorted(range(len(batch)), key=lambda number: batch[number][1])
         at = 0
@@ -87,8 +88,8 @@ class MessageLook:
         return found
 
     def judge(self, data: bytes, step: Step) -> Record | bool | None:
-        """The record when it is found; True when that cannot be told, False when it is not found, None when there is no
-        such record."""
+        """Return the record if it matches, False if it does not, True if that cannot be decided, and None if the record
+        is not there."""
         _, physical, size, queue, offset = step
         begin = properties_at(data, 0, size)
         if (

@@ -1,4 +1,4 @@
-"""Messages as the window hands them out; the conventions are those of `snapshots.py`."""
+"""Messages as the window returns them; the conventions are those of `snapshots.py`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageCopy:
-    """All there is of a message, to be kept elsewhere. body: without the compression that its sys flag names;
-    compression: that, where it could not be taken off, and problem says why."""
+    """A whole message, to be kept elsewhere. body: without the compression that its sys flag names. compression: its
+    name if the body could not be decompressed, problem the reason; else None."""
 
     row: MessageRow
     properties: dict[str, str]
@@ -47,8 +47,8 @@ class MessageCopy:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of an imported message. status: "sent", "valid" (a dry run) or "failed", which reason explains.
-    left_out: properties that it did not take over."""
+    """The result of an imported message. status: "sent", "valid" (a dry run) or "failed", which `reason` explains.
+    left_out: names of properties that the copy did not keep."""
 
     status: str
     reason: str | None
@@ -61,12 +61,12 @@ class Imported:
 class MessagePage:
     """Messages of a topic between two times.
 
-    total: how many the fixed snapshot holds in all; seen: how many of them the pages up to this one have passed.
+    total: number of messages in the fixed snapshot; seen: how many of them the pages up to this one have passed.
     next_cursor: for the next page of the same snapshot, None at its end. skipped: entries on this page whose record
-    could not be read or has expired. truncated: the time budget ended this page early; go on with next_cursor.
-    scanned: entries that this page has passed. seen_bytes: size of all records passed so far; total_bytes: what the
-    snapshot comes to by that, an estimate until its end. undecided: messages on this page of which a filter cannot tell
-    whether they fit, as their body is too long or a pattern too costly; they are not among the rows.
+    could not be read or has expired. truncated: the time budget ended this page early; continue with next_cursor.
+    scanned: entries that this page has passed. seen_bytes: size of all records passed so far; total_bytes: size of the
+    snapshot, an estimate until its end. undecided: messages on this page that the filter cannot judge, because the body
+    is too long or a pattern too costly; they are not among the rows.
     """
 
     rows: tuple[MessageRow, ...]
@@ -86,16 +86,16 @@ class MessagePage:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """Where one group stands with one message.
+    """The state of one message for one group.
 
-    state: "consumed" (its offset is past it), "delivered" (to a client, its offset is not past it yet), "waiting"
-    (ahead: so many messages before it), "delayed" (not due yet), "retrying" (sent back, waits at a level), "dead",
-    "filtered" (its subscription keeps it out), "uncommitted" (a transaction that was not committed, or not yet) or
-    "unknown". why: what the broker knows that by, or the reason.
+    state: "consumed" (the group's offset is past it), "delivered" (to a client, the offset is not past it yet),
+    "waiting" (`ahead` messages are before it), "delayed" (not due yet), "retrying" (sent back, waits at a level),
+    "dead", "filtered" (the subscription rejects it), "uncommitted" (a transaction that was not committed, or not yet)
+    or "unknown". why: how the broker knows, or the reason.
 
-    place: "topic/queue/offset" of the copy that this is about: the newest one on the group's way. committed: the
-    group's offset of that queue. deliveries: answers that carried it or a copy, as far as they are kept; the last one
-    left at delivered_at_ms for the client delivered_to. level, due_ms: of a copy that waits.
+    place: "topic/queue/offset" of the copy that decides: the newest one on the way to the group. committed: the group's
+    offset of that queue. deliveries: number of recorded answers that carried it or a copy; the last one was sent at
+    delivered_at_ms to the client delivered_to. level, due_ms: of a copy that waits.
     """
 
     group: str
@@ -115,27 +115,27 @@ class DeliveryState:
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One thing that happened to a message or a copy of it. at_ms: None where the broker cannot know it.
+    """One event of a message or a copy of it. at_ms: None if the broker cannot know it.
 
     what, and the names in detail (place, "topic/queue/offset", and offset_id besides where it is stored there):
 
     born        host; by the producer's clock
     stored      times (retries before it)
     delayed     level, due_ms, target (topic), waits (still)
-    due         its copy went where it was to go
+    due         its copy was delivered to the topic that it waited for
     delivered   group, client, count (times in a row), last_ms, certain
     sent_back   group, times (this retry's number), level, due_ms, target, waits
     retried     group, times; it is in the group's retry topic
     dead        group, times
-    replayed    job, replays (this one included), group where it went back to one
+    replayed    job, replays (this one included), group if it went back to one
     half        group (its producers'), target (topic), checks (0; more in one of Apache's); a half message
     open        group, target, checks, max_checks, next_check_ms, waits_for_producer, producers (connected),
                 half_place, half_offset_id
     committed   group, target, half_place, half_offset_id; by, client, admin, reason, checks, age_ms as in
-                `ResolvedTransaction` where that is kept
+                `ResolvedTransaction`, if that is kept
     rolled_back, discarded, lost   as committed
     set_aside   group, target, checks; the copy of a discarded half message
-    ended       group, target, half_place, half_offset_id; how is not known any more
+    ended       group, target, half_place, half_offset_id; how it ended is no longer known
     passed      group, offset: the group's offset is past it
     """
 
@@ -145,7 +145,7 @@ class StoryLine:
 
     @property
     def names(self) -> set[str]:
-        """The topics and groups it tells of; a retry or dead letter topic counts as its group."""
+        """The topics and groups that this event names; a retry or dead letter topic counts as its group."""
         topic = self.detail.get("target") or str(self.detail.get("place", "")).rsplit("/", 2)[0]
         named = {self.detail.get("group"), str(topic).removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)}
         return {str(name) for name in named if name}
@@ -153,8 +153,9 @@ class StoryLine:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """story: in its order. notes: what may be missing from it. deliveries_since_ms: how far back deliveries are kept,
-    where that is not back to the message; None when none are."""
+    """A message's story. story: its events in order. notes: what may be missing. deliveries_since_ms: the time since
+    which deliveries are recorded, if the message is older; else None, also if none are recorded. groups: the state of
+    each group."""
 
     story: tuple[StoryLine, ...]
     notes: tuple[Sentence, ...]
@@ -167,7 +168,7 @@ class MessageDetail:
     """One message without its body. compression: "zlib", "lz4", "zstd" by its sys flag, None for none.
 
     properties: as stored, the broker's own included. transaction: "none", "prepared", "committed", "rolled back".
-    story, story_notes, deliveries_since_ms, groups: as in Told; empty when only the record was asked for.
+    story, story_notes, deliveries_since_ms, groups: as in Told; empty if only the record was asked for.
     """
 
     row: MessageRow
@@ -190,10 +191,10 @@ class MessageDetail:
 class BodyView:
     """A message's body, for reading.
 
-    kind: "empty", "json", "text" or "binary". layers: what was taken off, outermost first ("zlib", "lz4", "zstd" by the
-    sys flag, "gzip", "zlib" found by looking). stored_bytes: in the log. decoded_bytes: after the layers; a lower bound
-    when `truncated`. json is indented. text, json are None when the body is not that; hex and base64 are always there.
-    All of them show the first bytes only when `truncated`; `notes` say why and what else is worth knowing.
+    kind: "empty", "json", "text" or "binary". layers: compressions that were undone, outermost first ("zlib", "lz4",
+    "zstd" by the sys flag, "gzip", "zlib" by the body's first bytes). stored_bytes: in the log. decoded_bytes: after
+    decompression; a lower bound if `truncated`. json is indented. text, json: None if the body is neither; hex and
+    base64 are always there. If `truncated`, all of them show only the first bytes; `notes` have the reason and more.
     """
 
     kind: str
@@ -211,8 +212,8 @@ class BodyView:
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record as it lies in the log: fields in their order as (name, position, size in bytes, value), and a hex dump
-    of its first bytes (offset, hex, printable)."""
+    """A record in the log: its fields in order as (name, position, size in bytes, value), and a hex dump of its first
+    bytes as (offset, hex, printable)."""
 
     physical_offset: int
     size_bytes: int
@@ -236,9 +237,9 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """A message to be sent again. topic: where it was first sent to, whatever copy this is of. properties: those that
-    its sender may set. left_out: names of its other ones, which say what became of it. body: decompressed when its
-    client had compressed it; None when it was not asked for, or cannot be decompressed."""
+    """A message to be sent again. topic: the topic that it was first sent to, also if this is a copy of it. properties:
+    those that a sender may set. left_out: names of the other ones, which clients and brokers set. body: decompressed if
+    its client had compressed it; None if it was not asked for or cannot be decompressed."""
 
     topic: str
     queue_id: int
@@ -252,13 +253,14 @@ class MessageDraft:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that a search found. matched: "place", "offset_id", "unique_id" or "key", what the text is of it.
+    """A message that a search found. matched: which of its names the text is: "place", "offset_id", "unique_id" or
+    "key".
 
-    row: of the record in the message's own topic, or of its newest copy where that is gone. state: "stored", "retried",
-    "dead", "delayed" (it still waits, until due_at_ms, None where that is not known) or "half" (of a transaction that
-    was not committed, or not yet). for_topic: the topic that it was sent to. failed_tries: how often a group has sent
-    it back, the most of any. dead_letter_of: groups whose dead letter it is. copies: records of it besides this one
-    that the search came across.
+    row: of the record in the message's own topic, or of its newest copy if that is gone. state: "stored", "retried",
+    "dead", "delayed" (it still waits, until due_at_ms, None if that is not known) or "half" (of a transaction that was
+    not committed, or not yet). for_topic: the topic that it was sent to. failed_tries: how often a group has sent it
+    back, the maximum over all groups. dead_letter_of: groups that have it as a dead letter. copies: number of its other
+    records that the search came across.
     """
 
     matched: str
@@ -273,16 +275,16 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """What a search found, over a snapshot of the log.
+    """A page of a search's hits, over a snapshot of the log.
 
-    text: what was searched, without blanks around it; "" when there was nothing to search, or more than 1,024
-    characters. kinds: what the text may be, the most telling first, of "place", "unique_id", "offset_id" and "key".
-    hits: a named place first, then the newest first. next_cursor: for the next page of the same snapshot; None at its
-    end. searched_topics of `topics` have been looked through to their end. truncated: time ran out, or 500 records were
-    read, before the page was full; without a next_cursor, so many messages have the key that no page gets further.
-    index_enabled: messageIndexEnable; without it keys and unique ids are not found.
-    index_behind_bytes: how much of the log is not indexed yet; its newest messages are missed by that. place_note: why
-    there is no message at the place that the text is; None when one is there, or the text is no place.
+    text: the searched text without blanks around it; "" if it was blank, or had more than 1,024 characters. kinds: what
+    the text may be, most specific first, of "place", "unique_id", "offset_id" and "key". hits: a named place first,
+    then the newest first. next_cursor: for the next page of the same snapshot; None at its end. searched_topics: how
+    many of the `topics` have been searched to their end. truncated: time ran out, or 500 records were read, before the
+    page was full; without a next_cursor, too many messages have the key for any page to get further. index_enabled:
+    messageIndexEnable; without it keys and unique ids are not found. index_behind_bytes: bytes of the log that are not
+    indexed yet; the search misses these newest messages. place_note: why there is no message at the place that the text
+    names; None if one is there, or the text is no place.
     """
 
     text: str

@@ -1,6 +1,6 @@
-"""What is known of one message: what happened to it, and who has it.
+"""The story of one message: its events, and its state for each group.
 
-Only what the broker itself recorded is told: records and their copies, delivery events, committed offsets (D17).
+It is made only from the broker's own data: records and their copies, delivery events, committed offsets (D17).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .topic_views import host_text
 from .transactions_snapshots import OpenTransaction, ResolvedTransaction
 
 _TRANSACTION = {0: "none", SYS_PREPARED: "prepared", SYS_COMMIT: "committed", SYS_ROLLBACK: "rolled back"}
-#: Of what happened in one millisecond: a transaction begins and ends before its message is there.
+#: Order of events within one millisecond: a transaction begins and ends before its message is stored.
 _ORDER = {"half": 0, "committed": 1, "rolled_back": 1, "discarded": 1, "lost": 1}
-#: Lines that are told: the first ones and the last ones.
+#: Lines of a story at most: the first ones and the last ones.
 MOST_LINES = 200
-#: And of those, whose offset is past it; all are among the groups.
+#: Lines about groups whose offset is past the message at most; `groups` has all of them.
 MOST_PASSED = 20
 
 
 def detail_of(record: Record, row: m.MessageRow, told: m.Told | None) -> m.MessageDetail:
-    """told: None when only the record itself is asked for."""
+    """Build the detail of a message. told: None if only the record itself is asked for."""
     return m.MessageDetail(
         row=row,
         properties=decode_properties(record.properties),
@@ -57,13 +57,13 @@ def detail_of(record: Record, row: m.MessageRow, told: m.Told | None) -> m.Messa
 
 
 class Transactions(Protocol):
-    """What is asked of transactions: `transactions.TransactionViews`."""
+    """The part of `transactions.TransactionViews` that stories use."""
 
     def one_open(self, offset: int) -> OpenTransaction | None:
-        """The open transaction of a half message."""
+        """Return the open transaction of the half message at a queue offset; None if there is none."""
 
     def end_of(self, half_offset: int, physical: int) -> ResolvedTransaction | None:
-        """How one ended."""
+        """Return how a half message's transaction ended; None if that is not recorded."""
 
 
 class MessageStories:
@@ -92,7 +92,7 @@ class MessageStories:
         self._transactions = transactions
 
     def tell(self, record: Record, lag: LagSnapshot) -> m.Told:
-        """What happened to a message, and who has it."""
+        """Return a message's story and its state for each group."""
         copies = self._copies.find(record, groups_of(record.topic, lag))
         me = next(copy for copy in copies.all if copy.physical == record.physical_offset)
         consumable = [copy for copy in copies.all if copy.kind not in ("waiting", "half", "discarded")]
@@ -130,7 +130,7 @@ class MessageStories:
         return m.Told(tuple(lines), tuple(notes), min(since, default=None), states)
 
     def _why_not(self, copy: Copy) -> Sentence:
-        """Why a half message, or the copy of a discarded one, is not in the topic that it is for."""
+        """Return why a half message, or the copy of a discarded one, is not in the topic that it is for."""
         if copy.kind == "discarded":
             return say("half_not_committed")
         one = self._transactions.one_open(copy.record.queue_offset)
@@ -140,7 +140,8 @@ class MessageStories:
         return say("half_unknown" if end is None or end.how == "committed" else "half_not_committed")
 
     def _halves(self, copies: Copies) -> tuple[list[m.StoryLine], list[m.StoryLine]]:
-        """(how the half messages among the copies ended, those that are open)."""
+        """Return (lines of half messages whose end is known, lines of those that are open or ended in an unknown
+        way)."""
         ended, still_open = [], []
         for copy in copies.all:
             if copy.kind != "half":
@@ -173,7 +174,7 @@ class MessageStories:
 
 
 def place_of(record: Record) -> MessagePlace:
-    """Where deliveries of the message are looked for."""
+    """Return the place by which the deliveries of a message are found."""
     return MessagePlace(
         record.topic,
         record.queue_id,
@@ -185,7 +186,7 @@ def place_of(record: Record) -> MessagePlace:
 
 
 def _notes(histories: Iterable[DeliveryHistory]) -> list[Sentence]:
-    """Why deliveries may be missing."""
+    """Return the reasons why deliveries may be missing."""
     histories = list(histories)
     notes = []
     if any(len(one.deliveries) >= MOST_FOUND for one in histories):
@@ -204,7 +205,7 @@ def _notes(histories: Iterable[DeliveryHistory]) -> list[Sentence]:
 
 
 def _lines(copies: Copies, evidence: Evidence) -> list[m.StoryLine]:
-    """In the order in which it happened. The clock of the producer may be wrong, so birth comes first."""
+    """Return the events in their order. The birth comes first, because the producer's clock may be wrong."""
     first = copies.all[0].record
     lines = [m.StoryLine(first.born_time_ms, "born", {"host": host_text(first.born_host)})]
     later: list[m.StoryLine] = []
@@ -212,12 +213,12 @@ def _lines(copies: Copies, evidence: Evidence) -> list[m.StoryLine]:
     for copy in copies.all:
         later.append(_stored(copy, copies, waited, evidence))
         later += _delivered(copy, evidence.deliveries.get(copy.physical, ()))
-    # Stable: what happened at one time stays in the order of the log.
+    # A stable sort: events of the same time stay in the order of the log.
     return lines + sorted(later, key=lambda line: line.at_ms or 0)
 
 
 def _stored(copy: Copy, copies: Copies, waited: set[int], evidence: Evidence) -> m.StoryLine:
-    """How a copy came to be. waited: copies that are where an earlier one waited to go."""
+    """Return the line of a copy's origin. waited: physical offsets of copies that an earlier copy has become."""
     record = copy.record
     detail: dict[str, object] = {"place": copy.place, "offset_id": copy.offset_id, "times": record.reconsume_times}
     if copy.group is not None:
@@ -246,7 +247,7 @@ def _stored(copy: Copy, copies: Copies, waited: set[int], evidence: Evidence) ->
 
 
 def _delivered(copy: Copy, deliveries: Iterable[Delivered]) -> list[m.StoryLine]:
-    """A line for each time it went to a group; what one client got several times in a row is one line."""
+    """Return a line for each delivery to a group; deliveries to the same client in a row are one line."""
     lines = []
     for (group, client), run in groupby(deliveries, lambda one: (one.group, one.client)):
         some = list(run)

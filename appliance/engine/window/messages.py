@@ -1,8 +1,8 @@
 """Messages of a topic by time, and one message by its place.
 
 Pages walk a fixed snapshot. Records lie in the log in the order of their store times, so a span of time is a span of
-physical offsets, and so is the rest of a snapshot: a cursor holds a few numbers however many queues a topic has, and
-each queue's place is found again by a binary search over its entries.
+physical offsets, and so is the rest of a snapshot. Therefore a cursor is a few numbers however many queues a topic has,
+and each queue's place is found again by a binary search over its entries.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ from .sentences import say
 from .topic_views import host_text
 
 MAX_LIMIT = 500
-#: A page ends early after so long.
+#: Time after which a page ends early.
 PAGE_BUDGET_MS = 250.0
-#: Entries read at a time of each queue.
+#: Entries of a queue that are read at a time.
 CHUNK = 64
 _MAX_I64 = (1 << 63) - 1
-#: Looking for a unique id may wait so long for the index, and take so long.
+#: Time that the search for a unique id waits for the index, and its time limit.
 CATCH_UP_S, RESOLVE_S = 0.15, 0.5
 _UNIQUE_ID = re.compile(r"[0-9A-Fa-f]{32,64}\Z", re.ASCII)
 
 
 class Cursor(NamedTuple):
-    """Where a walk stands. The snapshot is [low, high) in the log; position: the next record lies before (newest first)
-    or at or behind it. queue_id -1: all queues. seen_bytes: size of the records passed. question: CRC of the filter."""
+    """The state of a walk. The snapshot is [low, high) in the log. position: physical offset; the next record lies
+    before it (newest first), or at or behind it. queue_id -1: all queues. seen_bytes: size of the records passed.
+    question: CRC of the filter."""
 
     topic_crc: int
     newest_first: bool
@@ -67,7 +68,7 @@ class Cursor(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A page in the making: its rows, where the walk stands then, and what became of the other entries."""
+    """A page's rows, the cursor behind them, and the numbers of other entries."""
 
     rows: list[Any]
     cursor: Cursor
@@ -78,7 +79,7 @@ class _Found(NamedTuple):
 
 
 def cursor_of(text: str, topic: str, question: int = 0) -> Cursor:
-    """Raises InvalidInput unless it is a cursor of this topic and filter."""
+    """Decode a cursor. Raises InvalidInput unless it belongs to this topic and filter."""
     try:
         cursor = decode_cursor(text, Cursor)
     except ValueError:
@@ -121,8 +122,8 @@ class MessageViews:
         since: int = 0,
         gentle: float = 0.0,
     ) -> m.MessagePage:
-        """make_row: what a page holds of each record; MessageRow unless told otherwise. since: only what lies at or
-        behind this place of the log. gentle: rest so many times as long as each piece of work took."""
+        """Return a page. make_row: makes the row of a record; None for MessageRow. since: only messages at or behind
+        this physical offset. gentle: time of each rest as a multiple of the work before it."""
         begin = time.monotonic()
         query = query_of(filter_text)
         question = 0 if query is None else zlib.crc32(query.text.strip().encode("utf-8", "replace")) or 1
@@ -160,7 +161,7 @@ class MessageViews:
             )
 
     def log_span(self) -> tuple[int, int]:
-        """Where the log begins, and where what is published of it ends."""
+        """Return the physical offsets (begin of the log, end of its published part)."""
         return self._store.log.min_offset, self._store.published
 
     def _queues(self, topic: str, queue_id: int) -> list[ConsumeQueue]:
@@ -176,7 +177,7 @@ class MessageViews:
         reader: QueueReader,
         since: int,
     ) -> Cursor:
-        """Fix the snapshot: what is published now and was stored in the span of time."""
+        """Fix the snapshot: the messages that are published now and were stored in the span of time."""
         for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
             if value is not None and not 0 <= value < _MAX_I64:
                 raise InvalidInput(name, say("not_a_time", field=name))
@@ -205,7 +206,7 @@ class MessageViews:
         )
 
     def _steps(self, topic: str, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[Step]:
-        """The snapshot's entries from the cursor on, in its direction."""
+        """Yield the snapshot's entries from the cursor on, in its direction."""
         walks = [_entries_of(queue, cursor, chunk, reader) for queue in self._queues(topic, cursor.queue_id)]
         return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order_of)
 
@@ -252,7 +253,7 @@ class MessageViews:
         budget: Pace,
         query: Query,
     ) -> _Found:
-        """As `_walk`, of what a filter finds."""
+        """As `_walk`, with only the messages that match a filter."""
         look = MessageLook(self._store, reader, query)
         rows: list[Any] = []
         position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
@@ -293,7 +294,7 @@ class MessageViews:
     # --- one message
 
     def record(self, ref: str, by_unique_id: bool = True) -> tuple[Record, bytes]:
-        """(record, its bytes) of an offset id, a unique id or `topic/queue/offset`. InvalidInput, NotFound."""
+        """Return (record, its bytes) for an offset id, a unique id or `topic/queue/offset`. InvalidInput, NotFound."""
         with QueueReader(self._store, 4) as reader:
             if "/" in ref:
                 found = self._by_place(ref, reader)
@@ -315,7 +316,7 @@ class MessageViews:
         return None if queue is None else reader.record(queue, int(parts[2]))
 
     def _by_offset_id(self, ref: str, reader: QueueReader) -> tuple[Record, bytes] | None:
-        """Bytes in the middle of somebody's body can look like a record; the one meant is in a queue, too."""
+        """Return the record at an offset id if a queue points at it: bytes inside a body can look like a record."""
         try:
             host, port, physical = decode_offset_id(ref.strip())
         except ValueError:
@@ -332,8 +333,8 @@ class MessageViews:
         return found
 
     def _by_unique_id(self, unique_id: str) -> tuple[Record, bytes] | None:
-        """Of the messages with this id: the newest of the first user topic by name, else of another; a copy in a retry
-        or system topic only when there is nothing else."""
+        """Return the newest message with this id in the first topic by name that has one. A copy in a retry or system
+        topic is returned only if no user topic has one."""
         query = IndexQuery(self._store.index, self._store.records)
         query.catch_up(CATCH_UP_S)
         end = time.monotonic() + RESOLVE_S
@@ -351,7 +352,7 @@ class MessageViews:
         return None
 
     def detail(self, ref: str, lag: LagSnapshot | None) -> m.MessageDetail:
-        """lag: None when only the record is asked for, and not its story."""
+        """Return the detail of a message. lag: None if only the record is asked for, not its story."""
         record, _ = self.record(ref)
         return detail_of(record, row_of(record), None if lag is None else self._stories.tell(record, lag))
 
@@ -363,7 +364,7 @@ class MessageViews:
 
 
 def row_of(record: Record) -> m.MessageRow:
-    """A record as a line of a list."""
+    """Make the row of a record."""
     properties = decode_properties(record.properties)
     host, port = record.store_host
     return m.MessageRow(
@@ -385,7 +386,7 @@ def row_of(record: Record) -> m.MessageRow:
 
 
 def copy_of(record: Record) -> m.MessageCopy:
-    """A record as something to be kept elsewhere."""
+    """Make a copy of a whole record, to be kept elsewhere."""
     kind = compression_of(record.sys_flag)
     body, problem = (record.body, None) if kind is None else decompressed(record.body, kind)
     return m.MessageCopy(
@@ -404,13 +405,13 @@ def _order_of(step: Step) -> int:
 
 
 def _moved(cursor: Cursor, position: int, scanned: int, size: int, ended: bool) -> Cursor:
-    """At the end of the walk everything was seen, also what retention took away meanwhile."""
+    """Return the cursor behind a page. At the end of the walk, all counts as seen, also messages deleted meanwhile."""
     seen = cursor.total if ended else min(cursor.total, cursor.seen + scanned)
     return cursor._replace(position=position, seen=seen, seen_bytes=cursor.seen_bytes + size)
 
 
 def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[Step]:
-    """The queue's entries of the snapshot from the cursor on, in its direction. Holes are left out."""
+    """Yield the queue's entries of the snapshot from the cursor on, in its direction, without holes."""
     if cursor.newest_first:
         low, end = _first_at(queue, cursor.low, reader), _first_at(queue, min(cursor.position, cursor.high), reader)
         while low < end:
@@ -430,7 +431,8 @@ def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueRe
 
 
 def _edge(queue: ConsumeQueue, offsets: range, reader: QueueReader, otherwise: int) -> int:
-    """Physical offset of the first of these messages that has one; damage may have left holes at the edge."""
+    """Return the physical offset of the first of these messages that has one, since damage may have left holes at the
+    edge; `otherwise` if none has."""
     for offset in offsets:
         for _, physical, size in reader.span(queue, offset, offset + 1):
             if 0 < size < HOLE_SIZE:
@@ -439,7 +441,7 @@ def _edge(queue: ConsumeQueue, offsets: range, reader: QueueReader, otherwise: i
 
 
 def _first_at(queue: ConsumeQueue, physical: int, reader: QueueReader) -> int:
-    """The queue's first offset whose record lies at or behind a physical offset."""
+    """Return the queue's first offset whose record lies at or behind a physical offset."""
     low, high = queue.min_offset, queue.max_offset
     while low < high:
         middle = (low + high) // 2

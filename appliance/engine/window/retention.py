@@ -1,4 +1,4 @@
-"""What is kept and for how long: the cleaner's rules and what it did last, as one snapshot."""
+"""Retention as one snapshot: the cleaner's rules, its state and what it deleted last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .admin_pool import AdminPool
 from .options import Options
 from .sentences import say
 
-#: What EngineAdmin.clean takes.
+#: Values of `what` of EngineAdmin.clean.
 CLEANABLE = ("log", "queues", "topics")
 
 
@@ -22,9 +22,9 @@ CLEANABLE = ("log", "queues", "topics")
 class Retention:
     """Shares are parts of the disk, 0 to 1; times ms since the epoch, None for never.
 
-    refusing: why sends are refused now. failure: why the last round could not do its work. clock_ahead_ms: how far the
-    clock was set forward and is not believed yet. topic_hours: topics that are kept for less time. deleted_unread: what
-    went before groups had consumed it, the oldest first.
+    refusing: why sends are refused now. failure: why the cleaner's last round failed. clock_ahead_ms: how far the clock
+    was set forward, while that is not trusted yet. topic_hours: retention time of topics that have their own.
+    deleted_unread: messages deleted before groups had consumed them, the oldest first.
     """
 
     reserved_hours: int
