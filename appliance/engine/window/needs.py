@@ -1,6 +1,6 @@
-"""What needs a person now, the worst first.
+"""Finds what an operator has to attend to now, the worst first.
 
-Which groups stand still or are late is judged in `lateness.py`, for their diagnoses as well.
+`lateness.py` judges which groups stand still or are late, here and in their diagnoses.
 """
 
 from __future__ import annotations
@@ -29,31 +29,29 @@ from .replication import ReplicationView
 from .sentences import Sentence, say
 from .stuck_transactions import StuckTransactions
 
-#: Told at most; beyond them only how many.
+#: Needs that are listed at most; further ones are only counted.
 MOST_NEEDS = 300
-#: Queues that a sentence names.
+#: Queues that a sentence names at most.
 MOST_NAMED = 4
-#: Reading store times for one look takes so long at most; what is left over was read by the one before, or is by the
-#: next.
+#: Time limit for reading store times in one look; the rest was read by the look before, or will be by the next.
 LOOK_BUDGET_MS = 20
-#: Checks of which a warning is worth a person's look, too. What the console warns of at start-up (flush mode, loopback)
-#: is no need of the moment.
+#: Checks whose warnings are needs, too. Warnings that the console shows at start-up (flush mode, loopback) are not.
 _WARNINGS = ("disk", "flow", "findings", "cleaning", "index", "transactions")
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
 
 class Limits(NamedTuple):
-    """From when on something needs a person."""
+    """Thresholds from which something is a need."""
 
-    #: Dead letters may be deleted in this time.
+    #: Time left until dead letters may be deleted.
     expires_ms: int = _DAY_MS
-    #: The disk is full in this time; and in this time it is urgent.
+    #: Time left until the disk is full; and the time from which that is urgent.
     disk_ms: int = 14 * _DAY_MS
     disk_urgent_ms: int = _DAY_MS
 
 
-#: By what they do: of one level the first are the worst. A sentence that is not listed is among the last.
+#: Sentence codes by harm: within a level the first are the worst. A code that is not listed comes last.
 _ORDER = (
     "io_ended",
     "store_broken",
@@ -90,7 +88,7 @@ _LEVELS = {"act": 0, "stuck": 1, "watch": 2}
 
 
 class _Found(NamedTuple):
-    """size: of two alike the larger one comes first."""
+    """A need with its sort key. size: of two needs of the same kind the larger one comes first."""
 
     need: s.Need
     size: float
@@ -129,11 +127,11 @@ class Needs:
         self._disk = disk
         self._options = options
         self._replication = replication
-        #: A test has a shorter patience.
+        #: Tests set shorter times.
         self.limits = Limits()
 
     def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
-        """What the checks, the topics and the groups' progress show."""
+        """Return the needs that follow from the checks, the topics and the groups' progress."""
         found = [
             _Found(s.Need(_level(check), "system", check.name, check.sentence), 0)
             for check in checks
@@ -166,7 +164,7 @@ class Needs:
             yield _Found(s.Need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms)), -left)
 
     def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[_Found]:
-        """Topics to which producers may send what nobody can read, or did."""
+        """Yield the topics to which producers may send, or have sent, messages that cannot be read."""
         for config in self._topics.all():
             name, readable = config.topic_name, config.read_queue_nums
             if self._topics.is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -184,7 +182,7 @@ class Needs:
 
 
 def _level(check: s.Check) -> str:
-    """A warning of what already takes messages away cannot wait."""
+    """Return the level of a check's need. A warning that messages are being deleted is as urgent as a failure."""
     return "act" if check.level == "failed" or check.sentence.code == "disk_deletes" else "watch"
 
 
@@ -220,7 +218,7 @@ class _Look:
             yield _Found(s.Need("act", "dead_letters", group, text), count)
 
     def _expires_in_ms(self, topic: str, queues: list[ConsumeQueue], expiry: Expiry) -> int | None:
-        """How long the oldest dead letter stays at least; None when it is not known."""
+        """Return for how many ms the oldest dead letter stays at least; None if that is not known."""
         config = self._topics.get(topic)
         first: tuple[int, int] | None = None
         for queue in queues:
@@ -257,7 +255,7 @@ class _Look:
             yield from self._late(group, backlog)
 
     def _late(self, group: str, backlog: Backlog) -> Iterator[_Found]:
-        """Of a group with members that is behind."""
+        """Yield the needs of a group that has members and is behind."""
         standing = self._lateness.standing(group, self._progress, backlog, self._reader)
         if standing:
             longest = max(one.stands_ms for one in standing)
@@ -277,7 +275,7 @@ class _Look:
 
 
 def say_late(group: str, late: Late) -> Sentence:
-    """As needs and diagnoses say it."""
+    """Return the sentence about a late group, for needs and diagnoses."""
     known = {"group": group, "lag": late.lag, "late_span": late.late_ms}
     if late.eta_ms is not None:
         return say("catching_up", **known, eta_span=late.eta_ms)

@@ -1,5 +1,5 @@
-"""A group's offsets moved, copied to another group, and moved back: checked, previewed, then done by the service of
-requests 222 and 314."""
+"""Moves a group's offsets, copies them to another group, and moves them back: checks, previews, then calls the service
+of requests 222 and 314."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .offset_snapshots import OffsetMove, OffsetReset
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
 
-#: Queues whose oldest message is looked up for one preview; each may be a read of the disk.
+#: Queues whose oldest message is looked up for one preview; each look-up may read the disk.
 _MOST_TIMES = 512
-#: Words for where to.
+#: Names of the targets.
 TARGETS = ("earliest", "latest", "time", "offset", "shift")
 
 
 def target_of(to: str, at_ms: int | None, offset: int | None, by: int | None, queues: Sequence[int] | None) -> Target:
-    """Where to, by one of TARGETS and what that needs; InvalidInput. offset: of each of the queues."""
+    """Make a target from one of TARGETS and its arguments; InvalidInput. offset: for each of the queues."""
     match to:
         case "earliest":
             return Earliest()
@@ -181,7 +181,7 @@ class OffsetCommands:
             raise InvalidInput("source", say("offsets_none"))
         if len(planned) > MOST_QUEUES:
             raise InvalidInput("topic", say("offsets_too_many", count=len(planned), limit=MOST_QUEUES))
-        # The source's members go on meanwhile; which queues it is about is what counts.
+        # The source's offsets move on meanwhile, so the revision covers only the queues.
         preview = self._preview("clone", target, by, source, planned, self._revision(target, Latest(), planned))
         if dry_run:
             return preview
@@ -216,7 +216,7 @@ class OffsetCommands:
         left = 0
         for move in self._resets.plan_undo(record):
             if move.asked == NONE and (online or move.before != self._target_of(record, move)):
-                left += 1  # somebody works from there: who began without an offset has one now
+                left += 1  # it had no offset before the reset, and the group may have gone on from the new one
                 continue
             planned.append(move)
         lost = len(record.moves) - len(planned) - left
@@ -270,8 +270,8 @@ class OffsetCommands:
         )
 
     def _revision(self, group: str, to: Target, planned: Sequence[PlannedMove]) -> str:
-        """What a preview promised: the queues, where they go unless that moves with the group or its queues, and that
-        no other reset came in between. The progress that members make meanwhile is none of it."""
+        """Return a digest of what a preview promises: the queues, their targets unless those move with the group or its
+        queues, and the group's last reset. Progress that members make meanwhile does not change it."""
         fixed = not isinstance(to, (Latest, Shift))
         places = [(move.topic, move.queue_id, move.target if fixed else None) for move in planned]
         last = next((record.id for record in self._resets.journal.of_group(group)), 0)
@@ -401,7 +401,7 @@ class OffsetCommands:
     def _state_of(
         self, record: ResetRecord, move: Move, later: set[tuple[str, int]], gone: set[str]
     ) -> tuple[str, float | None]:
-        """(one of STATES, for how long members have known)."""
+        """Return (one of STATES, seconds since members were notified; None unless the state is "told")."""
         config = self._topics.get(move.topic)
         if config is None or move.topic in gone or move.queue_id >= config.read_queue_nums:
             return "gone", None
@@ -423,7 +423,7 @@ def _known(offset: int) -> int | None:
 
 
 def _counts(before: int, target: int, low: int) -> tuple[int, int]:
-    """(messages delivered again, messages left out). low: what lies below it is gone already."""
+    """Return (number of messages delivered again, number of messages skipped). low: messages below it are gone."""
     if NONE in (before, target):
         return 0, 0
     before, target = max(before, low), max(target, low)

@@ -1,4 +1,4 @@
-"""Offsets moved by administrators, as the window shows them."""
+"""Offsets moved by administrators, as the window returns them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 from .sentences import Sentence
 
-#: waiting: nobody has asked for the queue since; the next client that does begins there. told: a client was told, and
-#: has not pulled from there yet. reached: a client pulls from there, and goes on. given_up: clients were told again and
-#: again and do not do it. replaced: moved once more since. gone: the topic or its queue is gone. forgotten: it has no
-#: offset, which is what was asked for.
+#: waiting: no client has asked for the queue since; the next one that does begins there. told: a client was notified,
+#: and has not pulled from there yet. reached: a client pulls from there. given_up: clients were notified repeatedly and
+#: do not follow. replaced: moved by a later reset. gone: the topic or its queue is gone. forgotten: the queue has no
+#: offset, as intended.
 STATES = ("waiting", "told", "reached", "given_up", "replaced", "gone", "forgotten")
-#: Nothing more happens to these.
+#: States that do not change by themselves.
 ENDED = ("reached", "given_up", "replaced", "gone", "forgotten")
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """One queue's. before, to: the group's offset at the time of the act (of a preview: now) and after it; None without
-    one. now: its offset at present. min_offset, max_offset: the queue's first offset and the one behind its last.
+    """The move of one queue. before, to: the group's offset before the move (in a preview: now) and after it; None
+    without one. now: its present offset. min_offset, max_offset: the queue's first offset and the one behind its last.
 
-    replays, skips: messages that are delivered again, or not any more; at most one of them is not 0. Where there was no
-    offset both are 0. oldest_ms: when the oldest of those was stored, None without any or when it is gone; only of a
-    preview and of what has just been done. note: what is worth saying of this queue.
+    replays, skips: number of messages that are delivered again or are skipped; at most one of them is not 0, and both
+    are 0 if there was no offset. oldest_ms: store time of the oldest of those messages, None without any or if it is
+    gone; only in a preview and in the result of the act. note: a remark about this queue.
 
-    first_offset: of the first message that comes again or is skipped, None without any. state: of what was done, one of
-    STATES; "" of a preview. told_s: for how long members have known, while they have not taken it over.
+    first_offset: of the first message that is delivered again or skipped, None without any. state: one of STATES; "" in
+    a preview. told_s: seconds since members were notified, while they have not moved there yet.
     """
 
     topic: str
@@ -45,8 +45,8 @@ class OffsetMove:
 
     @property
     def passed_over(self) -> int:
-        """Messages before the place where a queue without an offset begins: whether the group would have got them
-        depends on where its clients begin."""
+        """Number of messages before the target in a queue that had no offset; the group might have got them, depending
+        on where its clients begin."""
         return 0 if self.before is not None or self.to is None else max(0, self.to - self.min_offset)
 
 
@@ -54,11 +54,11 @@ class OffsetMove:
 class OffsetReset:
     """Offsets of one group, moved as one act, or to be moved (applied False).
 
-    id: None of a preview. kind: "reset", "undo" or "clone". by, at_ms: who and when (ms since 1970). asked: what for:
-    "earliest", "latest", "time <ms>", "offsets", "shift <n>"; of an undo the id of what is taken back, of a clone the
-    group it was taken from. revision: of a preview, for the act to go with. undo_until_ms: until when it can be taken
-    back; None when it was (undone_by: the id of that act). waiting: queues whose consumers have not come for it yet.
-    clients: of the group, connected now.
+    id: None in a preview. kind: "reset", "undo" or "clone". by, at_ms: the user and the time (ms since 1970). asked:
+    the target: "earliest", "latest", "time <ms>", "offsets", "shift <n>"; for an undo the id of the undone act, for a
+    clone the source group. revision: of a preview, to be passed to the act. undo_until_ms: until when it can be undone;
+    None if it was (undone_by: the id of that act). waiting: number of queues whose consumers have not come for it yet.
+    clients: number of the group's connected clients.
     """
 
     id: int | None
@@ -78,7 +78,7 @@ class OffsetReset:
 
     @property
     def states(self) -> dict[str, int]:
-        """Queues by state, in the order of STATES; they add up to all of them."""
+        """Number of queues by state, in the order of STATES; they add up to all queues."""
         found = dict.fromkeys(STATES, 0)
         for move in self.moves:
             found[move.state] = found.get(move.state, 0) + 1
@@ -86,20 +86,20 @@ class OffsetReset:
 
     @property
     def finished(self) -> bool:
-        """Nothing more happens to any of its queues."""
+        """True if the state of every queue is final."""
         return all(move.state in ENDED for move in self.moves)
 
     @property
     def passed_over(self) -> int:
-        """Of all queues."""
+        """The sum of `passed_over` of all queues."""
         return sum(move.passed_over for move in self.moves)
 
     @property
     def replays(self) -> int:
-        """Messages delivered again, of all queues."""
+        """Number of messages delivered again, of all queues."""
         return sum(move.replays for move in self.moves)
 
     @property
     def skips(self) -> int:
-        """Messages not delivered any more, of all queues."""
+        """Number of messages skipped, of all queues."""
         return sum(move.skips for move in self.moves)

@@ -1,7 +1,8 @@
-"""The configuration as it is in force, and the few options that may be changed while the broker runs.
+"""The configuration in force, and the few options that may be changed while the broker runs.
 
-One object for the console's page and for request 25. Hot are those that a part takes over when they change. A change
-is kept in `rocketbox/options.json` and laid over the configuration at the next start; taking it back removes it there.
+One object serves the console's page and request 25. An option is hot if the part that uses it takes over a new value. A
+change is kept in `rocketbox/options.json`, which overrides the configuration at the next start; a change back to the
+configured value removes it there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "options.json"
-#: section and upstream's name of each option that is read at run time; the line beside it says where.
+#: Section and upstream's name of each option that is read at run time; the comment beside it names the readers.
 HOT = frozenset(
     (
         ("broker", "autoCreateTopicEnable"),  # TopicConfigManager.create_from_default
@@ -66,7 +67,7 @@ HOT = frozenset(
         ("store", "maxMessageSize"),  # SendProcessor.take_options
         ("store", "maxMsgsNumBatch"),  # QueryMessageProcessor.handle_query
         ("store", "syncFlushTimeout"),  # Durability
-        # WaitingPlaces.rules; DeliverTimers and RollTimers ask for the last one.
+        # WaitingPlaces.rules; DeliverTimers and RollTimers read the last one.
         ("store", "timerMaxDelaySec"),
         ("store", "timerWheelEnable"),
         ("store", "timerPrecisionMs"),
@@ -92,19 +93,19 @@ HOT = frozenset(
         ("store", "maxDeliveryEventBytes"),  # DeliveryRecorder.on, DeliveryService.work
     )
 )
-#: Anyone on the port may change these while the broker runs: narrower than what a configuration may say. Option ->
-#: (smallest, largest).
+#: Limits of changes while the broker runs, since anyone on the port may make them: narrower than those of the
+#: configuration. Option -> (smallest, largest).
 RUNNING_LIMITS: dict[tuple[str, str], tuple[int, int]] = {
     # One answer is one frame, whose records are gathered on the I/O thread.
     ("store", "maxTransferBytesOnMessageInMemory"): (1, 8 << 20),
     ("store", "maxTransferBytesOnMessageInDisk"): (1, 8 << 20),
     ("store", "maxTransferCountOnMessageInMemory"): (1, 4096),
     ("store", "maxTransferCountOnMessageInDisk"): (1, 4096),
-    # Entries of 20 bytes that one filtered pull looks at there.
+    # In bytes of 20-byte entries that one filtered pull looks at.
     ("store", "maxFilterMessageSize"): (20, 64_000),
     ("store", "maxMsgsNumBatch"): (1, 10_000),
     ("broker", "defaultQueryMaxNum"): (1, 10_000),
-    # The whole file is written each time; a crash takes back what was committed since.
+    # The whole file is written each time; a crash loses the offsets committed since.
     ("broker", "flushConsumerOffsetInterval"): (100, 600_000),
     ("broker", "registerBrokerTimeoutMills"): (100, 600_000),
     ("store", "syncFlushTimeout"): (100, 600_000),
@@ -120,7 +121,7 @@ class Options:
         # Constant after construction.
         self._path = config.data_dir / "rocketbox" / FILE
         self._configured = {key: _text(_value(config, *key)) for key in HOT}
-        # The log's files are as large as they are: a record and the blank one behind it must fit.
+        # The size of the log's files is fixed: a record and the blank one behind it must fit.
         room = config.store.mapped_file_size_commit_log - RECORD_OVERHEAD_BYTES
         self._limits = RUNNING_LIMITS | {("store", "maxMessageSize"): (1, min(room, MAX_MESSAGE_SIZE_LIMIT_BYTES))}
         self._listeners: list[Callable[[EngineConfig], None]] = []
@@ -131,19 +132,20 @@ class Options:
 
     @property
     def config(self) -> EngineConfig:
-        """As it is now. Who keeps it keeps what it was then."""
+        """The configuration in force. The object is frozen: a part that keeps it does not see later changes."""
         return self._config
 
     def on_change(self, listener: Callable[[EngineConfig], None]) -> None:
-        """Have parts that keep options told of new ones, on the thread that changes them. Before the first change."""
+        """Have `listener` called with the new configuration after each change, on the thread that makes the change.
+        Call this before the first change."""
         self._listeners = [*self._listeners, listener]
 
     def forget(self, listener: Callable[[EngineConfig], None]) -> None:
-        """Tell it no more."""
+        """Remove a listener."""
         self._listeners = [one for one in self._listeners if one != listener]
 
     def load(self) -> None:
-        """Lay what was changed in an earlier run over the configuration; before any part is built. StartError."""
+        """Apply the changes of earlier runs to the configuration, before any part is built. Raises StartError."""
         try:
             document = load_json_with_backup(self._path)
         except CorruptFile as error:
@@ -167,7 +169,8 @@ class Options:
         self._changed = {key: _text(value) for key, value in wanted.items()}
 
     def _parse(self, key: tuple[str, str], value: object) -> Any:
-        """The option's value; ValueError as in `parse_option`. What is configured is fine, whatever the limits."""
+        """Parse an option's value; ValueError as in `parse_option`. The configured value is accepted even beyond the
+        limits."""
         section, name = key
         found = parse_option(options_of(section)[name], value)
         low, high = self._limits.get(key, (None, None))
@@ -267,7 +270,7 @@ class Options:
 
 
 class OptionCommands:
-    """Changes of options that people make; waits in the caller's thread."""
+    """Changes of options by users; waits in the caller's thread."""
 
     def __init__(self, options: Options, topics: TopicConfigManager, pool: AdminPool) -> None:
         # Constant after construction.
@@ -293,7 +296,7 @@ def _value(config: EngineConfig, section: str, name: str) -> Any:
 
 
 def _with(config: EngineConfig, wanted: Mapping[tuple[str, str], Any]) -> EngineConfig:
-    """The configuration with these values."""
+    """Return the configuration with these values."""
     for (section, name), value in wanted.items():
         changed = replace(getattr(config, section), **{options_of(section)[name].name: value})
         config = replace(config, **{section: changed})
@@ -301,7 +304,7 @@ def _with(config: EngineConfig, wanted: Mapping[tuple[str, str], Any]) -> Engine
 
 
 def _refusal(row: Option, error: ValueError) -> Sentence:
-    """What the option takes; error: what `parse_option` says, in English only."""
+    """Return which values the option accepts. error: of `parse_option`, in English only."""
     if row.minimum is not None and row.maximum is not None:
         return say("option_number", name=row.name, low=row.minimum, high=row.maximum)
     if row.choices:

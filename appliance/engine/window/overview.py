@@ -1,4 +1,4 @@
-"""The front page: is it working, what needs me now, who is furthest behind."""
+"""The data of the front page: checks, needs, rates, and the groups furthest behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sentences import say
 from .system import SystemView
 
 BEHIND_SHOWN = 8
-#: A look that took so much processor time is told again for so long.
+#: The result of a look that took LONG_S or more of processor time is reused for KEPT_S.
 LONG_S, KEPT_S = 0.02, 3.0
 
 
@@ -35,7 +35,7 @@ class StandingSnapshot(NamedTuple):
 
 
 class Standing:
-    """What changes when offsets are committed, every few seconds: who is connected, who is behind, what needs a person.
+    """The values that change with commits every few seconds: connected clients, groups that are behind, needs, checks.
 
     Any thread; 10 ms at 2,000 topics and 500 groups.
     """
@@ -49,11 +49,12 @@ class Standing:
         self._clients = clients
         self._checks = checks
         self._needs = needs
-        # Replaced whole: (until when it is told again, how many groups, what was seen).
+        # Replaced whole: (until when it is reused, `behind_shown`, the result).
         self._seen: tuple[float, int, StandingSnapshot] | None = None
 
     def look(self, behind_shown: int) -> StandingSnapshot:
-        """behind_shown: how many groups, at most. What took long is told again for some seconds."""
+        """Return the present values. behind_shown: number of groups at most. A costly result is reused for some
+        seconds."""
         seen = self._seen
         if seen is not None and seen[1] == behind_shown and time.monotonic() < seen[0]:
             return seen[2]
@@ -99,7 +100,7 @@ class OverviewView:
         self._groups = groups
 
     def snapshot(self) -> s.Overview:
-        """One look at everything."""
+        """Return the data of the front page."""
         disk = self._disk.figures()
         full_at, full_why = self._disk.full_at_ms(disk)
         oldest = self._store.earliest_time_ms()

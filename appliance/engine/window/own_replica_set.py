@@ -1,5 +1,5 @@
-"""The set of brokers as this member sees it, and what an operator may have it do. Asks nobody: what fail-over saw in
-its last turn is told."""
+"""The set of brokers as this member sees it, and an operator's commands to it. It asks no other member: it shows what
+fail-over saw in its last turn."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .snapshots import Change, Difference
 
 logger = logging.getLogger(__name__)
 
-#: A switch or an adoption that is not done by then is told as not done; it may be done later.
+#: Time after which a switch or an adoption is reported as not done; it may still be done later.
 ACT_S = 15.0
-#: Named one by one; the rest is in the file.
+#: Topics of a quarantine file that are listed; the file has the rest.
 MOST_TOPICS = 50
-#: A member that has announced nothing new for so long, while others did, is not said to be anything.
+#: A member that has announced nothing new for this time, while others did, is shown without a role.
 STALE_S = 15.0
 _LED = ("leader", "candidate")
 
@@ -211,13 +211,14 @@ def _change(view: SetView, target: MemberView, applied: bool, warnings: tuple[Se
 
 
 def _is_stale(status: SetStatus, said: Announcement) -> bool:
-    """Against the newest of all, since the store may not answer; by our clock, as members' own are hours apart."""
+    """True if a member's announcement is old compared with the newest one: the store may not answer at all. Measured by
+    this member's clock, because the members' clocks may be hours apart."""
     newest = max(status.heard_at.values(), default=0.0)
     return newest - status.heard_at.get(said.uuid, newest) > STALE_S
 
 
 def _slow_members(status: SetStatus) -> Mapping[str, int]:
-    """Known to a leader, and to others by what it announces."""
+    """Return the slow members: as the leader knows them, or as others have them from its announcement."""
     state = status.state
     if status.role == "leader" or state is None or state.leader is None:
         return status.slow
@@ -226,14 +227,15 @@ def _slow_members(status: SetStatus) -> Mapping[str, int]:
 
 
 def _said_role(status: SetStatus, said: Announcement | None, is_leader: bool) -> str:
-    """What a member said lately that it is; one that leads by its own words only has gone, or does not know yet."""
+    """Return the role that a member announced lately, else "". A member that calls itself the leader and is not has
+    gone, or has not noticed yet."""
     if said is None or _is_stale(status, said) or (said.role == "leader" and not is_leader):
         return ""
     return said.role
 
 
 def _role(role: str) -> str:
-    """As the view names it."""
+    """Return the view's name of a role."""
     if role in _LED:
         return "leader" if role == "leader" else "fenced"
     return {"in-sync": "follower", "follower": "follower", "stranger": "follower", "": "unknown"}.get(role, role)
@@ -261,8 +263,10 @@ def _elections(state: SetState | None) -> tuple[ElectionView, ...]:
 
 
 def target_of(view: SetView, to: str) -> MemberView:
-    """Who shall lead; without a name the one that has deleted least, and is nearest. Raises NotFound, and Conflict that
-    says what keeps the named one from leading, or that nobody could."""
+    """Return the member that is to lead: the named one, else the suitable one that has deleted least and lags least.
+
+    Raises NotFound, and Conflict with the reason if the named member cannot lead or no member can.
+    """
     if to:
         named = [one for one in view.members if to in (one.uuid, str(one.slot) if one.slot else "")]
         if not named:
@@ -278,7 +282,7 @@ def target_of(view: SetView, to: str) -> MemberView:
 
 
 def _unfit(one: MemberView) -> str:
-    """The sentence that says why it cannot be made the leader by this one; "" if it can."""
+    """Return the code of the sentence that says why this member cannot make that one the leader; "" if it can."""
     if one.is_here:
         return "switch_leads"
     if not one.connected:

@@ -1,6 +1,6 @@
-"""What may be asked of the process whether or not a broker runs in it: system, options, health, log; and its start.
+"""The part of the window that works without a broker: system, options, health, log; and the window's start.
 
-The half of the window below `EngineAdmin`.
+The base class of all parts up to `EngineAdmin`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProcessWindow:
         addresses: Callable[[], Addresses],
         health: Callable[[], dict[str, dict[str, object]]],
     ) -> None:
-        """addresses, health: asked at each use, also before the start."""
+        """addresses, health: called at each use, also before the start."""
         # Constant after construction.
         self._options = options
         self._server = server
@@ -55,23 +55,23 @@ class ProcessWindow:
         self._system = SystemView(options, addresses)
         # Set by start().
         self._process_checks = self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
-        #: The sentence that says why no broker can be asked.
+        #: Code of the sentence that says why there is no broker.
         self._without: str = "no_broker"
-        #: Frames of the overview that were told, of brokers that ended.
+        #: Number of live frames of the brokers that have ended.
         self._live_before = 0
         self._namesrv: NameServer | None = None
         self._parts: BrokerParts | None = None
         self._set: ReplicaSet | None = None
 
     def take_set(self, replica_set: ReplicaSet) -> None:
-        """The engine of a member calls it when it begins to be one."""
+        """Take the set that this process is a member of. Called by the engine when membership begins."""
         self._set = replica_set
 
     def start(
         self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool], since: float
     ) -> None:
-        """The engine calls it when everything runs. broker, namesrv: of the roles that run. since: when it began to,
-        on the monotonic clock."""
+        """Begin to serve. Called by the engine once everything runs. broker, namesrv: None for a role that does not
+        run. since: the start's time on the monotonic clock."""
         self._system.started(since)
         self._log.install()
         self._namesrv = namesrv
@@ -79,8 +79,8 @@ class ProcessWindow:
             self.broker_there(broker, namesrv, pools)
 
     def broker_there(self, broker: Broker, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
-        """A broker serves: ask that one from now on."""
-        from .broker_parts import build  # a name server alone needs none of it
+        """Use this broker from now on. Called when it serves."""
+        from .broker_parts import build  # not needed by a name server alone
 
         before = self._live_before
         self._parts, self._checks = build(
@@ -88,14 +88,14 @@ class ProcessWindow:
         )
 
     def broker_gone(self) -> None:
-        """It ends, and another one takes its place: nobody is asked until then."""
+        """Use no broker until another one takes its place. Called when a broker ends."""
         parts, self._parts, self._checks = self._parts, None, self._process_checks
         self._without = "role_changes"
         if parts is not None:
             self._live_before = parts.live.number
 
     def stop(self) -> None:
-        """Keep no more log lines; the engine calls it before it stops anything."""
+        """Stop keeping log lines. Called by the engine before it stops anything."""
         self._log.remove()
 
     def _running(self) -> BrokerParts:
@@ -105,7 +105,8 @@ class ProcessWindow:
         return parts
 
     def _changing(self) -> BrokerParts:
-        """For what changes something: on a slave it would be undone at the next look at the master, or never done."""
+        """Return the parts for a command that changes something. Raises Unavailable on a slave: there the change would
+        be undone at the next synchronisation with the master, or never done."""
         parts = self._running()
         if not parts.is_slave:
             return parts
@@ -117,8 +118,8 @@ class ProcessWindow:
         raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
 
     def metrics(self) -> dict[str, float]:
-        """Plain numbers by name; names, with labels, are what /metrics shows behind `rocketbox_`. Totals count from the
-        start."""
+        """Return numbers by name; /metrics shows the names, some with labels, behind the prefix `rocketbox_`. Totals
+        count from the start."""
         numbers: dict[str, float] = {"connections": len(self._server.connections)}
         numbers[f'hot_path_info{{twin="{CHOICE.name}"}}'] = 1
         if self._parts is not None:
@@ -131,74 +132,75 @@ class ProcessWindow:
         return numbers
 
     def upstream_metrics(self) -> Iterator[Sample]:
-        """The same and more by upstream's names, with labels; nothing without a broker. Some ten milliseconds at
-        thousands of topics and groups."""
+        """Yield the figures under upstream's names, with labels; nothing without a broker. Takes some ten milliseconds
+        at thousands of topics and groups."""
         if self._parts is not None:
             yield from self._parts.upstream_metrics.samples()
 
     def addresses(self) -> Addresses:
-        """(broker, namesrv): "host:port" as clients are told; None for a role that does not run."""
+        """Return (broker, namesrv): "host:port" as advertised to clients; None for a role that does not run."""
         return self._system.addresses()
 
     def check_address(self, host: str) -> AddressCheck:
-        """Whether clients that are told this host would reach this process. Blocks for 5 s at most."""
+        """Check if clients would reach this process under this host. Blocks for 5 s at most."""
         return check_address(host, self._options.config.bind, *self._system.addresses())
 
     def max_message_bytes(self) -> int:
-        """The largest body that a message may have now (maxMessageSize)."""
+        """Return the largest body that a message may have now, in bytes (maxMessageSize)."""
         return self._options.config.store.max_message_size
 
     def system(self) -> SystemInfo:
-        """Version, addresses, uptime, directories, disk, process. Works without a broker, too."""
+        """Return version, addresses, uptime, directories, disk, process. Works without a broker, too."""
         return self._system.snapshot(None, None) if self._parts is None else self._parts.system()
 
     def configuration(self) -> Configuration:
-        """Every option in force, by section and name; which of them may be changed now."""
+        """Return every option in force, by section and name, and which of them may be changed now."""
         return self._options.listing()
 
     def wire_acts(self, series: str, after: int) -> tuple[str, list[WireAct]]:
-        """(series, acts behind number `after`) that tools did over the wire, oldest first, at most 200.
+        """Return (series, acts behind number `after`) of tools over the wire, oldest first, at most 200.
 
-        series: what the last answer said, "" at first. Each act once, as long as the caller keeps the last number with
-        what it made of the act. Reads a file only when there is something new. Works without a broker, too.
+        series: as the last call returned it, "" at first. Each act is processed once if the caller saves its number
+        together with the result of processing it. Reads a file only if there is something new. Works without a broker,
+        too.
         """
         return self._wire_audit.after(series, after)
 
     def wire_acts_taken(self, series: str, n: int) -> None:
-        """The caller has kept all up to number n: files that hold nothing newer may go."""
+        """Confirm that the caller has saved all acts up to number n; files without newer ones may be deleted."""
         self._wire_audit.taken(series, n)
 
     def checks(self) -> tuple[Check, ...]:
-        """Every health check as a sentence with a level."""
+        """Return every health check as a sentence with a level."""
         found = self._checks.all()
         view = seen(self._set)
         return found if view is None else (*found, *set_checks(view))
 
     def health(self) -> dict[str, dict[str, object]]:
-        """Check -> {"ok": bool, "detail": text}, for supervisors; details are for the operator only."""
+        """Return {check: {"ok": bool, "detail": text}}, for supervisors; details are for the operator only."""
         return self._health()
 
     # --- the set of brokers
 
     def replica_set(self) -> SetView | None:
-        """The set with fail-over that this broker is a member of, as it sees it now; None without haStore. Cheap, and
-        asks nobody: what was heard last is told."""
+        """Return the set with fail-over that this broker is a member of, as it sees it now; None without haStore.
+        Cheap: it returns the last known state and asks no other member."""
         return None if self._set is None else self._set.view()
 
     def switch_leader(self, to: str = "", *, dry_run: bool = False, by: str = "") -> Change:
-        """Have another member lead: nothing acknowledged is lost, sends meanwhile are passed on. On the leader only.
+        """Have another member lead: no acknowledged message is lost, sends meanwhile are passed on. On the leader only.
 
-        to: uuid or slot of a member in sync; "": whoever is first. Returns when the other one leads, or leadership is
-        given up and nobody has taken it in 10 s. NotFound (member), Conflict (this one does not lead; the other is not
-        in sync; there is no other; no set), Unavailable (the store does not answer; not drained in time: this one leads
-        on).
+        to: uuid or slot of a member in sync; "": the most suitable one. Returns when the other member leads, or when
+        leadership was given up and no member has taken it within 10 s. NotFound (member), Conflict (this member does
+        not lead; the other is not in sync; there is no other; no set), Unavailable (the store does not answer; not
+        drained in time: this member stays the leader).
         """
         return self._member().switch(to, dry_run, by)
 
     def adopt_set(self, uuid: str, confirm: str, *, dry_run: bool = False, by: str = "") -> Change:
-        """Have a member lead whose log nobody can vouch for: after the store was wiped or restored, or when the only
-        members in sync are gone for good. What others acknowledged and it does not hold is lost; `warnings` say how
-        much that may be. confirm: the set's name.
+        """Have a member lead although its log may be incomplete: after the store was wiped or restored, or if the only
+        members in sync are gone for good. Messages that others acknowledged and this member does not have are lost;
+        `warnings` give the amount. confirm: the set's name.
 
         On the member itself. NotFound (member), InvalidInput (confirm), Conflict (a leader lives; no set), Unavailable.
         """
@@ -210,7 +212,7 @@ class ProcessWindow:
         return self._set
 
     def log_lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
-        """The newest lines of this process's log that match, oldest first.
+        """Return the newest lines of this process's log that match, oldest first.
 
         level: this one and worse. q: part of the text or the logger's name. after: only lines with a larger number.
         limit: 1 to 10,000.

@@ -1,8 +1,8 @@
-"""Messages that were cut from this broker's log because its set went on without them: looked at, and sent again.
+"""Messages that were cut from this broker's log because its set went on without them: shows them, sends them again.
 
-They are sent to whoever leads the set now, over the wire as a producer does, for a follower stores nothing itself. A
-copy keeps its body, birth, unique id, keys, tags and properties; one that the leader has is left out. The unique id
-alone does not tell: clients write it, and two sends of one message object have the same.
+They are sent to the set's present leader, over the wire as a producer does, since a follower stores nothing itself. A
+copy keeps its body, birth, unique id, keys, tags and properties. A message that the leader has is left out. Its unique
+id alone is no proof: clients set it, and two sends of one message object have the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .sentences import Sentence, say
 
 ASK_MS = 5000
 MAX_LIMIT = 500
-#: Names of a producer group that is nobody's.
+#: Name of a producer group that no client uses.
 _GROUP = "ROCKETBOX_SENT_AGAIN"
-#: Messages of one unique id that are looked at.
+#: Messages with the same unique id that are looked at.
 _OF_ONE_ID = 32
-#: How a body is packed, and that it has several tags; what else a record's flags say is the broker's.
+#: Flags that the producer sets: the compression of the body, and several tags. The other flags are the broker's.
 _SENDERS_FLAGS = 0x703
-#: What a broker writes, and the one that takes the copy writes anew.
+#: Properties that a broker writes; the leader that stores the copy writes its own.
 _OF_BROKERS = frozenset(
     (
         *(p.REAL_TOPIC, p.REAL_QUEUE_ID, p.WAIT_STORE, p.MSG_REGION, p.TRACE_SWITCH, p.CLUSTER),
@@ -38,7 +38,7 @@ _OF_BROKERS = frozenset(
         *(p.TRANSACTION_PREPARED, p.PREPARED_QUEUE_OFFSET, p.TRANSACTION_CHECK_TIMES),
     )
 )
-#: A copy of these waits again, for the topic that it is for.
+#: Topics whose messages wait; a copy is sent to the topic that the message is for, and waits again.
 _WAITING = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))
 
 
@@ -57,8 +57,8 @@ class QuarantinePage(NamedTuple):
 
 
 class SentAgain(NamedTuple):
-    """What became of one message. outcome: "sent", "there" (the leader has it), "left_out" or "failed"; why: of the
-    latter two."""
+    """The result of one message. outcome: "sent", "there" (the leader has it), "left_out" or "failed"; why: the reason
+    of the latter two."""
 
     offset: int
     topic: str
@@ -97,10 +97,10 @@ class Quarantine:
         )  # fmt: skip
 
     def send(self, name: str, offset: int | None, limit: int, address: str) -> tuple[list[SentAgain], int | None]:
-        """(what became of some messages from an offset on, where the next ones begin). address: the leader's.
+        """Send messages from an offset on. Return (their results, offset of the next ones). address: the leader's.
 
-        Unavailable when the leader does not answer, or takes nothing now: what was done until then is told by asking
-        again, since it is there.
+        Raises Unavailable if the leader does not answer or accepts nothing now. The results until then are lost, but a
+        repeated call reports the messages sent before as "there".
         """
         page = self.page(name, offset, limit)
         kept = self._kept(name)
@@ -136,7 +136,7 @@ class Quarantine:
         return told("sent")
 
     def _is_there(self, client: RemotingClient, topic: str, unique_key: str, record: Record) -> bool:
-        """Whether the leader has that message."""
+        """True if the leader has a message with this unique id, birth time and body."""
         fields = {
             "topic": topic, "key": unique_key, "maxNum": str(_OF_ONE_ID), "beginTimestamp": "0",
             "endTimestamp": str((1 << 63) - 1), "_UNIQUE_KEY_QUERY": "true",
@@ -153,7 +153,7 @@ class Quarantine:
         return False
 
 
-#: Stored, though something is not known of it yet.
+#: Codes of answers to a stored message, also if it is not known to be on disk or on slaves yet.
 _STORED = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,

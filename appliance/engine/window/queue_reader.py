@@ -1,7 +1,7 @@
-"""Reads entries and records of queues for people: waits for the disk, in the thread of whoever asks.
+"""Reads entries and records of queues for the window, waiting for the disk in the caller's thread.
 
-What it reads is checked: a record must say the queue and the offset it was looked up by. Another thread may trim a
-queue's tail or delete files meanwhile; then the look-up is made again.
+The records are checked: each must have the queue and the offset by which it was looked up. If another thread trims the
+queue's tail or deletes files meanwhile, the look-up is repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..store.time_search import Look, as_of, behind_last_before, first_not_befor
 
 logger = logging.getLogger(__name__)
 
-#: Up to the store time behind a 20-byte born host.
+#: Bytes of a record up to the end of the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
 _TRIES = 5
 
@@ -34,7 +34,7 @@ Entry = tuple[int, int, int]  # physical offset, size, tag code
 
 
 class QueueReader:
-    """One question's descriptors; `with` closes them. Belongs to one thread."""
+    """A reader for one request, with its own file descriptors; `with` closes them. Belongs to one thread."""
 
     def __init__(self, store: MessageStore, descriptors: int = 16) -> None:
         self._store = store
@@ -48,9 +48,9 @@ class QueueReader:
         self._files.close()
 
     def raw_entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Published entries from `offset`, in one piece; fewer where a file, the tail or the queue ends.
+        """Return published entries from `offset` on, in one piece; fewer if a file, the tail or the queue ends.
 
-        remoting-io may be trimming the tail: an answer counts only if the tail was whole and the same before and after.
+        remoting-io may be trimming the tail: a read counts only if the tail was whole and the same before and after.
         """
         for _ in range(_TRIES):
             base = queue.tail_base
@@ -72,12 +72,12 @@ class QueueReader:
         return b""
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[Entry]:
-        """As `raw_entries`, unpacked."""
+        """Return the entries of `raw_entries`, unpacked."""
         data = self.raw_entries(queue, offset, count)
         return list(ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]))
 
     def span(self, queue: ConsumeQueue, begin: int, end: int) -> list[tuple[int, int, int]]:
-        """(queue offset, physical offset, size) of all entries in [begin, end) that can be read."""
+        """Return (queue offset, physical offset, size) of all entries in [begin, end) that can be read."""
         found = []
         at = begin
         while at < end:
@@ -93,7 +93,7 @@ class QueueReader:
         return found
 
     def stored_at_ms(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """Store time of one message; None when it is not in the log."""
+        """Return the store time of one message; None if it is not in the log."""
         for _ in range(_TRIES):
             for physical, size, _ in self.entries(queue, offset, 1):
                 if not 0 < size < HOLE_SIZE:
@@ -104,7 +104,7 @@ class QueueReader:
         return None
 
     def time_at(self, physical: int, queue: ConsumeQueue, offset: int) -> int | None:
-        """Store time of the message that was seen there; None when it is not there any more."""
+        """Return the store time of the message that was seen at a physical offset; None if it has gone."""
         return self._time_at(physical, queue.queue_id, offset)
 
     def _time_at(self, physical: int, queue_id: int, queue_offset: int) -> int | None:
@@ -116,7 +116,7 @@ class QueueReader:
         return store_time_ms(head)
 
     def _read(self, physical: int, size: int) -> bytes:
-        """Of the log; empty when its file has just been deleted or cannot be read: a page shows what it can."""
+        """Read from the log. Empty if the file has just been deleted or cannot be read: a page shows what it can."""
         try:
             data = self._store.log.read(physical, size)
         except OSError as error:
@@ -126,11 +126,12 @@ class QueueReader:
         return data
 
     def bytes_at(self, physical: int, size: int) -> bytes:
-        """Published bytes of the log, for who finds records in them; fewer where a file or what is published ends."""
+        """Return published bytes of the log, in which the caller finds records; fewer at the end of a file or of the
+        published part."""
         return self._read(physical, min(size, self._store.published - physical))
 
     def record(self, queue: ConsumeQueue, offset: int) -> tuple[Record, bytes] | None:
-        """(record, its bytes) of one message; None when it is not there or cannot be read."""
+        """Return (record, its bytes) of one message; None if it is not there or cannot be read."""
         for physical, size in self._places(queue, offset):
             found = self.record_at(physical, size)
             if found is not None and self.belongs(found[0], queue, offset):
@@ -138,7 +139,7 @@ class QueueReader:
         return None
 
     def without_body(self, queue: ConsumeQueue, offset: int) -> Record | None:
-        """One message, as `record`; the body of a long one is empty, and is not read."""
+        """As `record`, without the bytes. The body of a long message is not read, and empty."""
         for physical, size in self._places(queue, offset):
             if FIXED_BYTES <= size < HOLE_SIZE:
                 found = self._store.records.without_body(physical, size)
@@ -147,7 +148,7 @@ class QueueReader:
         return None
 
     def _places(self, queue: ConsumeQueue, offset: int) -> Iterator[tuple[int, int]]:
-        """(physical offset, size) as the message's entry says, asked for again while what lies there is not it."""
+        """Yield (physical offset, size) of the message's entry, read again each time the caller rejects the place."""
         for _ in range(_TRIES):
             for physical, size, _ in self.entries(queue, offset, 1):
                 yield physical, size
@@ -157,7 +158,7 @@ class QueueReader:
         return record.queue_offset == offset and record.queue_id == queue.queue_id and record.topic == queue.topic
 
     def record_at(self, physical: int, size: int) -> tuple[Record, bytes] | None:
-        """(record, its bytes) at a physical offset; None when there is no record of that size."""
+        """Return (record, its bytes) at a physical offset; None if there is no record of that size."""
         if not FIXED_BYTES <= size < HOLE_SIZE:
             return None
         found = self._store.records.get(physical, size)
@@ -166,15 +167,15 @@ class QueueReader:
         return found
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int) -> int:
-        """The first offset whose message is not older than the time, within [min, max].
+        """Return the first offset whose message is not older than the time, within [min, max].
 
-        One that cannot be read counts as older.
+        A message that cannot be read counts as older.
         """
         return first_not_before(queue.min_offset, queue.max_offset, self._look(queue, time_ms), time_ms)
 
     def end_at(self, queue: ConsumeQueue, time_ms: int) -> int:
-        """The offset behind the last message that is not newer than the time, within [min, max]: the end of what
-        `offset_at` begins. One that cannot be read counts as older."""
+        """Return the offset behind the last message that is not newer than the time, within [min, max]: the end of the
+        span that `offset_at` begins. A message that cannot be read counts as older."""
         return behind_last_before(queue.min_offset, queue.max_offset, self._look(queue, time_ms), time_ms + 1)
 
     def _look(self, queue: ConsumeQueue, asked_ms: int) -> Look:

@@ -1,4 +1,4 @@
-"""A record field by field: name, position, size, value. The layout is drawn in `protocol/record.py`."""
+"""Lists a record's fields: name, position, size, value. The layout is drawn in `protocol/record.py`."""
 
 from __future__ import annotations
 

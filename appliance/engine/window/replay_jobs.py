@@ -1,4 +1,4 @@
-"""Replay of dead letters: what may be asked is checked here, and done by the replay service."""
+"""Replay of dead letters: checks requests and passes them to the replay service."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .replay_snapshots import (
 )
 from .sentences import Sentence, say
 
-#: A dry run ends after so long.
+#: Time after which a dry run ends.
 DRY_RUN_MS = 2000.0
 MAX_LIMIT = 500
 _MAX_I64 = (1 << 63) - 1
@@ -49,7 +49,7 @@ _FAILED = (
     Result.TOO_LONG,
     Result.REFUSED,
 )
-#: Result -> (what a page calls it, the sentence that says why).
+#: Result -> (its name on a page, code of the sentence with the reason).
 _SHOWN = {
     Result.NOT_REACHED: ("not_reached", "replay_not_reached"),
     Result.REPLAYED: ("replayed", ""),
@@ -178,12 +178,12 @@ class ReplayCommands:
     def _shown(
         self, spec: JobSpec, rows: list[tuple[int, int, int, Result]], again: frozenset[int] | None
     ) -> Iterator[ReplayResult]:
-        """Results with what their dead letters say."""
+        """Yield results together with fields of their dead letters."""
         with QueueReader(self._store, 4) as reader:
             for number, queue_id, offset, code in rows:
                 queue = self._store.find_queue(DLQ_PREFIX + spec.group, queue_id)
                 found = None if queue is None else reader.record(queue, offset)
-                # Another topic of this name may have come since.
+                # The topic may have been deleted and made again since.
                 if found is not None and found[0].store_time_ms > spec.created_ms:
                     found = None
                 properties = {} if found is None else decode_properties(found[0].properties)
@@ -261,7 +261,7 @@ class ReplayCommands:
     # --- where copies go
 
     def _aim(self, group: str, target: str, topic: str | None) -> tuple[str, tuple[Sentence, ...]]:
-        """(the topic of all copies, "" for none; what else is worth knowing). InvalidInput, NotFound."""
+        """Return (topic of all copies, "" if each has its own; warnings). Raises InvalidInput, NotFound."""
         if target == j.TO_TOPIC:
             if not topic:
                 raise InvalidInput("topic", say("replay_topic_missing"))
@@ -299,7 +299,7 @@ class ReplayCommands:
         to_ms: int | None,
         offsets: Iterable[tuple[int, int]] | None,
     ) -> tuple[Span, ...]:
-        """InvalidInput also when it is nothing, or too much."""
+        """Return the spans of the selected dead letters. Raises InvalidInput, also if there are none or too many."""
         topic = DLQ_PREFIX + group
         if offsets is not None:
             if from_ms is not None or to_ms is not None:
@@ -392,7 +392,7 @@ class ReplayCommands:
         )
 
     def _takes(self, topic: str | None) -> bool:
-        """Whether a message may go back to the topic it was sent to."""
+        """True if a message may go back to the topic it was sent to."""
         if topic is None or is_kept(topic):
             return False
         config = self._topics.get(topic)
@@ -410,7 +410,7 @@ def _error_of(refused: Refused) -> AdminError:
 
 
 def job_of(view: JobView) -> ReplayJob:
-    """A job as a page shows it."""
+    """Return a job as a page shows it."""
     state, counts = view.state, view.counts
     spec = state.spec
     reached = sum(counts) - counts[Result.NOT_REACHED]
@@ -442,7 +442,7 @@ def job_of(view: JobView) -> ReplayJob:
 
 
 def _why(code: Result, spec: JobSpec) -> tuple[str, Sentence | None]:
-    """(what a page calls a result, its reason)."""
+    """Return (a result's name on a page, its reason)."""
     name, sentence = _SHOWN[code]
     if sentence == "replay_guarded":
         return name, say(sentence, count=spec.max_replays)

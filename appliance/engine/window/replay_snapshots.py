@@ -1,4 +1,4 @@
-"""Dead letters and their replay as the window hands them out; the conventions are those of `snapshots.py`."""
+"""Dead letters and their replay as the window returns them; the conventions are those of `snapshots.py`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .sentences import Sentence
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRow:
-    """One dead letter. row.stored_at_ms: dead since; row.reconsume_times: how often it was tried again.
+    """One dead letter. row.stored_at_ms: when it became one; row.reconsume_times: how often it was retried.
 
     origin_topic, origin_id: the topic it was sent to, and its offset id there. expires_not_before_ms: it stays at least
-    until then, unless the disk gets too full; its log file may live longer. times_replayed: before it came here, and
-    since. came_by_job: the job whose copy it is, dead once more. replayed_by: jobs that have replayed it from here, the
-    newest first (of the group's last 20). copies: dead letters of this group that were this message once, this one
-    included; None where that was not counted.
+    until then, unless the disk gets too full; its log file may live longer. times_replayed: before it became this dead
+    letter, and since. came_by_job: the job that made it, if it is the copy of a replay that became a dead letter again.
+    replayed_by: jobs that have replayed it from here, the newest first (of the group's last 20). copies: number of the
+    group's dead letters of the same message, this one included; None if that was not counted.
     """
 
     row: MessageRow
@@ -31,8 +31,8 @@ class DeadLetterRow:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Dead letters of a group, newest first; the other fields are those of MessagePage: total and seen count all of the
-    time that was asked for, also those that the filter leaves out."""
+    """Dead letters of a group, newest first. The other fields are those of MessagePage; total and seen count all dead
+    letters of the requested time, also those that the filter leaves out."""
 
     rows: tuple[DeadLetterRow, ...]
     next_cursor: str | None
@@ -45,7 +45,7 @@ class DeadLetterPage:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCopies:
-    """All there is of some dead letters, newest first. The other fields are those of DeadLetterPage."""
+    """Whole dead letters with their bodies, newest first. The other fields are those of DeadLetterPage."""
 
     rows: tuple[MessageCopy, ...]
     next_cursor: str | None
@@ -56,7 +56,7 @@ class DeadLetterCopies:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCell:
-    """Dead letters of one origin topic ("" when they do not say), retry count and hour that begins at hour_ms."""
+    """Number of dead letters by origin topic ("" if they lack it), retry count, and the hour that begins at hour_ms."""
 
     topic: str
     retries: int
@@ -66,11 +66,12 @@ class DeadLetterCell:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """A group's dead letters by where they come from, their retries, and the hour they died in.
+    """A group's dead letters by origin topic, retries, and the hour in which they were stored.
 
-    total: there are now; counted: looked at so far (truncated: not all; ask again, it goes on from there); unreadable:
-    of those, without a record. cells: add up with `unreadable` to `counted`; in no order. messages: how many different
-    ones they once were; None where that was not counted. again: copies of replays that died once more.
+    total: their present number; counted: how many were read so far (truncated: not all; the next call continues);
+    unreadable: how many of these have no record. cells: add up with `unreadable` to `counted`; in no order. messages:
+    number of different messages that they once were; None if that was not counted. again: number of replayed copies
+    that became dead letters again.
     """
 
     group: str
@@ -86,8 +87,8 @@ class DeadLetterSummary:
 
 @dataclass(frozen=True, slots=True)
 class ExpiringGroup:
-    """count: dead letters of the group that may go within the time asked for; first_ms: the first ones stay at least
-    until then."""
+    """count: dead letters of the group that may be deleted within the requested time; first_ms: the first ones stay at
+    least until then."""
 
     group: str
     count: int
@@ -96,8 +97,8 @@ class ExpiringGroup:
 
 @dataclass(frozen=True, slots=True)
 class ExpiringLetters:
-    """Dead letters that may go within `within_ms` from now on: the log file they lie in has been kept long enough by
-    then. groups: the most first."""
+    """Dead letters that may be deleted within `within_ms` from now on, because their log file has been kept long enough
+    by then. groups: those with the most first."""
 
     within_ms: int
     total: int
@@ -106,8 +107,8 @@ class ExpiringLetters:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """A group that has dead letters. known: whether there still is such a group. oldest_ms, newest_ms: when they died.
-    expires_not_before_ms: of the oldest. job: the replay job that is not finished."""
+    """A group that has dead letters. known: False if the group was deleted. oldest_ms, newest_ms: store times of the
+    dead letters. expires_not_before_ms: of the oldest. job: the replay job that is not finished."""
 
     group: str
     known: bool
@@ -123,11 +124,11 @@ class ReplayJob:
     """A job that replays dead letters of one group.
 
     target: "group" (its retry topic), "original" (each to the topic it was sent to), "topic". topic: where copies go,
-    None for "original". state: "running", "paused", "done", "cancelled", "failed"; why: the reason, if the broker put
-    it there. checking: it is looking for copies that are stored already, and sends nothing. total = replayed +
-    skipped_by_guard + gone + failed + unknown + not_chosen + not_reached. unknown: sent, and whether it was stored can
-    no longer be found out. not_chosen: its filter leaves them out. tries_again: it is paused for something that passes,
-    and the broker has it go on by itself. rate: messages a second, at most. changed_ms: when it came into its state.
+    None for "original". state: "running", "paused", "done", "cancelled", "failed"; why: the reason, if the broker set
+    the state. checking: it is looking for copies that are stored already, and sends nothing. total = replayed +
+    skipped_by_guard + gone + failed + unknown + not_chosen + not_reached. unknown: sent, but it can no longer be found
+    out if they were stored. not_chosen: left out by the filter. tries_again: paused for a passing reason; the broker
+    resumes it by itself. rate: messages a second, at most. changed_ms: when it entered its state.
     """
 
     id: str
@@ -155,22 +156,22 @@ class ReplayJob:
 
     @property
     def reached(self) -> int:
-        """Messages whose result is known, for better or worse."""
+        """Number of messages whose result is known, good or bad."""
         return self.total - self.not_reached
 
     @property
     def worked_off(self) -> int:
-        """Of the chosen ones, those whose result is known."""
+        """Number of chosen messages whose result is known."""
         return self.reached - self.not_chosen
 
     @property
     def left_s(self) -> float:
-        """Seconds that the rest takes at least, at its rate."""
+        """Seconds that the remaining messages take at least, at the job's rate."""
         return self.not_reached / self.rate
 
     @property
     def chosen(self) -> int:
-        """Messages that are to be sent, as far as is known; with a filter others may still turn out not to be."""
+        """Number of messages that are to be sent, as far as is known; the filter may still leave out more of them."""
         return self.total - self.not_chosen
 
     @property
@@ -180,7 +181,7 @@ class ReplayJob:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableReplay:
-    """A job whose journal cannot be read: nothing is sent for it, and nothing more is known of it."""
+    """A job whose journal cannot be read: nothing is sent for it, and its other fields are unknown."""
 
     id: str
     why: Sentence
@@ -197,12 +198,12 @@ class ReplayJobs:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a replay does, or would do.
+    """The result of starting a replay, or of its dry run.
 
-    total: messages in the selection. job: what was started; None after a dry run. Of a dry run, which reads for two
-    seconds at most: scanned of them were looked at (truncated: not all); by_topic: (origin topic, how many of the
-    scanned would be sent), most first, None for an unknown one; skipped_by_guard, gone, failed: what would not be;
-    not_chosen: what the filter leaves out. Without a dry run nothing is scanned.
+    total: messages in the selection. job: the job that was started; None after a dry run. The other fields are of a dry
+    run, which reads for two seconds at most: scanned: how many messages were looked at (truncated: not all); by_topic:
+    (origin topic, how many of the scanned would be sent), most first, None for an unknown topic; skipped_by_guard,
+    gone, failed: how many would not be sent; not_chosen: how many the filter leaves out.
     """
 
     total: int
@@ -219,10 +220,10 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What became of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
+    """The result of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
     "skipped_by_guard", "gone", "failed", "unknown", "not_chosen" or "not_reached"; why: the reason, None for replayed
-    ones. died_again: its copy is a dead letter of the group once more; None where that is not known. The other fields
-    are the dead letter's, None and empty when it cannot be read any more."""
+    ones. died_again: True if its copy became a dead letter of the group again; None if that is not known. The other
+    fields are the dead letter's; None or empty if it can no longer be read."""
 
     number: int
     queue_id: int
@@ -238,9 +239,9 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResultPage:
-    """Results in the order of the job. What it has not written down yet (about a second's work) counts as not reached
-    here. next_cursor: None at the end. died_again: how many copies of the whole job are dead letters of the group once
-    more; None where that is not known (yet)."""
+    """Results in the order of the job. Results that it has not recorded yet (about a second's work) are "not_reached"
+    here. next_cursor: None at the end. died_again: number of the whole job's copies that became dead letters of the
+    group again; None if that is not known (yet)."""
 
     rows: tuple[ReplayResult, ...]
     next_cursor: str | None

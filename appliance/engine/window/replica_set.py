@@ -17,13 +17,13 @@ from .snapshots import Change
 @dataclass(frozen=True, slots=True)
 class MemberView:
     """One member. slot: its brokerId while it does not lead; 0: none yet. role: "leader", "follower", "fenced",
-    "frozen", or "unknown" when it has not announced itself. in_sync: it holds all that was acknowledged, and may be
-    elected. connected: it follows this leader now; None where only the leader knows. log_end: physical offset, as last
-    heard. lag_bytes, lag_ms: how far it is behind the leader; None where only the leader knows. heard_at_ms: when it
-    announced itself last. last_epoch: the newest in its list, 0 for none. log_begin: what lay before it in the log has
-    been deleted there; where that is more than at the leader, its disk is fuller. differs: its settings that contradict
-    this member's. slow_ms: so long it takes to acknowledge, as its leader says, where that is too long: it is left out
-    of those in sync if enough others are; None where it is in time."""
+    "frozen", or "unknown" if it has not announced itself. in_sync: it has all acknowledged messages, and may be
+    elected. connected: it follows this leader now; None if this member is not the leader. log_end: physical offset, as
+    last announced. lag_bytes, lag_ms: how far it is behind the leader; None if this member is not the leader.
+    heard_at_ms: time of its last announcement. last_epoch: the newest in its list, 0 for none. log_begin: physical
+    offset up to which its log has been deleted; if that is more than at the leader, its disk is fuller. differs: its
+    settings that contradict this member's. slow_ms: how long it takes to acknowledge by its leader's measure, if that
+    is too long: then it is removed from those in sync if enough others are; else None."""
 
     uuid: str
     slot: int
@@ -46,8 +46,8 @@ class MemberView:
 
 
 def fullest_of(members: Iterable[MemberView]) -> str:
-    """The uuid of the member whose log goes furthest: the newest epoch decides, and within it the end. "": nobody's is
-    known, or a longer one is of no epoch at all: then it is not this set's, or the others are not."""
+    """Return the uuid of the member whose log goes furthest, by its newest epoch and then by its end. "" if no log is
+    known, or if a longer log has no epoch: then that log or the others are not this set's."""
     ends = [(one.last_epoch, one.log_end, one.is_leader, one.uuid) for one in members if one.log_end is not None]
     if not ends:
         return ""
@@ -57,8 +57,8 @@ def fullest_of(members: Iterable[MemberView]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ElectionView:
-    """One of the last elections, newest first. start: where its epoch begins in the log. lost_bound: bytes that a
-    forced one may have lost; None when nothing was."""
+    """One of the last elections. start: where its epoch begins in the log. lost_bound: bytes that a forced election may
+    have lost; None if it lost none."""
 
     epoch: int
     uuid: str
@@ -70,8 +70,8 @@ class ElectionView:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFile:
-    """Bytes that this member cut from its log. from_offset, to_offset: where they lay. records, topics: what they
-    hold; None when that is not known."""
+    """Bytes that this member cut from its log. from_offset, to_offset: their place in the log. records: number of
+    messages in them, None if that is not known. topics: of these messages."""
 
     name: str
     bytes: int
@@ -88,13 +88,13 @@ class QuarantineFile:
 class SetView:
     """The set, seen from this member.
 
-    set: its name. store: where it is decided who leads. store_ok: it answered last time; store_why: what is wrong else.
-    store_warning: what it lacks, or will soon.
+    set: its name. store: the store through which the leader is elected. store_ok: it answered last time; store_why: the
+    reason if it did not. store_warning: what the store lacks, or will lack soon.
     epoch: 0 before the first. leader: uuid, or "" while there is none. leader_addr: "host:port". role: this member's:
-    "leader", "follower", "fenced" or "frozen"; role_why: why it neither leads nor follows, None when it does. uuid,
-    slot: this member's. floor: an offset known to be acknowledged. confirm: published up to here. min_in_sync: sends
-    are refused while fewer are in sync. synchronous: an acknowledgement waits for all in sync. settings: RocketMQ-like
-    name and value of each setting of sets.
+    "leader", "follower", "fenced" or "frozen"; role_why: why it neither leads nor follows, None if it does. uuid, slot:
+    this member's. floor: an offset up to which everything is acknowledged. confirm: end of the published log.
+    min_in_sync: sends are refused while fewer members are in sync. synchronous: an acknowledgement waits for all
+    members in sync. settings: RocketMQ-like name and value of each setting of sets.
     """
 
     set: str
@@ -120,12 +120,12 @@ class SetView:
 
     @property
     def fullest(self) -> str:
-        """Who is adopted when nobody can vouch for any log."""
+        """The uuid of the member to adopt if it is not known whose log is complete."""
         return fullest_of(self.members)
 
 
 def seen(replica_set: ReplicaSet | None) -> SetView | None:
-    """The set as it is seen now; None without one, and in the moment before it was looked at first."""
+    """Return the present view of the set; None without a set, and before the first view was made."""
     if replica_set is None:
         return None
     try:
@@ -135,7 +135,7 @@ def seen(replica_set: ReplicaSet | None) -> SetView | None:
 
 
 class ReplicaSet(Protocol):
-    """What EngineAdmin asks about the set; any thread."""
+    """The set's methods that EngineAdmin uses; any thread."""
 
     def view(self) -> SetView: ...
 

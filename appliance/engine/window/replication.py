@@ -1,4 +1,4 @@
-"""Replication as people see it: the slaves of a master, the master of a slave, and what of it needs somebody."""
+"""Views of replication: the slaves of a master, the master of a slave, and which of their states need an operator."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .set_judgement import set_checks, set_needs
 
 
 class Limits(NamedTuple):
-    """From when on something needs a person."""
+    """Thresholds from which something is a need."""
 
-    #: A slave has not had the end of the log for so long.
+    #: Time for which a slave has been behind the end of the log.
     lag_ms: int = 60_000
-    #: A slave is gone: shorter is a restart.
+    #: Time for which a slave has been gone: a shorter one is a restart.
     gone_ms: int = 30_000
 
 
@@ -45,8 +45,8 @@ class ReplicationView:
         role: Role,
         replica_set: ReplicaSet | None = None,
     ) -> None:
-        """server: of a master that takes slaves; slave: of a slave. replicated: of a master that waits for slaves.
-        ha_address: where slaves connect, as name servers are told. replica_set: of a member of a set."""
+        """server: on a master that accepts slaves. slave: on a slave. replicated: on a master that waits for slaves.
+        ha_address: address for slaves, as registered with the name servers. replica_set: on a member of a set."""
         # Constant after construction.
         self._store = store
         self._options = options
@@ -56,7 +56,7 @@ class ReplicationView:
         self._ha_address = ha_address
         self._role = role
         self._set = replica_set
-        #: A test has a shorter patience.
+        #: Tests set shorter times.
         self.limits = Limits()
 
     # --- what there is
@@ -89,7 +89,7 @@ class ReplicationView:
         )
 
     def master_address(self) -> str | None:
-        """Where clients reach the master of this slave; None on a master, and while nobody has told."""
+        """Return the clients' address of this slave's master; None on a master, and while it is not known."""
         return (self._slave.master_address() or None) if self._slave is not None else None
 
     def _slaves(self, end: int) -> tuple[r.SlaveRow, ...]:
@@ -158,8 +158,8 @@ class ReplicationView:
     # --- what of it is well, and what needs somebody
 
     def checks(self) -> list[s.Check]:
-        """Whether a slave follows, and a master's slaves do; nothing where there is neither. Those of a set are made
-        where there is one without a broker, too."""
+        """Check that a slave follows, or that a master's slaves do; empty if there is neither. Empty for a member of a
+        set, too: `ProcessWindow.checks` adds the set's checks, which work without a broker."""
         if self._set is not None:
             return []
         refused = self._store.log.refused_by("slaves")
@@ -182,7 +182,7 @@ class ReplicationView:
         return [_check("ok", say("slaves_follow", count=count) if count else say("slaves_none"))]
 
     def needs(self) -> Iterator[s.Need]:
-        """What the checks do not tell."""
+        """Yield the needs that do not follow from the checks."""
         if self._set is not None:
             view = seen(self._set)
             if view is None:
@@ -220,8 +220,8 @@ class ReplicationView:
     # --- figures
 
     def metrics(self) -> dict[str, float]:
-        """Plain numbers, there whether anybody follows or not; a slave's own lag, or the largest of a master's slaves.
-        What is not known is left out."""
+        """Return numbers by name, also without slaves. The lag is a slave's own, or the largest of a master's slaves.
+        Unknown numbers are left out."""
         end = self._store.kept()
         slaves = self._slaves(end)
         known = [row for row in slaves if row.behind_bytes is not None]
@@ -247,7 +247,7 @@ class ReplicationView:
         return numbers
 
     def lag_bytes(self) -> int | None:
-        """How far this slave is behind its master; None on a master, and while it is not known."""
+        """Return how many bytes this slave is behind its master; None on a master, and while it is not known."""
         master = self._master()
         return None if master is None else master.behind_bytes
 

@@ -1,4 +1,4 @@
-"""Who follows this broker, or whom it follows; the conventions are those of `snapshots.py`."""
+"""The slaves of this broker, or its master; the conventions are those of `snapshots.py`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .sentences import Sentence
 
 @dataclass(frozen=True, slots=True)
 class SlaveRow:
-    """A slave that is connected. address: its end of the connection. acknowledged: so far it has the log, None before
-    it said anything; sent: so far it was sent. behind_ms: for how long the log has gone beyond what it has. heard_ms:
-    since it last said anything. member: its uuid, where it is one of this broker's set; "" for an observer."""
+    """A connected slave. address: its end of the connection. acknowledged: physical offset up to which it has the log,
+    None before its first report. sent: offset up to which the log was sent to it. behind_ms: for how long the log has
+    been ahead of the slave. heard_ms: time since its last report. member: its uuid if it is a member of this broker's
+    set; "" for an observer."""
 
     address: str
     acknowledged: int | None
@@ -28,7 +29,7 @@ class SlaveRow:
 
 @dataclass(frozen=True, slots=True)
 class GoneSlave:
-    """A slave that was connected, at this host; nobody has come from there since."""
+    """A slave that was connected; no slave has connected from its host since."""
 
     address: str
     acknowledged: int
@@ -39,7 +40,7 @@ class GoneSlave:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """Who was not let in. times: since the start."""
+    """A host whose connections were refused. times: how often since the start."""
 
     address: str
     times: int
@@ -49,9 +50,10 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a SYNC_MASTER waits for. slaves: how many must have a message before it is acknowledged and shown;
-    connected: how many follow. timeout_ms: then a send is answered FLUSH_SLAVE_TIMEOUT. limit_bytes: so far it may be
-    ahead before it refuses sends. waiting_bytes: what is stored, and waits for slaves."""
+    """How a SYNC_MASTER waits for its slaves. slaves: how many must have a message before it is acknowledged and
+    published; connected: how many follow. timeout_ms: after this time a send is answered FLUSH_SLAVE_TIMEOUT.
+    limit_bytes: how far it may be ahead of the slaves before it refuses sends. waiting_bytes: size of the stored
+    messages that wait for slaves."""
 
     slaves: int
     connected: int
@@ -62,9 +64,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class FollowedMaster:
-    """The master of a slave. address: for clients, ha_address: of its log; None while nobody has told. end: of its log,
-    as it last said. since_ms: how long it is followed, or has not been. tables_why: why topics, groups and offsets are
-    not taken over. serves_reads: this slave serves consumers."""
+    """The master of a slave. address: for clients; ha_address: for slaves; None while not known. end: end of its log as
+    last reported. since_ms: for how long it has been followed, or has not been. tables_why: why topics, groups and
+    offsets are not copied. serves_reads: this slave serves consumers."""
 
     address: str | None
     ha_address: str | None
@@ -83,9 +85,10 @@ class FollowedMaster:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """role: ASYNC_MASTER, SYNC_MASTER or SLAVE. log_end: so far this broker keeps the log. listens: where slaves
-    connect, None where none are taken. allowed: who may, besides this machine. waiting: of a SYNC_MASTER that waits.
-    refused: why sends are refused for slaves' sake. master: of a slave."""
+    """This broker's side of replication. role: ASYNC_MASTER, SYNC_MASTER or SLAVE. log_end: end of the log that this
+    broker keeps. listens: address for slaves, None if it accepts none. allowed: addresses that may connect besides this
+    machine. waiting: on a SYNC_MASTER that waits for slaves. refused: why sends are refused because of slaves. master:
+    on a slave."""
 
     role: str
     broker_name: str

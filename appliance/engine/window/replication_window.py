@@ -1,4 +1,4 @@
-"""The part of the window about replication."""
+"""The part of the window for replication."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class ReplicationWindow(ReportWindow):
     """Any thread."""
 
     def replication(self) -> Replication:
-        """Who follows this broker, or whom it follows, as it is now."""
+        """Return the slaves of this broker, or its master, as they are now."""
         return self._running().replication.snapshot()
 
     def quarantined(self, name: str, *, offset: int | None = None, limit: int = 50) -> QuarantinePage:
-        """Messages that were cut from this broker's log and are kept in a file, of which `replica_set().quarantine` has
-        the names. No bodies.
+        """Return messages that were cut from this broker's log and are kept in a file, without bodies. name: of the
+        file, from `replica_set().quarantine`.
 
-        offset: of the log, where the page begins; None: at the first. limit: 1 to 500. NotFound (file), InvalidInput,
-        Unavailable (it cannot be read).
+        offset: physical offset at which the page begins; None: the first message. limit: 1 to 500. NotFound (file),
+        InvalidInput, Unavailable (it cannot be read).
         """
         return self._running().quarantine.page(name, offset, limit)
 
     def send_quarantined(
         self, name: str, *, offset: int | None = None, limit: int = 50, by: str = ""
     ) -> tuple[list[SentAgain], int | None]:
-        """Send some of them again, to whoever leads now: (what became of each, where the next ones begin; None behind
-        the last). What the leader has already, by its unique id, is left where it is: asking again sends nothing twice.
+        """Send some of these messages to the present leader. Return (their results, offset of the next ones, None
+        behind the last). A message that the leader already has is not sent, so a repeated call sends nothing twice.
 
-        Errors as `quarantined`; Unavailable also when nobody leads, or the leader takes nothing now.
+        Errors as `quarantined`; Unavailable also if there is no leader, or it accepts nothing now.
         """
         parts = self._running()
         address = self.master_address() or (None if parts.is_slave else self.addresses().broker)
@@ -51,17 +51,17 @@ class ReplicationWindow(ReportWindow):
 
     @property
     def is_slave(self) -> bool:
-        """Whether what is here comes from a master, and can only be changed there. Costs nothing."""
+        """True if this broker copies a master, so that changes are possible only there. Costs nothing."""
         return self._parts is not None and self._parts.is_slave
 
     @property
     def is_member(self) -> bool:
-        """Whether this broker is a member of a set that fails over. Costs nothing."""
+        """True if this broker is a member of a set with fail-over. Costs nothing."""
         return self._set is not None
 
     def master_address(self) -> str | None:
-        """Where clients reach the master of this slave, or the leader of its set; None on a master, and while nobody
-        has told."""
+        """Return the clients' address of this slave's master, or of the leader of its set; None on a master, and while
+        it is not known."""
         if self._set is not None:
             view = seen(self._set)
             return None if view is None or view.leader in ("", view.uuid) else view.leader_addr

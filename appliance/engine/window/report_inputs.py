@@ -1,10 +1,10 @@
-"""What only the running broker knows of the moment T0 at which a run of the reports begins.
+"""Collects the data of the running broker at the moment T0 at which a run of the reports begins.
 
-The log's published end is read first, the ends of the queues behind it. So every message below the log's end is below
-the end of its queue, and what a queue has beyond that was published within the milliseconds between.
+The log's published end is read first, the ends of the queues after it. So every message below the log's end is below
+the end of its queue, and a queue's messages beyond the log's end were published within the milliseconds between.
 
-Thousands of topics and groups are looked at a few at a time, with rests between (D10, D11): nothing here is a moment
-for which others wait.
+Thousands of topics and groups are looked at a few at a time, with rests between (D10, D11), so that other threads are
+never held up.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .topic_views import category_of
 
 #: Things looked at between two rests: about a millisecond of work.
 PIECE = 5
-#: Places and times of messages remembered while one look goes on.
+#: Places and times of messages remembered during one look.
 FACTS = 1000
-#: As many times as long as it worked it rests.
+#: Time of a rest as a multiple of the work before it.
 GENTLE = 3.0
 _HOUR_MS = 3_600_000
 _T = TypeVar("_T")
 
 
 class QueueInput(NamedTuple):
-    """min_offset: the first message that is kept; max_offset: behind the last published one."""
+    """min_offset: of the first message that is kept; max_offset: behind the last published one."""
 
     topic: str
     queue_id: int
@@ -48,8 +48,8 @@ class QueueInput(NamedTuple):
 
 
 class TopicInput(NamedTuple):
-    """kind: "user", "retry", "dlq" or "system". newest_ms: when its last message was stored; None without one in the
-    log. retention_ms: a time of its own, shorter than the broker's."""
+    """kind: "user", "retry", "dlq" or "system". newest_ms: store time of its last message; None without one in the log.
+    retention_ms: the topic's own retention time, None if it has none."""
 
     name: str
     kind: str
@@ -59,9 +59,9 @@ class TopicInput(NamedTuple):
 
 class GroupInput(NamedTuple):
     """mode: "clustering", "broadcasting", or "" while no member is connected. clients: (id, language, version) as
-    they say. lag: messages; None where it cannot be known. oldest_unread_ms: store time of the first message that it
-    has not consumed; None where there is none, or it is not known. conflicts: topics to which members subscribe
-    differently."""
+    reported by the clients. lag: number of messages; None if it cannot be known. oldest_unread_ms: store time of the
+    first message that the group has not consumed; None if there is none, or it is not known. conflicts: topics to which
+    members subscribe differently."""
 
     name: str
     mode: str
@@ -73,10 +73,10 @@ class GroupInput(NamedTuple):
 
 class ReportInputs(NamedTuple):
     """log_begin, log_end: physical offsets, the first kept byte and the published end at T0. earliest_ms: store time of
-    the log's first message, None without one. Bytes of the disk: None where it cannot tell. disk_limit_percent: of
-    the disk in use; from there on files are deleted before their time, or sends are refused. store_bytes: what the
-    store takes on the disk, holes left out. log_file_bytes: of each file of the log. ascends_from: physical offset
-    from which on store times do not go back. deleted_unread: the oldest first."""
+    the log's first message, None without one. disk_total, disk_free: bytes, None if they cannot be read.
+    disk_limit_percent: use of the disk from which on files are deleted before their time, or sends are refused.
+    store_bytes: size of the store on the disk, without holes. log_file_bytes: size of each file of the log.
+    ascends_from: physical offset from which on store times do not go back. deleted_unread: the oldest first."""
 
     t0_ms: int
     store_dir: Path
@@ -120,13 +120,13 @@ class ReportInputsView:
         self._deleted_unread = deleted_unread
 
     def earliest_ms(self) -> int | None:
-        """Store time of the log's first message."""
+        """Return the store time of the log's first message; None without one."""
         found = self._store.earliest_time_ms()
         return found if found > 0 else None
 
     def take(self, gentle: float = GENTLE) -> ReportInputs:
-        """All of it as it is now; some seconds at thousands of topics and groups, most of it rests. gentle: as `Pace`
-        has it."""
+        """Return the present inputs. Takes some seconds at thousands of topics and groups, most of it rests. gentle: as
+        in `Pace`."""
         store = self._store
         pace = Pace(0, gentle)
         t0_ms = self._wall_ms()
@@ -160,7 +160,7 @@ class ReportInputsView:
         )
 
     def _full_at(self) -> float:
-        """The share of the disk from which on messages go before their time, or sends are refused."""
+        """Return the share of the disk from which on messages are deleted before their time, or sends are refused."""
         stages = self._store.cleaner.status.stages
         return (
             min(stages.force, stages.refuse) if self._options.config.store.clean_file_forcibly_enable else stages.refuse
@@ -182,7 +182,7 @@ class ReportInputsView:
                 last = queue.max_offset - 1
                 if last < queue.min_offset:
                     continue
-                # Physical offsets are in the order of store times: of the highest one the time is read.
+                # Physical offsets are in the order of store times, so only the time of the highest one is read.
                 for physical, _, _ in reader.entries(queue, last, 1):
                     newest = max(newest or (-1, 0, 0), (physical, number, last))
             at = None if newest is None else reader.time_at(newest[0], queues[newest[1]], newest[2])
@@ -210,7 +210,7 @@ class ReportInputsView:
 
 
 def _gently(names: Iterable[_T], pace: Pace) -> Iterator[_T]:
-    """The same, with a rest between every few."""
+    """Yield the names, with a rest after every PIECE of them."""
     for number, name in enumerate(names, 1):
         yield name
         if number % PIECE == 0:
@@ -218,7 +218,7 @@ def _gently(names: Iterable[_T], pace: Pace) -> Iterator[_T]:
 
 
 def _sizes(directory: Path, pace: Pace) -> Iterator[int]:
-    """Bytes of each file below, without holes; what goes away meanwhile is left out."""
+    """Yield the bytes of each file below a directory, without holes. Files deleted meanwhile are left out."""
     for parent, _, files in os.walk(directory):
         for name in files:
             try:

@@ -1,4 +1,4 @@
-"""The part of the window that runs of the reports ask."""
+"""The part of the window for runs of the reports."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ReportWindow(BackupWindow):
     """Any thread; works in the caller's, with rests."""
 
     def report_inputs(self) -> ReportInputs:
-        """What the reports are made of, at one moment. Some seconds at thousands of topics and groups, most of it
-        rests."""
+        """Return the data of the reports at one moment. Takes some seconds at thousands of topics and groups, most of
+        it rests."""
         return self._running().report_inputs.take()
 
     def earliest_ms(self) -> int | None:
-        """When the log's first message was stored, ms since 1970; None without one."""
+        """Return the store time of the log's first message, ms since 1970; None without one."""
         return self._running().report_inputs.earliest_ms()

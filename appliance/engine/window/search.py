@@ -1,9 +1,9 @@
-"""One box for everything a message is called by: its place, its offset id, its unique id, a key of it.
+"""Finds messages by any of their names: place, offset id, unique id or key.
 
 The index holds `topic#key`. A search looks the key up in all topics at once, over a snapshot of the log that new
-messages do not change, and reads what it finds from the newest down, a stretch of so many records at a time. The
-records of a stretch are put together to messages, and its pages show these. A cursor says where in the log the stretch
-begins, and behind which of its messages the next page does.
+messages do not change, and reads the records found from the newest down, a stretch of MOST_RECORDS at a time. The
+records of a stretch are grouped into messages, which its pages show. A cursor holds the place in the log where the
+stretch begins, and the message of the stretch behind which the next page begins.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from .message_story import Transactions
 from .messages import MAX_LIMIT, MessageViews
 from .sentences import Sentence, say
 
-#: A page ends early after so long; of that, this much may go to waiting for the index.
+#: Time after which a page ends early, and the part of it that may be spent waiting for the index.
 PAGE_BUDGET_MS = 250.0
 CATCH_UP_S = 0.15
-#: Looking a key up in all topics, and stepping over newer entries of the index, may take this long: a disk may be slow,
-#: and very many messages may share a key.
+#: Time limit for looking a key up in all topics and skipping newer entries of the index: a disk may be slow, and very
+#: many messages may share a key.
 STEP_OVER_S = 1.0
-#: What is read for a page at most, and of how many topics at a time. A message and its copies are one row where they
-#: lie in one stretch of so many records, which is all there is of nearly every key.
+#: Records and bytes that a page reads at most, and topics that are searched at a time. A message and its copies are one
+#: row if they lie in one stretch of MOST_RECORDS records; nearly every key has fewer.
 MOST_RECORDS, MOST_BYTES, BLOCK = MAX_LIMIT, 64 << 20, 2000
-#: Where one look at so many topics takes too long, a page looks at so many times fewer.
+#: Divisor of the number of topics searched at a time, after a search of that many topics took too long.
 FEWER = 8
-#: Messages of earlier stretches, shown before their originals, that a cursor remembers.
+#: Messages of earlier stretches that a cursor remembers, because they were shown before their originals were reached.
 MOST_SHOWN = 64
-#: Records that are read between two rests as long as reading them took.
+#: Records that are read between two rests; a rest is as long as the reading before it.
 REST_AFTER = 32
-#: Longer texts are nobody's key: nothing is found.
+#: Characters of a text at most; a longer one finds nothing.
 MAX_TEXT = 1024
 _MAX_I64 = (1 << 63) - 1
 _OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z", re.ASCII)
@@ -55,9 +55,9 @@ _PLACE = re.compile(r".+/[0-9]{1,10}/[0-9]{1,19}\Z", re.ASCII | re.DOTALL)
 
 
 class _Cursor(NamedTuple):
-    """question: CRC of text, span and kind. high: end of the snapshot in the log. topic: the first of a block of
-    topics, `most` of them. below: its stretch begins below this physical offset. behind: go on with messages whose
-    place is below. shown: places further down of messages that have been shown."""
+    """question: CRC of text, topic, span of times and `copies`. high: end of the snapshot in the log. topic: the first
+    of a block of `most` topics. below: the stretch begins below this physical offset. behind: the next page begins with
+    messages whose place is below this. shown: places further down of messages that have been shown."""
 
     question: int
     high: int
@@ -80,8 +80,8 @@ class SearchViews:
         still_wait: Callable[[list[Record]], set[int]],
         transactions: Transactions,
     ) -> None:
-        """still_wait: the physical offsets of those delayed or timed records that were not delivered, dropped or
-        recalled yet."""
+        """still_wait: returns the physical offsets of those delayed or timed records that were not delivered, dropped
+        or recalled yet."""
         # Constant after construction.
         self.still_wait = still_wait
         self.transactions = transactions
@@ -107,7 +107,7 @@ class SearchViews:
         may_see: Callable[[str], bool],
         copies: bool = False,
     ) -> m.SearchPage:
-        """copies: every record is a hit of its own, those of system topics as well."""
+        """Return a page of hits. copies: every record is a hit of its own, also those of system topics."""
         begin = time.monotonic()
         pace = Pace(PAGE_BUDGET_MS, 1.0)
         if not 1 <= limit <= MAX_LIMIT:
@@ -132,7 +132,7 @@ class SearchViews:
             walk.add_named(topic)
         following: _Cursor | None = None
         if text:
-            # Copies in other topics say what became of a topic's messages.
+            # Copies in other topics show the state of a topic's messages.
             is_own = topic is not None and not (copies or self._is_internal(topic))
             topics = self._topics(topic, may_see, is_own, copies)
             following = walk.add_keyed(cursor, topics, topic if is_own else None)
@@ -152,7 +152,7 @@ class SearchViews:
         )
 
     def place_note(self, place: str) -> Sentence | None:
-        """Why there is no message at `topic/queue/offset`; None when one may be there."""
+        """Return why there is no message at `topic/queue/offset`; None if one may be there."""
         topic, queue_text, offset_text = place.rsplit("/", 2)
         queue_id, offset = int(queue_text), int(offset_text)
         config = self._configs.get(topic)
@@ -174,7 +174,8 @@ class SearchViews:
         return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or self._configs.is_system_topic(topic)
 
     def _topics(self, topic: str | None, may_see: Callable[[str], bool], with_copies: bool, copies: bool) -> list[str]:
-        """Those to look in: one, or one and those that hold copies, or all but what is of the broker alone."""
+        """Return the topics to search: the given one, with_copies also the internal ones, or all; without topics that
+        only the broker uses, unless every record is to be a hit."""
         names = [config.topic_name for config in self._configs.all()]
         if topic is not None:
             names = [name for name in names if name == topic or (with_copies and self._is_internal(name))]
@@ -185,7 +186,7 @@ class SearchViews:
 
 
 class _Walk:
-    """One page in the making."""
+    """The search for one page."""
 
     def __init__(
         self,
@@ -208,16 +209,16 @@ class _Walk:
         self._named: set[int] = set()
         self.searched = 0
         self.topics = 0
-        #: More had to be stepped over than there is time for: the search ends here, though there may be more.
+        #: True if skipping newer entries took too long: the search ends here, though there may be more messages.
         self.gave_up = False
         self.place_note: Sentence | None = None
-        # Clients print ids in capitals, and people type them as they like.
+        # Clients print ids in capitals, and users may type small letters.
         self._keys = [text]
         if _UNIQUE_ID.match(text) and text != text.upper():
             self._keys.append(text.upper())
 
     def add_named(self, topic: str | None) -> None:
-        """The message whose place or offset id the text is. It was asked for by name: the span does not matter."""
+        """Add the message whose place or offset id the text is, regardless of the span of times."""
         if _PLACE.match(self._text) and self._may_see(self._text.rsplit("/", 2)[0]):
             self.place_note = self._views.place_note(self._text)
         for kind, fits in (("place", _PLACE), ("offset_id", _OFFSET_ID)):
@@ -233,7 +234,8 @@ class _Walk:
                     self.hits.append(replace(hit, matched=kind))
 
     def add_keyed(self, cursor: _Cursor, topics: list[str], only: str | None) -> _Cursor | None:
-        """Messages with this key from the cursor on, and of one topic only; where to go on, or None at the end."""
+        """Add messages with this key from the cursor on. only: a topic that they must be of. Return the cursor of the
+        next page, None at the end."""
         self.topics = len(topics)
         self._views.query.catch_up(CATCH_UP_S)
         first = begin = bisect_left(topics, cursor.topic)
@@ -264,9 +266,9 @@ class _Walk:
                 return None
 
     def _read(self, topics: list[str], below: int) -> tuple[list[Record], int | None]:
-        """(the newest records below an offset, where to go on below; None for that at their end)."""
+        """Return (the newest records below an offset, the offset below which to continue or None at the end)."""
         records: list[Record] = []
-        # Where each record is a hit, nothing is read to find others of its message.
+        # If each record is a hit, the other records of its message are not needed.
         most = min(self._limit, MOST_RECORDS) if self._copies else MOST_RECORDS
         size = 0
         deadline = time.monotonic() + STEP_OVER_S
@@ -297,7 +299,8 @@ class _Walk:
         return messages_of(records, levels, self._origin)
 
     def _hits(self, found: list[FoundMessage]) -> list[m.SearchHit]:
-        """A record alone, or without those of other times and pages, does not tell whether its message still waits."""
+        """Make the hits of messages. Records of other times or pages may be missing here, so the broker's present state
+        shows if a message still waits."""
         delayed = [one.shown.record for one in found if one.awaits == "delayed"]
         still = self._views.still_wait(delayed) if delayed else set()
         return [one.hit(self._keys, self._is_over(one, still)) for one in found]
@@ -318,7 +321,7 @@ def _none(copy: Copy) -> None:
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
-    """What a text may be: "place", "offset_id", "unique_id", "key", the most telling first."""
+    """Return what a text may be, of "place", "unique_id", "offset_id" and "key", most specific first."""
     if not text:
         return ()
     found = []

@@ -1,4 +1,4 @@
-"""Test messages: checked here, then stored on the way of the broker's own."""
+"""Sends test messages: checks them, then appends them as the broker's own messages."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from .sentences import say
 
 logger = logging.getLogger(__name__)
 
-#: What a client calls it when a message was stored, but not as far as was asked for.
+#: Clients' names of the results of a message that was stored, but not flushed or replicated in time.
 _STATUS = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
 }
-#: A tag with a bar in it could not be subscribed to.
+#: Characters that a tag must not have: it could not be subscribed to.
 NOT_IN_TAGS = ("|", " ")
-#: What the broker or the clients mean something by; messages with these are not what this page sends.
+#: Properties that have a meaning for the broker or the clients; a test message must not have them.
 OWN_PROPERTIES = frozenset(
     "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
     "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
@@ -53,15 +53,15 @@ OWN_PROPERTIES = frozenset(
     "CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME "
     "CLUSTER MSG_TYPE POP_CK INNER_NUM DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
 )
-#: And what such names begin with: Apache's hidden ones, those of times, and ours. They say what did not happen to this
-#: message; with TIMER_OUT_MS, say, it would not wait for its time.
+#: Prefixes of such names: Apache's hidden ones, those of timed messages, and RocketBox's. They record events that did
+#: not happen to this message; with TIMER_OUT_MS, for example, it would not wait for its time.
 OWN_PREFIXES = ("__", "TIMER_", "ROCKETBOX_")
 
 
 class TestSender:
     """Any thread; waits in the caller's."""
 
-    #: pytest: this is no test.
+    #: Keeps pytest from taking this class for a test.
     __test__ = False
 
     def __init__(
@@ -75,7 +75,7 @@ class TestSender:
         halves: HalfAppends,
         places: WaitingPlaces,
     ) -> None:
-        """added: the properties that the broker adds to every message."""
+        """added: returns the properties that the broker adds to every message."""
         # Constant after construction.
         self._topics = topics
         self._appends = appends
@@ -160,7 +160,7 @@ class TestSender:
         )
 
     def _make_half(self, own: dict[str, str], group: str, waits: bool, target: Place) -> None:
-        """Write into a message's properties that it is a half message, of this producer group."""
+        """Set the properties of a half message of this producer group."""
         if waits:
             raise InvalidInput("half_of", say("half_no_delay"))
         if not is_legal_group(group):
@@ -172,7 +172,7 @@ class TestSender:
         make_half(own, target)
 
     def _at_a_time(self, own: dict[str, str], place: Place, deliver_at_ms: int) -> Place:
-        """Where it waits until then; `place` itself when that has passed."""
+        """Return the place where the message waits until then; `place` itself if that time has passed."""
         own[TIMER_DELIVER_MS] = str(deliver_at_ms)
         try:
             waits = self._places.place_of(own, place)
@@ -181,7 +181,7 @@ class TestSender:
         return place if waits is None else waits.place
 
     def _check(self, topic: str, body: bytes, queue_id: int | None) -> int:
-        """How many queues may be sent to; raises AdminError for what cannot be sent."""
+        """Return the number of write queues; raises AdminError if the message cannot be sent."""
         config = self._topics.get(topic)
         if config is None:
             raise NotFound("topic", topic)
@@ -203,12 +203,12 @@ class TestSender:
 
 
 def may_be_set(name: str) -> bool:
-    """Whether a property is its sender's own, and not one that the broker or the clients mean something by."""
+    """True if a sender may set this property, because it has no meaning for the broker or the clients."""
     return name not in OWN_PROPERTIES and not name.startswith(OWN_PREFIXES)
 
 
 def _properties(tags: str, keys: tuple[str, ...], others: dict[str, str], sharding_key: str) -> dict[str, str]:
-    """What the message carries; InvalidInput names what it may not."""
+    """Return the message's properties; InvalidInput names the one that is not allowed."""
     found: dict[str, str] = {UNIQUE_KEY: secrets.token_hex(16).upper()}
     if sharding_key:
         check_text("sharding_key", sharding_key)

@@ -1,7 +1,7 @@
-"""What the window says in words: one table of English sentences with named places.
+"""The window's sentences: one table of English templates with named placeholders.
 
-A page shows `str(sentence)`, or translates `template` and fills `args` in. Every template has a line here, so that a
-catalogue of translations can be checked against the table.
+A page shows `str(sentence)`, or translates `template` and fills in `args`. Every template is in this table, so that a
+catalogue of translations can be checked against it.
 """
 
 from __future__ import annotations
@@ -460,7 +460,7 @@ TEMPLATES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence. code: its line in TEMPLATES, stable, for the API. args: what goes into its places."""
+    """One sentence. code: its key in TEMPLATES, stable, for the API. args: values of its placeholders."""
 
     code: str
     args: dict[str, object] = field(default_factory=dict)
@@ -474,7 +474,7 @@ class Sentence:
 
 
 def _in_words(name: str, value: object) -> object:
-    """Spans and times, which are milliseconds, as people say them."""
+    """Format spans and times, which are in milliseconds, for people; return other values as they are."""
     if name.endswith("_span") and isinstance(value, (int, float)):
         seconds = int(value) // 1000
         days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
@@ -487,6 +487,6 @@ def _in_words(name: str, value: object) -> object:
 
 
 def say(code: str, **args: object) -> Sentence:
-    """The sentence of that code; KeyError when there is none."""
+    """Return the sentence of a code; KeyError if there is none."""
     TEMPLATES[code]
     return Sentence(code, args)

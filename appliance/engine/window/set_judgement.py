@@ -1,8 +1,8 @@
-"""What is well with a set of brokers, and what of it needs somebody; its figures. Made of a SetView alone.
+"""The health checks, needs and figures of a set of brokers, made from a SetView alone.
 
-Each member judges what it sees: lag and connections are known on the leader only, and told by it alone, so that three
-consoles do not raise one alarm three times. What every member sees (no leader, the store) is told by each: the one that
-would tell it may be the one that is gone.
+Each member judges what it sees. Lag and connections are known on the leader only and reported by it alone, so that
+three consoles do not raise one alarm three times. States that every member sees (no leader, the store) are reported by
+each, because any single member may be the one that is gone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from . import snapshots as s
 from .replica_set import MemberView, SetView
 from .sentences import Sentence, say
 
-#: A member has not been heard of for so long: shorter is a restart.
+#: Time without a sign of life after which a member is lost: a shorter one is a restart.
 LOST_MS = 30_000
 LAG_MS = 60_000
 _ROLES = ("fenced", "follower", "leader", "frozen")
 
 
 def set_checks(view: SetView) -> list[s.Check]:
-    """The set's, the store's first."""
+    """Return the set's checks, the store's first."""
     if not view.store_ok:
         found = [_check("leader_store", "failed", _store_down(view))]
     elif view.store_warning is not None:
@@ -55,7 +55,7 @@ def _role_check(view: SetView) -> s.Check:
 
 
 def set_needs(view: SetView) -> Iterator[s.Need]:
-    """What the checks that failed do not tell already."""
+    """Yield the needs that do not follow from failed checks."""
     if view.store_ok and view.store_warning is not None:
         yield s.Need("act", "system", "leader_store", view.store_warning)
     if view.quarantine:
@@ -86,7 +86,7 @@ def set_needs(view: SetView) -> Iterator[s.Need]:
 
 
 def set_metrics(view: SetView) -> dict[str, float]:
-    """Plain numbers; those of members carry their address. What is not known is left out."""
+    """Return numbers by name; names of a member's numbers contain its uuid. Unknown numbers are left out."""
     numbers: dict[str, float] = {
         "set_epoch": view.epoch,
         "set_has_leader": int(bool(view.leader)),

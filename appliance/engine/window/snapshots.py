@@ -1,7 +1,7 @@
-"""What the window hands out: frozen values, made for one question, that nothing changes afterwards.
+"""The window's results: frozen values, made for one request and never changed.
 
-Times end in `_at_ms` (wall clock, milliseconds since the epoch) or `_ms` (a span). Rates are per second. What is not
-known is None, and the field behind it that ends in `_why` says why; 0 always means zero.
+Names of times end in `_at_ms` (wall clock, milliseconds since the epoch) or `_ms` (a span). Rates are per second. An
+unknown value is None, and the field behind it that ends in `_why` has the reason; 0 always means zero.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that needs a person. level: "act" before "stuck" before "watch". kind, name: what it is about
-    ("group", "topic", "system", "transactions" of a producer group or "" for several; "groups": several) and which
-    one."""
+    """Something that an operator has to attend to. level: "act" before "stuck" before "watch". kind: "group", "topic",
+    "dead_letters" of a group, "transactions" of a producer group, "system", or "groups" for several. name: which one;
+    "" for several."""
 
     level: str
     kind: str
@@ -69,9 +69,9 @@ class GroupLag:
 class Overview:
     """The front page. *_rate: messages a second over the last 10 s; None until two samples were taken.
 
-    delivered: what pulls carried. put_total, delivered_total: since the start. log_bytes: of the message log's kept
-    range. oldest_at_ms: store time of the oldest message kept. behind: the groups furthest behind, worst first.
-    disk_full_at_ms: when the disk reaches its stop mark at the rate of the last 10 min.
+    put_total, delivered_total: messages stored, and messages sent in answers to pulls, since the start. log_bytes: of
+    the message log's kept range. oldest_at_ms: store time of the oldest message kept. behind: the groups furthest
+    behind, worst first. disk_full_at_ms: when the disk reaches diskMaxUsedSpaceRatio at the rate of the last 10 min.
     """
 
     in_rate: float | None
@@ -133,7 +133,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue of a topic. [min_offset, max_offset) can be read. readable, writable: as the topic is set now."""
+    """One queue of a topic. [min_offset, max_offset) can be read. readable, writable: by the topic's settings now."""
 
     queue_id: int
     min_offset: int
@@ -151,7 +151,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicConsumer:
-    """A group that consumes a topic. subscription: what its clients subscribe to, None when none is connected."""
+    """A group that consumes a topic. subscription: of its clients, None if no client is connected."""
 
     group: str
     clients: int
@@ -167,7 +167,7 @@ class TopicConsumer:
 
 @dataclass(frozen=True, slots=True)
 class TopicProducer:
-    """Who sent some of the newest messages. client: of the connection they came from, None when it is gone."""
+    """A sender of some of the newest messages. client_id: of the connection they came from, None if it is gone."""
 
     born_host: str
     client_id: str | None
@@ -201,7 +201,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetail:
-    """One topic. producers: as `producers_why` says."""
+    """One topic. producers: `producers_why` explains how they were found."""
 
     row: TopicRow
     settings: TopicSettings
@@ -231,7 +231,7 @@ class RouteQueues:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What the own name server answers a client that asks for the topic."""
+    """A topic's route as this process's name server sends it to clients."""
 
     topic: str
     brokers: tuple[RouteBroker, ...]
@@ -242,11 +242,11 @@ class Route:
 class GroupRow:
     """A consumer group in the list.
 
-    model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: messages behind in all, of the queues
-    where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second, over
-    10 s. dead_letters: messages in its dead letter topic. retries: messages that wait for
-    their next try, and those in its retry topic that it has not consumed. system: one that each broker has. movable:
-    its offsets may be moved, as those of all groups by which the broker itself does not consume.
+    model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: number of messages behind, over all
+    queues where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second,
+    over 10 s. dead_letters: messages in its dead letter topic. retries: messages that wait for their next try, and
+    those in its retry topic that it has not consumed. system: a group that each broker has. movable: its offsets may be
+    moved; False for the groups with which the broker itself consumes.
     """
 
     name: str
@@ -284,10 +284,10 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueueNow(QueueProgress):
-    """The same with who has it. pulled_by: the client whose pull waits there now (waits), else the one that was given
-    messages last, at pulled_at_ms; None when nobody was since the start. in_flight: given out and not committed yet.
-    idle_ms: for how long the offset has not gone on, None when it was not seen to go on since the start. next_offset:
-    of the first message that is not consumed, None without any."""
+    """A queue's progress with the client that has it. pulled_by: the client whose pull waits there now (waits), else
+    the one that got messages last, at pulled_at_ms; None if no client did since the start. in_flight: messages
+    delivered and not committed yet. idle_ms: for how long the offset has not moved, None if it was not seen to move
+    since the start. next_offset: of the first message that is not consumed, None without any."""
 
     pulled_by: str | None
     pulled_at_ms: int | None
@@ -299,10 +299,10 @@ class QueueNow(QueueProgress):
 
 @dataclass(frozen=True, slots=True)
 class GroupPace:
-    """How fast a group is. in_rate, out_rate: messages a second that came into its topics, and that it committed, over
-    the last minute. trend: "caught_up", "keeps_up" (no more is behind than came just now), "catches_up" (in
-    catches_up_ms, at these rates), "never" (at these rates), "unknown" (why). lags[i]: messages behind at
-    times_at_ms[i], over the last ten minutes, oldest first."""
+    """A group's rates and trend. in_rate, out_rate: messages a second that came into its topics, and that it committed,
+    over the last minute. trend: "caught_up", "keeps_up" (it is behind only by what came just now), "catches_up" (in
+    catches_up_ms, at these rates), "never" (at these rates), "unknown" (`why` is the reason). lags[i]: messages behind
+    at times_at_ms[i], over the last ten minutes, oldest first."""
 
     in_rate: float | None
     out_rate: float | None
@@ -322,7 +322,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class GroupClient:
-    """A connected member. subscriptions: those of its own last heartbeat that named them, None when it never did."""
+    """A connected member. subscriptions: from its last heartbeat that named them, None if none did."""
 
     client_id: str
     address: str
@@ -334,7 +334,7 @@ class GroupClient:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionVersion:
-    """One of several things that members of a group subscribe to. expression None: not subscribed at all."""
+    """One of the different subscriptions of a group's members. expression None: not subscribed at all."""
 
     expression: str | None
     kind: str | None
@@ -343,7 +343,7 @@ class SubscriptionVersion:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConflict:
-    """A topic that members of one group subscribe to differently: each version and who has it."""
+    """A topic that members of one group subscribe to differently: each version with its members."""
 
     topic: str
     versions: tuple[SubscriptionVersion, ...]
@@ -351,7 +351,8 @@ class SubscriptionConflict:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group's configuration. retry_max_times: then a message is a dead letter. revision, values: as a topic's."""
+    """A group's configuration. retry_max_times: number of retries after which a message becomes a dead letter.
+    revision, values: as in TopicSettings."""
 
     name: str
     consume_enable: bool
@@ -382,8 +383,8 @@ class GroupDetail:
 
 @dataclass(frozen=True, slots=True)
 class ClientRow:
-    """One connection that has sent heartbeats. Roles are the groups it names. parked_pulls: it waits in so many.
-    connected_ms: for how long."""
+    """One connection that has sent heartbeats. producer_groups, consumer_groups: the groups that these name.
+    parked_pulls: number of its pulls that wait for messages. connected_ms: for how long it has been connected."""
 
     client_id: str
     address: str
@@ -398,7 +399,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field of a change. None: not there."""
+    """One field of a change. before, after: None if the field is not there."""
 
     field: str
     before: str | None
@@ -415,9 +416,9 @@ class CleanedUp:
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """What nobody uses, found (applied False) or deleted. kind: "groups", "topics" or "offsets". items: the first 500
-    of `count`. left: found as well, and not deleted by this act: it was used meanwhile, or there was too much of it.
-    revision: of a preview."""
+    """Unused things that were found (applied False) or deleted. kind: "groups", "topics" or "offsets". items: the first
+    500 of `count`. left: number of those that were found and not deleted by this act: they were used meanwhile, or
+    there were too many. revision: of a preview."""
 
     applied: bool
     kind: str
@@ -429,7 +430,8 @@ class CleanUp:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change, previewed (applied False) or made. blockers: why it is refused without force. revision: afterwards."""
+    """A change, previewed (applied False) or made. blockers: why it is refused without force. revision: of the preview,
+    or after the change. registered: name server -> True if it took the change."""
 
     applied: bool
     name: str
