@@ -1,4 +1,4 @@
-"""Open transactions that nobody seems to end: no producer is connected, or none that is asked decides."""
+"""Finds open transactions that do not end: no producer is connected, or the producers do not decide when checked."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from . import snapshots as s
 from .queue_reader import QueueReader
 from .sentences import say
 
-#: An open transaction without a producer that is so old needs somebody.
+#: Age from which an open transaction without a producer is reported.
 STUCK_MINUTES = 5
-#: Of the checks that are made: after so many it is told that nobody decides.
+#: Share of the allowed checks after which an undecided transaction is reported.
 _SHARE = 2 / 3
-#: Looked at anew after so long.
+#: Time for which a result is reused.
 _LOOK_S = 5.0
 _GROUPS = 10
 
 
 class StuckTransactions:
-    """Any thread. Cheap: what is told stays for some seconds, and a group's oldest half message is read once."""
+    """Any thread. Cheap: a result is reused for some seconds, and a group's oldest half message is read once."""
 
     def __init__(
         self, store: MessageStore, halves: OpenHalves, settings: Callable[[], CheckSettings], clock: Clock
@@ -81,5 +81,5 @@ class StuckTransactions:
 
 
 def _asked_often(states: bytes, checks: int) -> int:
-    """How many of a page were asked so often: a byte is one more than the checks."""
+    """Count the transactions of a page with at least so many checks. A byte is 1 + the number of checks."""
     return len(states.translate(None, bytes(range(checks + 1))))

@@ -1,4 +1,4 @@
-"""What runs here: version, addresses, directories, process."""
+"""Information about this process: version, addresses, directories, disk."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Addresses(NamedTuple):
-    """What clients are told, as "host:port"; None for a role that does not run."""
+    """The addresses advertised to clients, as "host:port"; None for a role that does not run."""
 
     broker: str | None
     namesrv: str | None
 
 
 def rss_bytes() -> int | None:
-    """Resident memory of this process; None where /proc does not say."""
+    """Return the resident memory of this process; None if /proc does not have it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -43,7 +43,7 @@ def rss_bytes() -> int | None:
 
 
 def open_files() -> int | None:
-    """Descriptors in use; None where the system does not say."""
+    """Return the number of file descriptors in use; None if the system does not list them."""
     try:
         return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
     except OSError:
@@ -51,7 +51,7 @@ def open_files() -> int | None:
 
 
 class SystemView:
-    """What runs here, with or without a broker. Any thread."""
+    """Makes the information, with or without a broker. Any thread."""
 
     def __init__(self, options: Options, addresses: Callable[[], Addresses]) -> None:
         # Constant after construction.
@@ -62,7 +62,7 @@ class SystemView:
         self._started_at_ms: int | None = None
 
     def started(self, since: float) -> None:
-        """Everything runs, since then on the monotonic clock."""
+        """Note that everything has run since this time on the monotonic clock."""
         self._started_at = since
         self._started_at_ms = int((time.time() - (time.monotonic() - since)) * 1000)
 
@@ -78,7 +78,7 @@ class SystemView:
         return int((time.monotonic() - self._started_at) * 1000)
 
     def snapshot(self, store: MessageStore | None, registration: Registration | None) -> SystemInfo:
-        """store, registration: of the broker, if one runs."""
+        """Return the present information. store, registration: of the broker, None without one."""
         config = self._options.config
         addresses = self._addresses()
         disk = disk_figures(config.data_dir if store is None else config.store_dir)

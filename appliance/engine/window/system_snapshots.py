@@ -1,4 +1,4 @@
-"""Options, process and log as the window hands them out; the conventions are those of `snapshots.py`."""
+"""Options, process and log as the window returns them; the conventions are those of `snapshots.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .sentences import Sentence
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option in force. name: upstream's. default: as text. kind: "bool", "int", "text" or "list". hot: may be
-    changed now. in_effect: something here reads it. changed_here: set through this window, over what was configured."""
+    changed now. in_effect: False if RocketBox ignores it. changed_here: the configured value was overridden while the
+    broker ran."""
 
     section: str
     name: str
@@ -36,8 +37,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class SystemInfo:
-    """What runs here. persona: the RocketMQ version we answer as. hot_path: "compiled", or "pure" with the reason
-    in why_pure. rss_bytes: resident memory of the process."""
+    """Information about this process. persona: the RocketMQ version that it reports to clients. hot_path: "compiled",
+    or "pure" with the reason in why_pure. rss_bytes: resident memory of the process."""
 
     version: str
     persona: str
@@ -71,7 +72,7 @@ class SystemInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One log record. number: grows by one a line, for "only newer ones"."""
+    """One log record. number: grows by one a line, so that newer ones can be asked for."""
 
     number: int
     at_ms: int

@@ -1,4 +1,4 @@
-"""Filter, sort and cut a table into pages, for every list of the window."""
+"""Sorts tables and cuts them into pages, for every list of the window."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]]) -> list[T]:
-    """Rows by the key of that name, `-name` from the largest; rows whose key is None come last either way.
+    """Return the rows sorted by the key `sort`, with "-" before it the largest first. Rows whose key is None come last.
 
-    Raises InvalidInput naming the field "sort" for an unknown one.
+    Raises InvalidInput with the field "sort" for an unknown key.
     """
     down = sort.startswith("-")
     key = keys.get(sort.lstrip("-") if down else sort)
@@ -29,7 +29,7 @@ def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]])
 
 
 def cut(rows: list[T], page: int, page_size: int) -> tuple[list[T], int, int, int]:
-    """(rows of the page, page, pages, page size); a page beyond the last one is the last one."""
+    """Return (rows of the page, page, pages, page size). A page beyond the last one becomes the last one."""
     if not 1 <= page_size <= MAX_PAGE_SIZE:
         raise InvalidInput("page_size", say("out_of_range", field="page_size", low=1, high=MAX_PAGE_SIZE))
     pages = max(1, -(-len(rows) // page_size))

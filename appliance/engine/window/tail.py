@@ -1,8 +1,7 @@
-"""A topic's messages as they are published, for people who watch: a look at the ends of its queues, now and then.
+"""Shows a topic's messages as they are published, by looking at the ends of its queues now and then.
 
-Nothing is told by whoever publishes, so a topic that is watched costs its senders nothing, and one that nobody watches
-costs nothing at all. No offset is committed, and no group is known by a tail. It shows some of what comes and says of
-all the rest why not:
+Sending does not notify a tail, so watching a topic costs its senders nothing, and an unwatched topic costs nothing at
+all. A tail commits no offset and uses no group. It shows some of the messages and counts why others are not shown:
 
     passed = shown + filtered + left_out + unread
 """
@@ -34,9 +33,9 @@ from .sentences import say
 
 #: Entries that are read at a time.
 CHUNK = 256
-#: A look takes about so long, and then others may have the interpreter.
+#: Time limit of a look, after which other threads get the GIL.
 LOOK_MS = 2.0
-#: Messages that wait to be looked at; of more the oldest are passed over.
+#: Messages that wait to be looked at; if there are more, the oldest are skipped.
 BACKLOG = 4000
 MOST_PER_SECOND = 200
 MOST_ONE_IN = 1_000_000
@@ -44,13 +43,13 @@ LONGEST_EXPRESSION = 1000
 LONGEST_KEY = 1000
 #: Characters of a tag, or of all keys, that a row holds.
 MOST_TEXT = 400
-#: Of what is left of a second's allowance, a look may use so much of a second.
+#: Unused allowance that is kept for later looks, in seconds of `per_second`.
 BURST_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a tail shows; see `EngineAdmin.tail`."""
+    """The filter and limits of a tail; see `EngineAdmin.tail`."""
 
     topic: str
     tags: str = ""
@@ -65,7 +64,8 @@ class Wanted:
 class TailRow:
     """A message that has just been published, tag and keys cut to a line's length.
 
-    glance: the beginning of its body, None when it is not to be shown; binary: that is hexadecimal; cut: there is more.
+    glance: the beginning of its body, None if it is not to be shown; binary: `glance` is hexadecimal; cut: the body is
+    longer.
     """
 
     queue_id: int
@@ -84,10 +84,10 @@ class TailRow:
 
 @dataclass(frozen=True, slots=True)
 class TailLook:
-    """What was published since the look before: `rows` of it, and how many are not among them.
+    """The messages published since the last look: some as `rows`, and the numbers of the others.
 
-    filtered: not wanted. left_out: wanted, but more than the sampling lets through. unread: nobody looked whether they
-    are wanted, since they came too fast for that, or cannot be read.
+    passed: all of them. filtered: they do not match. left_out: they match, but exceed what sampling lets through.
+    unread: not looked at, because they came too fast, or not readable.
     """
 
     rows: tuple[TailRow, ...]
@@ -106,7 +106,7 @@ class _Counts:
 
 
 class Tail:
-    """One watched topic with one wish. Belongs to one thread; `close` when nobody watches any more."""
+    """One watched topic with one filter. Belongs to one thread, which calls `close` at the end."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Tail:
         width: Callable[[], int | None],
         queues: Sequence[ConsumeQueue],
     ) -> None:
-        """width: how many queues the topic has now, None when it is gone; queues: those it has had so far."""
+        """width: returns the topic's present number of queues, None if it is gone. queues: those it has so far."""
         # Constant after construction.
         self.wanted = wanted
         self._store = store
@@ -123,11 +123,11 @@ class Tail:
         self._codes, self._filter = _filters(wanted)
         self._tags = frozenset(parse_tags(wanted.tags))
         self._reads_records = bool(wanted.key) or self._filter is not EVERYTHING
-        # What was looked at, by queue; a queue that comes to be later is looked at from its beginning.
+        # Offset up to which each queue was looked at; a queue that is made later is looked at from its beginning.
         self._at = {queue.queue_id: queue.max_offset for queue in queues}
         self._known = {queue.queue_id: queue for queue in queues}
         self._reader = QueueReader(store, 8)
-        # Messages that matched, for "one in so many"; and how many of this second may still be shown.
+        # Number of messages that matched, for `one_in`; and how many may still be shown, by `per_second`.
         self._matched = 0
         self._allowed = float(wanted.per_second) * BURST_S
         self._allowed_at = time.monotonic()
@@ -136,7 +136,7 @@ class Tail:
         self._reader.__exit__(None, None, None)
 
     def look(self) -> TailLook | None:
-        """What came since the last look; None when nothing did. NotFound when the topic is gone."""
+        """Return the messages since the last look; None if there are none. NotFound if the topic is gone."""
         width = self._width()
         if width is None:
             raise NotFound("topic", self.wanted.topic)
@@ -156,7 +156,7 @@ class Tail:
     # --- what is new
 
     def _fresh(self, width: int) -> Iterator[tuple[ConsumeQueue, int, int]]:
-        """(queue, from, to) of each queue with messages that were not looked at."""
+        """Yield (queue, from, to) of each queue with messages that were not looked at."""
         for queue_id in range(width):
             queue = self._store.find_queue(self.wanted.topic, queue_id)
             if queue is None:
@@ -221,7 +221,7 @@ class Tail:
     def _look_at(
         self, queue: ConsumeQueue, low: int, count: int, budget: Budget, counts: _Counts, found: list[Record]
     ) -> int:
-        """How many entries from `low` on were dealt with: at least one."""
+        """Look at entries from `low` on. Return how many were dealt with, at least one."""
         entries = self._reader.entries(queue, low, count)
         if not entries:
             counts.passed += 1
@@ -252,7 +252,7 @@ class Tail:
         if self._codes is not None and code not in self._codes and not is_address(code):
             counts.filtered += 1
             return
-        # The tag's hash is in the entry: what sampling leaves out need not be read.
+        # The tag's hash is in the entry: messages that sampling leaves out need not be read.
         if not self._reads_records and not self._take(counts):
             return
         stored = self._reader.record_at(physical, size)
@@ -272,7 +272,7 @@ class Tail:
         return self._filter is EVERYTHING or self._filter.matches(properties)
 
     def _take(self, counts: _Counts) -> bool:
-        """Whether sampling lets one that matches through."""
+        """True if sampling lets a matching message through; else count it as left out."""
         number = self._matched
         self._matched += 1
         if number % self.wanted.one_in or self._allowed < 1:
@@ -292,7 +292,7 @@ class Tails:
         self._index = index
 
     def begin(self, wanted: Wanted, dry_run: bool) -> Tail | None:
-        """None when only the checks are made. Raises NotFound and InvalidInput."""
+        """Begin a tail; None if only the checks are made. Raises NotFound and InvalidInput."""
         check_wanted(wanted)
         width = partial(self._width, wanted.topic)
         if width() is None:
@@ -307,7 +307,7 @@ class Tails:
 
 
 def check_wanted(wanted: Wanted) -> None:
-    """Raises InvalidInput for what no tail can show."""
+    """Raise InvalidInput unless the filter and limits are valid."""
     for name, value, most in (
         ("one_in", wanted.one_in, MOST_ONE_IN),
         ("per_second", wanted.per_second, MOST_PER_SECOND),
@@ -325,8 +325,8 @@ def check_wanted(wanted: Wanted) -> None:
 
 
 def _filters(wanted: Wanted) -> tuple[frozenset[int] | None, MessageFilter]:
-    """(tag codes that may match, None for all; what judges properties)."""
-    # Entries of the schedule topic carry times where others carry their tag.
+    """Return (tag codes that may match, None for all; the filter of the properties)."""
+    # Entries of the schedule topic have a time in place of the tag code.
     codes = None if wanted.topic == SCHEDULE_TOPIC else tag_filter(wanted.tags).codes
     if not wanted.expression:
         return codes, EVERYTHING

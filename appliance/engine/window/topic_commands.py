@@ -1,4 +1,4 @@
-"""Topics made, changed and deleted: checked, previewed, then done by the service of requests 17 and 215."""
+"""Creates, changes and deletes topics: checks, previews, then calls the service of requests 17 and 215."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopicCommands:
         lag: ConsumerLag,
         forget_routes: Callable[[Sequence[str]], None],
     ) -> None:
-        """forget_routes: has the own name server forget topics, as a tool would ask it to (216)."""
+        """forget_routes: deletes topics from this process's name server, as a tool's request (216) does."""
         # Constant after construction.
         self._topics = topics
         self._service = service
@@ -92,7 +92,7 @@ class TopicCommands:
         return replace(change, applied=True, revision=None)
 
     def _made(self, change: s.Change, config: TopicConfig, known: TopicConfig | None, by: str) -> s.Change:
-        """Do it; the change as it was done."""
+        """Make the change and return it as applied."""
         registered: dict[str, bool] = {}
         if config != known:
             attributes = changes_between({} if known is None else known.attributes, config.attributes)
@@ -122,12 +122,12 @@ class TopicCommands:
         return known
 
     def _check_unchanged(self, name: str, known: TopicConfig | None) -> None:
-        """On the pool's thread: nobody has changed it since the checks."""
+        """Raise Conflict if the topic has changed since the checks. Called on the pool's thread."""
         if self._topics.get(name) != known:
             raise Conflict(say("changed_meanwhile", name=name))
 
     def _lost_queues(self, known: TopicConfig, config: TopicConfig) -> tuple[Sentence, ...]:
-        """Messages in queues that are taken away from reading."""
+        """Return a blocker if there are messages in queues that will no longer be readable."""
         if config.read_queue_nums >= known.read_queue_nums:
             return ()
         gone = range(config.read_queue_nums, known.read_queue_nums)
@@ -138,7 +138,8 @@ class TopicCommands:
 
 
 def _consumers_lost(topic: str, lag: LagSnapshot) -> tuple[list[Sentence], list[Sentence]]:
-    """(blockers, warnings): groups that have not read all of it, groups whose clients are connected."""
+    """Return (blockers, warnings) of deleting a topic. Blockers: groups with unread messages, and groups with connected
+    clients. Warnings: retries that wait in the groups' retry topics."""
     blockers: list[Sentence] = []
     warnings: list[Sentence] = []
     groups = {group for group, entries in lag.entries.items() if topic in entries}
@@ -157,7 +158,8 @@ def _consumers_lost(topic: str, lag: LagSnapshot) -> tuple[list[Sentence], list[
 
 
 def _unreadable_writes(config: TopicConfig, known: TopicConfig | None = None) -> tuple[Sentence, ...]:
-    """Queues that producers would use and nobody could read. None when it was so before and is left as it was."""
+    """Return a blocker if producers would use queues that cannot be read. Empty if the change leaves both numbers of
+    queues as they were."""
     first, last = config.read_queue_nums, config.write_queue_nums - 1
     if last < first or not config.perm & PERM_WRITE:
         return ()

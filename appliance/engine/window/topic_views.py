@@ -1,4 +1,4 @@
-"""Topics as the window shows them: the list, one topic, its route."""
+"""Views of topics: the list, one topic, its route."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from .queue_reader import QueueReader
 from .sentences import say
 from .tables import cut, page_of, sorted_by
 
-#: How long a list may read to sort by something that has to be read.
+#: Time limit for the reads of a list that is sorted by a figure that has to be read.
 SORT_BUDGET_MS = 80.0
-#: Newest messages of each queue, and of all queues, that say who sends to a topic.
+#: Number of newest messages of a queue, and of queues, from which a topic's producers are found.
 PRODUCER_SAMPLE = 16
 PRODUCER_QUEUES = 16
 
@@ -39,7 +39,7 @@ CATEGORIES = ("user", "system", "retry", "dlq")
 
 
 def category_of(name: str, system: bool) -> str:
-    """ "retry", "dlq", "system" or "user"."""
+    """Return "retry", "dlq", "system" or "user"."""
     if name.startswith(RETRY_PREFIX):
         return "retry"
     if name.startswith(DLQ_PREFIX):
@@ -148,7 +148,7 @@ class TopicViews:
         return page_of(rows, made, page, pages, page_size)
 
     def _consumers(self) -> dict[str, set[str]]:
-        """topic -> groups that have offsets of it or subscribe to it."""
+        """Return topic -> groups that have offsets of it or subscribe to it."""
         found: dict[str, set[str]] = {}
         for entry in self._offsets.all():
             found.setdefault(entry.topic, set()).add(entry.group)
@@ -285,7 +285,7 @@ class TopicViews:
         return tuple(rows)
 
     def _producers(self, name: str, reader: QueueReader) -> tuple[s.TopicProducer, ...]:
-        """Who sent the newest messages of each queue, the latest sender first."""
+        """Return the senders of the newest messages of each queue, the latest sender first."""
         seen: dict[str, list[int]] = {}
         queues = [queue for queue in self._sampler.index.of(name) if queue.min_offset < queue.max_offset]
         for queue in queues[:PRODUCER_QUEUES]:
@@ -317,7 +317,7 @@ class TopicViews:
 
 
 def host_text(host: tuple[str, int]) -> str:
-    """(address, port) as connections are named."""
+    """Return (address, port) as "host:port", as connections are named."""
     return join_host_port(*host)
 
 
@@ -326,7 +326,8 @@ def _messages(queues: Any) -> int:
 
 
 def route_of(namesrv: NameServer | None, topic: str) -> s.Route:
-    """The own name server's answer; Unavailable without one, NotFound when it knows no such topic."""
+    """Return the answer of this process's name server. Raises Unavailable without one, NotFound if it has no such
+    topic."""
     if namesrv is None:
         raise Unavailable(say("no_name_server"))
     body = namesrv.routes.route(topic)

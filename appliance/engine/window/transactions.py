@@ -1,7 +1,7 @@
-"""Transactions to look at: open half messages, discarded ones, and how others ended.
+"""Views of transactions: open half messages, discarded ones, and how others ended.
 
-Which are open is copied from memory a page of half messages at a time; what they are is read from the log, in the
-thread of whoever asks. A question ends after 250 ms with what it has by then.
+The states of half messages are copied from memory a page at a time; their records are read from the log, in the
+caller's thread. A request ends after 250 ms with what it has found by then.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from .transactions_snapshots import (
 )
 
 MAX_LIMIT = 500
-#: A question ends early after so long.
+#: Time after which a request ends early.
 BUDGET_MS = 250.0
-#: Entries read in one go.
+#: Entries that are read together.
 _SLICE = 64
 _DESCRIPTORS = 8
-#: Groups whose half messages wait for a producer that are told of.
+#: Groups with half messages that wait for a producer that are listed at most.
 _GROUPS_TOLD = 20
 
 HOW = {How.COMMITTED: "committed", How.ROLLED_BACK: "rolled_back", How.DISCARDED: "discarded", How.LOST: "lost"}
@@ -56,7 +56,7 @@ BY = {By.PRODUCER: "producer", By.CHECK: "check", By.ADMINISTRATOR: "administrat
 
 
 class Checking(Protocol):
-    """What the checks are asked: `broker.transactions.check.CheckTransactions`."""
+    """The part of `broker.transactions.check.CheckTransactions` that this module uses."""
 
     ready: bool
     asked: int
@@ -65,7 +65,7 @@ class Checking(Protocol):
 
 
 class Wanted(NamedTuple):
-    """What is asked for; None for anything. key: the unique id, or one of the keys."""
+    """A filter of transactions; None matches anything. key: the unique id, or one of the keys."""
 
     topic: str | None = None
     group: str | None = None
@@ -87,7 +87,7 @@ class Wanted(NamedTuple):
 
 
 class OpenHalf(NamedTuple):
-    """half: None when its record is gone. checks: as counted in memory."""
+    """An open half message. half: None if its record is gone. checks: as counted in memory."""
 
     offset: int
     checks: int
@@ -111,7 +111,7 @@ class TransactionViews:
         settings: Callable[[], CheckSettings],
         clock: Clock,
     ) -> None:
-        """producers: how many of a group are connected. counts: ends since the start."""
+        """producers: returns how many of a group are connected. counts: returns the numbers of ends since the start."""
         # Constant after construction.
         self._store = store
         self._halves = halves
@@ -124,7 +124,7 @@ class TransactionViews:
         self._counts = counts
         self._settings = settings
         self._clock = clock
-        # Replaced whole: (the oldest open one, when it was stored).
+        # Replaced whole: (queue offset of the oldest open half message, its store time).
         self._oldest: tuple[int, int | None] = (-1, None)
 
     # --- open ones
@@ -147,7 +147,7 @@ class TransactionViews:
         )
 
     def find_open(self, wanted: Wanted, limit: int) -> tuple[list[Half], bool]:
-        """(the first ones that fit, whether there may be more)."""
+        """Return (the first open half messages that match, True if there may be more)."""
         walk = OpenWalk(self._store, self._halves, wanted, 0, Budget(BUDGET_MS))
         found = walk.take(limit)
         return [one.half for one in found if one.half is not None], not walk.ended
@@ -162,7 +162,7 @@ class TransactionViews:
         rows = []
         for offset, checks, half in found:
             waits = offset in parked
-            # One that is in neither is being looked at this moment.
+            # A half message in neither table is being checked at this moment.
             next_ms = None if waits else int(now_ms + max(0.0, due.get(offset, steady_ms) - steady_ms))
             if half is None:
                 rows.append(OpenTransaction(offset, None, None, checks, most, next_ms, waits, say("half_gone")))
@@ -182,7 +182,7 @@ class TransactionViews:
         return tuple(rows)
 
     def one_open(self, offset: int) -> OpenTransaction | None:
-        """The open transaction of one half message; None when it is not open."""
+        """Return the open transaction of the half message at a queue offset; None if it is not open."""
         checks = self._halves.checks(offset)
         if checks is None:
             return None
@@ -265,7 +265,8 @@ class TransactionViews:
         )
 
     def _id_of_half(self, half: Half) -> str | None:
-        """The offset id of the half message that a copy is of; Apache's copies of discarded ones do not say."""
+        """Return the offset id of the half message that was copied; None for Apache's copies of discarded ones, which
+        do not name it."""
         physical = half.record.prepared_transaction_offset
         found = self._store.records.get(physical)
         if found is None or half_of(found) is None:
@@ -322,7 +323,7 @@ class TransactionViews:
         )
 
     def end_of(self, half_offset: int, physical: int) -> ResolvedTransaction | None:
-        """How one ended, as far as it is kept."""
+        """Return how a half message's transaction ended; None if that is not kept."""
         try:
             entry = self._resolved.find(half_offset, physical)
         except OSError:
@@ -330,7 +331,8 @@ class TransactionViews:
         return None if entry is None else self._ended_row(entry, Wanted())
 
     def _ended_row(self, entry: Resolved, wanted: Wanted) -> ResolvedTransaction | None:
-        """None for one that is not wanted, or that the log knows nothing of: a power cut took its end."""
+        """Return the row of an end; None if the filter does not match, or if the half message is open: then the log
+        lost the end in a power cut."""
         half = self._half_of(entry)
         if half is not None and self._halves.checks(entry.half_offset) is not None:
             return None
@@ -375,7 +377,7 @@ class TransactionViews:
         )
 
     def oldest(self) -> int | None:
-        """The offset of the oldest open one."""
+        """Return the queue offset of the oldest open half message; None if none is open."""
         for number in self._halves.page_numbers():
             states = self._halves.page(number)
             left = states.lstrip(b"\0")
@@ -384,7 +386,7 @@ class TransactionViews:
         return None
 
     def oldest_stored_ms(self) -> int | None:
-        """When it was stored; read once."""
+        """Return the store time of the oldest open half message; None if there is none. Its record is read once."""
         offset = self.oldest()
         if offset is None:
             return None
@@ -401,7 +403,7 @@ class TransactionViews:
 
 
 class OpenWalk:
-    """Over open half messages that are wanted, the oldest first."""
+    """A walk over the open half messages that a filter matches, the oldest first."""
 
     def __init__(self, store: MessageStore, halves: OpenHalves, wanted: Wanted, at: int, budget: Budget) -> None:
         self._store = store
@@ -415,7 +417,7 @@ class OpenWalk:
         self.ended = False
 
     def take(self, limit: int) -> list[OpenHalf]:
-        """At most so many."""
+        """Return the next half messages, at most `limit`."""
         found: list[OpenHalf] = []
         with QueueReader(self._store, _DESCRIPTORS) as reader:
             for one in self._open(reader):
@@ -469,7 +471,7 @@ def _check_limit(limit: int) -> None:
 
 
 def _cursor_of(text: str, crc: int, count: int) -> tuple[int, ...]:
-    """The numbers that a cursor holds; InvalidInput when it is none, or of another question."""
+    """Return the numbers in a cursor; InvalidInput if it is none, or belongs to another request."""
     try:
         found: tuple[int, ...] = decode_cursor(text, tuple[int, ...])
         if len(found) != 1 + count or found[0] != crc or not 0 <= min(found) <= max(found) < 1 << 62:

@@ -1,4 +1,4 @@
-"""Have producers asked now, commit, roll back, resume: acts on transactions, as people and programs ask for them."""
+"""Commands on transactions: check now, commit, roll back, resume."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 CHECK = "check"
 ACTIONS = (CHECK, COMMIT, ROLL_BACK)
-#: Transactions that one act has asked about, or decides: who decides looks at each.
+#: Transactions that one act checks, or decides; fewer of the latter, so that the user looks at each.
 MOST_CHECKED = 1000
 MOST_DECIDED = 100
 POSSIBLE = "possible"
 _DONE = frozenset((Fate.DONE, Fate.ASKED))
 _MAX_OFFSET = (1 << 62) - 1
-#: Fate -> its sentence.
+#: Fate -> code of its sentence.
 _WHY = {
     Fate.GONE: "half_gone",
     Fate.ANOTHER: "half_another",
@@ -56,7 +56,8 @@ class TransactionCommands:
         record: Callable[[str], tuple[Record, bytes]],
         store_host: bytes,
     ) -> None:
-        """producers: how many of a group are connected. record: of a ref, as MessageViews.record."""
+        """producers: returns how many of a group are connected. record: returns the record of a ref, as
+        MessageViews.record."""
         # Constant after construction.
         self._views = views
         self._acts = acts
@@ -74,7 +75,7 @@ class TransactionCommands:
         dry_run: bool,
         by: str,
     ) -> TransactionAct:
-        """wanted: what is asked about where no places are given."""
+        """See TransactionsWindow.act_on_transactions. wanted: the filter if no places are given."""
         begin = time.monotonic()
         if action not in ACTIONS:
             raise InvalidInput("action", say("one_of", field="action", choices=", ".join(ACTIONS)))
@@ -182,7 +183,7 @@ def _why(one: Decided) -> Sentence | None:
 
 
 def _why_decided(decided: ResolvedTransaction | None) -> Sentence:
-    """Who was faster, as far as that is kept."""
+    """Return the sentence of who had decided the transaction before, as far as that is kept."""
     if decided is None or decided.how == "lost":
         return say("half_decided")
     if decided.how == "discarded":
@@ -193,7 +194,7 @@ def _why_decided(decided: ResolvedTransaction | None) -> Sentence:
 
 
 def _refuse(one: Decided, outcome: TransactionOutcome) -> None:
-    """One transaction was named and cannot be had: that is an error, not a list of one."""
+    """Raise the error of an act on a single transaction that was not done."""
     why = outcome.why or ""
     error: AdminError
     if one.fate in _DONE:

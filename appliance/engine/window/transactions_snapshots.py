@@ -1,4 +1,4 @@
-"""Transactions, as the window hands them out; the conventions are those of `snapshots.py`."""
+"""Transactions as the window returns them; the conventions are those of `snapshots.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .sentences import Sentence
 
 @dataclass(frozen=True, slots=True)
 class HalfRow:
-    """What a half message, or the copy of a discarded one, says of itself. topic, queue_id: where it is to go. group:
-    its producers'; producers: how many of them are connected. No body: `message_body(offset_id)`."""
+    """A half message, or the copy of a discarded one. topic, queue_id: where it goes when committed. group: its
+    producer group; producers: number of its connected producers. No body: `message_body(offset_id)`."""
 
     offset_id: str
     physical_offset: int
@@ -29,11 +29,11 @@ class HalfRow:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A half message that nobody has decided. half_offset is its place, row.unique_id the check that it is the same.
+    """An undecided half message. half_offset is its place, row.unique_id the check that it is the same.
 
-    age_ms: since it was stored; None when its record is gone, as `row` is then. checks: how often its producers were
-    asked, of max_checks. next_check_ms: when they are asked next, by the wall clock; None when it waits until a
-    producer of its group comes. problem: why it cannot be committed as things are.
+    age_ms: time since it was stored. age_ms and row are None if its record is gone. checks: how often it was checked
+    with its producers, of max_checks. next_check_ms: wall time of the next check; None if it waits until a producer of
+    its group connects. problem: why it cannot be committed now.
     """
 
     half_offset: int
@@ -48,9 +48,9 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionPage:
-    """Open ones, the oldest first. open: how many there are in all. truncated: the time budget ended this page early,
-    so an empty page may have a next one. scanned: half messages looked at. ready: False in the first moments after a
-    start, when not all open ones are known yet."""
+    """Open transactions, the oldest first. open: how many there are in all. truncated: the time budget ended this page
+    early, so an empty page may have a next one. scanned: half messages looked at. ready: False in the first moments
+    after a start, when not all open transactions are known yet."""
 
     rows: tuple[OpenTransaction, ...]
     next_cursor: str | None
@@ -63,9 +63,10 @@ class OpenTransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class DiscardedTransaction:
-    """One that was set aside, in TRANS_CHECK_MAX_TIME_TOPIC at queue_offset; row is of that copy, so stored_at_ms says
-    when. half_offset_id: of the half message it was, None where the copy does not say. checks: questions that were
-    asked. why: what for it was set aside. resumed_as: the offset id of the half message that it became again."""
+    """A transaction that was set aside, in TRANS_CHECK_MAX_TIME_TOPIC at queue_offset. row: of that copy, so its
+    stored_at_ms is the time of setting aside. half_offset_id: of the original half message, None if the copy does not
+    name it. checks: number of checks that were made. why: the reason of setting aside. resumed_as: the offset id of the
+    half message that it became again."""
 
     queue_offset: int
     row: HalfRow
@@ -77,8 +78,8 @@ class DiscardedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class DiscardedTransactionPage:
-    """Discarded ones, the newest first. kept: how many there are in all. resumed_known: False where the key index is
-    off, which would tell of those that were resumed before the last start."""
+    """Discarded transactions, the newest first. kept: how many there are in all. resumed_known: False if the key index
+    is off; then those resumed before the last start are not recognised."""
 
     rows: tuple[DiscardedTransaction, ...]
     next_cursor: str | None
@@ -91,12 +92,12 @@ class DiscardedTransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTransaction:
-    """One that has ended.
+    """A transaction that has ended.
 
-    how: "committed", "rolled_back", "discarded" or "lost" (its half message could not be read any more). by: "producer"
-    (at once), "check" (a producer that was asked), "administrator" or "broker" (nobody said so in time). client: the
-    producer's address. admin, reason: who and why, of an administrator. age_ms: how old the half message was. row: None
-    when its record is gone.
+    how: "committed", "rolled_back", "discarded" or "lost" (its half message could no longer be read). by: "producer"
+    (at once), "check" (a producer's answer to a check), "administrator" or "broker" (not decided in time). client: the
+    producer's address. admin, reason: of an administrator's decision. age_ms: age of the half message at its end. row:
+    None if its record is gone.
     """
 
     half_offset: int
@@ -113,8 +114,8 @@ class ResolvedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTransactionPage:
-    """Ended ones, the newest first. kept_from_ms: when the oldest one that is kept ended, None without any: a million
-    are. lost: ends since the start that could not be written down."""
+    """Ended transactions, the newest first; the last million is kept. kept_from_ms: end of the oldest one that is kept,
+    None without any. lost: number of ends since the start that could not be recorded."""
 
     rows: tuple[ResolvedTransaction, ...]
     next_cursor: str | None
@@ -127,9 +128,9 @@ class ResolvedTransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class TransactionCounts:
-    """Open ones now; what happened since the start. oldest_stored_ms: of the oldest open one. parked: (producer group,
-    how many wait for a producer of it at most), the most first, 20 groups; waiting: of all groups. asked: questions to
-    producers."""
+    """open: number of open transactions now. oldest_stored_ms: store time of the oldest open one. parked: (producer
+    group, upper bound of how many wait for a producer of it), the most first, 20 groups; waiting: the sum over all
+    groups. The others are counts since the start; asked: checks sent to producers."""
 
     open: int
     oldest_stored_ms: int | None
@@ -144,7 +145,7 @@ class TransactionCounts:
 
 @dataclass(frozen=True, slots=True)
 class HalfPlace:
-    """One open transaction, as a caller names it. unique_id: None to act on whatever is there."""
+    """The place of an open transaction, as an argument. unique_id: None to act on any transaction at this offset."""
 
     half_offset: int
     unique_id: str | None = None
@@ -152,8 +153,8 @@ class HalfPlace:
 
 @dataclass(frozen=True, slots=True)
 class TransactionOutcome:
-    """What became of one. outcome: a value of `broker.transactions.admin_acts.Fate`; "possible" in a dry run. why: None
-    when it was done or asked. decided: how it had ended before."""
+    """The result of one transaction. outcome: a value of `broker.transactions.admin_acts.Fate`; "possible" in a dry
+    run. why: None if it was done or asked. decided: how it had ended before."""
 
     half_offset: int
     unique_id: str | None
@@ -164,8 +165,9 @@ class TransactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAct:
-    """What an act did, or would do. asked: transactions; counts: outcome -> how many, which add up to it; done: those
-    that were decided, or asked about. more: others that fit the filter may be open, beyond the limit or the time."""
+    """The result of an act, or of its dry run. asked: number of transactions; counts: outcome -> number, which add up
+    to `asked`; done: number of those decided, or checked. more: others that match the filter may be open, beyond the
+    limit or the time."""
 
     action: str
     dry_run: bool
@@ -179,7 +181,7 @@ class TransactionAct:
 
 @dataclass(frozen=True, slots=True)
 class ResumedTransaction:
-    """The half message that a discarded one became."""
+    """The half message that a discarded transaction became."""
 
     half_offset: int
     offset_id: str

@@ -1,4 +1,4 @@
-"""The part of the window about transactions: open, discarded and ended ones, and what administrators do about them."""
+"""The part of the window for transactions: open, discarded and ended ones, and administrators' commands on them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HalfPlaceLike = t.HalfPlace | tuple[int, str | None]
 
 
 class TransactionsWindow(WaitingWindow):
-    """Any thread; reads in the caller's, and ends a question after 250 ms."""
+    """Any thread; reads in the caller's, and ends a request after 250 ms."""
 
     def transaction_counts(self) -> t.TransactionCounts:
-        """How many are open, and what happened since the start."""
+        """Return the number of open transactions, and counts since the start."""
         return self._running().transactions.counts()
 
     def open_transactions(
@@ -28,15 +28,16 @@ class TransactionsWindow(WaitingWindow):
         cursor: str | None = None,
         limit: int = 50,
     ) -> t.OpenTransactionPage:
-        """A page of transactions that nobody has decided, the oldest first.
+        """Return a page of undecided transactions, the oldest first.
 
-        topic: where they are to go. group: their producers'. key: their unique id, or one of their keys. The list is
-        live: what ends meanwhile is left out. `next_cursor` goes with the same filter. limit: 1 to 500. InvalidInput.
+        topic: that they are for. group: their producer group. key: their unique id, or one of their keys. The list is
+        live: transactions that end meanwhile are left out. `next_cursor` goes with the same filter. limit: 1 to 500.
+        InvalidInput.
         """
         return self._running().transactions.open(Wanted(topic, group, key), cursor, limit)
 
     def open_transactions_at(self, half_offsets: Sequence[int]) -> tuple[t.OpenTransaction | None, ...]:
-        """Those of these half messages (1000 at most); None for each that is not open."""
+        """Return the open transactions of these half messages (1000 at most); None for each that is not open."""
         views = self._running().transactions
         return tuple(views.one_open(offset) for offset in half_offsets[:1000])
 
@@ -49,7 +50,7 @@ class TransactionsWindow(WaitingWindow):
         cursor: str | None = None,
         limit: int = 50,
     ) -> t.DiscardedTransactionPage:
-        """A page of transactions that were set aside, as nobody had decided them; the newest first. As
+        """Return a page of transactions that were set aside because they were not decided, the newest first. As
         `open_transactions`."""
         return self._running().transactions.discarded(Wanted(topic, group, key), cursor, limit)
 
@@ -65,10 +66,10 @@ class TransactionsWindow(WaitingWindow):
         cursor: str | None = None,
         limit: int = 50,
     ) -> t.ResolvedTransactionPage:
-        """A page of transactions that have ended, the newest first; the last million is kept.
+        """Return a page of transactions that have ended, the newest first; the last million is kept.
 
         how: "committed", "rolled_back", "discarded" or "lost". by: "producer", "check", "administrator" or "broker".
-        from_ms: those that ended since, by the wall clock. Otherwise as `open_transactions`. Unavailable.
+        from_ms: only those that ended since this wall time. Otherwise as `open_transactions`. Unavailable.
         """
         return self._running().transactions.ended(Wanted(topic, group, key), how, by, from_ms, cursor, limit)
 
@@ -85,28 +86,29 @@ class TransactionsWindow(WaitingWindow):
         dry_run: bool = False,
         by: str = "",
     ) -> t.TransactionAct:
-        """Have producers asked now, or decide transactions for them.
+        """Have producers decide transactions now, or decide them for the producers.
 
-        action: "check" (a producer of its group is asked at once; that is none of its checks, and of no harm), "commit"
-        or "roll_back". What the latter two decide may contradict what the producer's own records say: ask for a
-        reason, which is kept with `by`. They are durable when this returns, also in a broker that is killed on the way,
-        and take 1 to 100 places; "check" takes up to 1000, or the first `limit` ones that fit the filter, all without
-        one. dry_run: the same checks, nothing changes.
+        action: "check" (a producer of the group is asked at once; harmless, and not counted as a check), "commit" or
+        "roll_back". The latter two may contradict the producer's own records: ask the user for a reason, which is kept
+        with `by`. They are durable when this returns, even if the broker is killed meanwhile, and take 1 to 100 places.
+        "check" takes up to 1000 places, or the first `limit` transactions that match the filter (all match without
+        one). dry_run: the same checks, nothing changes.
 
-        Each has its result, and `counts` add up to `asked`: one that its producer decided in the same moment is no
-        error among others, and `decided` says how. Of a single place it is: NotFound (no such half message), Conflict
-        (decided before, or another unique id), InvalidInput, Unavailable (no producer is connected, or takes questions;
-        it was refused, and is open; or it is written down, and will be done at the next start at the latest).
+        Each transaction has its result, and `counts` add up to `asked`: among several, one that its producer decided at
+        the same moment is no error, and `decided` has its end. For a single place it is an error: NotFound (no such
+        half message), Conflict (decided before, or another unique id), InvalidInput, Unavailable (no producer is
+        connected, or accepts a check; the decision was refused, and the transaction is open; or the decision is
+        recorded, and will be carried out at the next start at the latest).
         """
         wanted = Wanted(topic, group, key)
         named = [one if isinstance(one, t.HalfPlace) else t.HalfPlace(*one) for one in places]
         return self._changing().transaction_commands.act(action, named, wanted, reason, limit, dry_run, by)
 
     def resume_transaction(self, ref: str, *, reason: str, by: str = "") -> t.ResumedTransaction:
-        """Have the producers of a discarded transaction asked again, from the beginning: a half message like it is
-        stored. It does not commit anything. Each is resumed once.
+        """Resume a discarded transaction: store a half message like it, which is checked with its producers from the
+        beginning. This does not commit anything. Each is resumed once.
 
-        ref: of the message in TRANS_CHECK_MAX_TIME_TOPIC, as for `message`. NotFound, InvalidInput (it is none),
-        Conflict (it was resumed before), Unavailable (nothing can be stored now).
+        ref: of the message in TRANS_CHECK_MAX_TIME_TOPIC, as for `message`. NotFound, InvalidInput (it is not a
+        discarded transaction), Conflict (it was resumed before), Unavailable (nothing can be stored now).
         """
         return self._changing().transaction_commands.resume(ref, reason, by)

@@ -1,8 +1,8 @@
-"""The figures by the names that Apache's broker (5.x, Prometheus) and its exporter give them, for boards that exist.
+"""The figures under the names of Apache's broker (5.x, Prometheus) and of its exporter, for existing dashboards.
 
-What upstream counts for each topic and we for the broker only, bytes above all, has the label `topic` left out: a sum
-over it is the same. What is not known has no sample. Counters do not go back while the process runs; those made of
-queue offsets stay over restarts.
+Figures that upstream counts by topic and RocketBox for the broker only, bytes above all, lack the label `topic`: a sum
+over it is the same. An unknown figure has no sample. Counters do not go back while the process runs; those made of
+queue offsets keep their values over restarts.
 Source: RocketMQ 5.3.3 BrokerMetricsConstant, DefaultStoreMetricsConstant; rocketmq-exporter 0.0.3 RMQMetricsCollector.
 """
 
@@ -26,11 +26,11 @@ from .measures import Budget, Measures
 from .queue_reader import QueueReader
 from .replication import ReplicationView
 
-#: Reading store times for one scrape takes so long at most; a group that is left over has no sample of its time.
+#: Time limit for reading store times in one scrape; a group that is not reached has no sample of its lag time.
 READ_BUDGET_MS = 40
 #: Topics, and pairs of a group and a topic, at most: a pair has a dozen samples, and a scrape of both together takes
-#: some 0.1 s of a processor. Groups with clients come first; what is left out is counted, and the console's pages know
-#: all.
+#: some 0.1 s of a processor. Groups with clients come first; pairs beyond this are only counted, and the console's
+#: pages show all.
 MOST_TOPICS = 2500
 MOST_PAIRS = 1000
 
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 
 
 class BrokerNames(NamedTuple):
-    """How this broker is called in labels. address: "host:port"."""
+    """Values of labels that name this broker. address: "host:port"."""
 
     cluster: str
     broker: str
@@ -74,7 +74,7 @@ class UpstreamMetrics:
         numbers: Callable[[], Mapping[str, float]],
         replication: ReplicationView,
     ) -> None:
-        """names, runtime_info (what request 28 answers), numbers (`figures.broker_metrics`): asked at each scrape."""
+        """names, runtime_info (the answer to request 28), numbers (`figures.broker_metrics`): called at each scrape."""
         # Constant after construction.
         self._names = names
         self._store = store
@@ -306,7 +306,7 @@ def _flag(value: bool) -> str:
 
 
 def _number(text: str) -> float | None:
-    """The first number of a figure of request 28; None when it begins with none."""
+    """Return the first number of a figure of request 28; None if it does not begin with one."""
     words = text.split()
     try:
         return float(words[0])
@@ -314,7 +314,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-#: Exporter's name behind rocketmq_brokeruntime_ -> what it is called in the answer to 28, and which of three numbers.
+#: Exporter's name behind rocketmq_brokeruntime_ -> (name in the answer to request 28, which number of its value).
 _RUNTIME = {
     "msg_put_total_today_now": ("msgPutTotalTodayNow", 0),
     "msg_gettotal_today_now": ("msgGetTotalTodayNow", 0),

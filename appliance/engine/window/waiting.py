@@ -1,7 +1,7 @@
-"""Messages that wait at a delay level: a group's retry ladder, all of them by the time they are due.
+"""Views of messages that wait: a group's retry ladder, and all waiting messages by the time they are due.
 
-Entries of SCHEDULE_TOPIC_XXXX say when a message is due, and are read in pieces in the thread of whoever asks; for whom
-it is says its record (`waiting_kinds.py`). A question ends after 250 ms with what it has by then.
+Entries of SCHEDULE_TOPIC_XXXX have the time when a message is due, and are read in pieces in the caller's thread; the
+record has its target (`waiting_kinds.py`). A request ends after 250 ms with what it has found by then.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from .waiting_timers import TIMED, UNREADABLE, TimedPlace, TimedWalk, WaitingTim
 
 MAX_LIMIT = 500
 MAX_BUCKETS = 1000
-#: A question ends early after so long.
+#: Time after which a request ends early.
 BUDGET_MS = 250.0
-#: Entries read in one go where no record is needed.
+#: Entries that are read together if no records are needed.
 _ENTRIES = 1024
 _DESCRIPTORS = 32
-#: A question by name waits so long for the key index; longer texts are nobody's name.
+#: Time that a search by name waits for the key index, and the longest name that is searched.
 CATCH_UP_S = 0.15
 _LONGEST_NAME = 1024
 _MAX_MS = (1 << 63) - 1
@@ -56,15 +56,15 @@ _MAX_LEVEL = 1 << 31
 
 
 class Delivering(Protocol):
-    """What delivery is asked: `broker.delays.delivery.DeliverDelayed`."""
+    """The part of `broker.delays.delivery.DeliverDelayed` that this module uses."""
 
     def delivered_to(self, level: int) -> int:
-        """The queue offset of a level's first message that is not delivered."""
+        """Return the queue offset of a level's first message that is not delivered."""
 
 
 class Wanted(NamedTuple):
-    """What is asked for; None for anything. level: 0 for messages with a time of their own. from_ms, to_ms: when it is
-    due, both included. retries: only those on their way back to a group, or only others."""
+    """A filter of waiting messages; None matches anything. level: 0 for timed messages. from_ms, to_ms: due in this
+    span, both included. retries: True for messages on their way back to a group only, False for others only."""
 
     topic: str | None = None
     level: int | None = None
@@ -74,12 +74,12 @@ class Wanted(NamedTuple):
 
     @property
     def by_kind(self) -> bool:
-        """Whether their records have to be asked."""
+        """True if the filter needs the messages' records."""
         return self.topic is not None or self.retries is not None
 
     @property
     def filter(self) -> Callable[[Kind], bool] | None:
-        """None when all are wanted."""
+        """The filter by kind; None if it needs no records."""
         return self.takes if self.by_kind else None
 
     def takes(self, kind: Kind | None) -> bool:
@@ -90,14 +90,14 @@ class Wanted(NamedTuple):
         return self.retries in (None, kind.topic.startswith(RETRY_PREFIX))
 
     def numbers(self, kinds: WaitingKinds) -> list[int]:
-        """Those that a wanted message may have."""
+        """Return the numbers of kinds that a matching message may have."""
         if self.topic is not None:
             return kinds.of_topic(self.topic)
         return kinds.of_retries(self.retries is True)
 
 
 class Found(NamedTuple):
-    """One message that waits."""
+    """The place of a waiting message, and when it is due."""
 
     due_ms: int
     level: int
@@ -107,7 +107,7 @@ class Found(NamedTuple):
 
 
 class WaitingViews:
-    """Any thread; one question after the other, in the thread of who asks."""
+    """Any thread; one request after the other, in the callers' threads."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class WaitingViews:
 
     @contextmanager
     def _asking(self) -> Iterator[WaitingKinds]:
-        """Unavailable when too many others ask."""
+        """Lend the kinds to one caller at a time; Unavailable if others hold them for too long."""
         if not self._lock.acquire(timeout=4 * BUDGET_MS / 1000):
             raise Unavailable(say("too_busy"))
         try:
@@ -152,7 +152,7 @@ class WaitingViews:
     # --- levels
 
     def queues(self) -> list[tuple[int, ConsumeQueue, int]]:
-        """(level, its queue, the first offset that waits) of levels that ever had messages, by level."""
+        """Return (level, its queue, the first offset that waits) for the levels that ever had messages, by level."""
         found = []
         for queue in self._index.of(SCHEDULE_TOPIC):
             level = queue.queue_id + 1
@@ -164,7 +164,7 @@ class WaitingViews:
         return queue.max_offset - begin - self._settled.between(level, begin, queue.max_offset)
 
     def pending(self) -> int:
-        """How many messages wait; of those with a time of their own also the marks that take some out."""
+        """Return the number of waiting messages. For timed messages this includes the marks that recall others."""
         return sum(self._pending(*one) for one in self.queues()) + self.timers.pending()
 
     def levels(self) -> tuple[DelayLevel, ...]:
@@ -185,7 +185,7 @@ class WaitingViews:
         return self._levels.delay_ms(level) if level <= self._levels.highest else None
 
     def _next_due(self, level: int, queue: ConsumeQueue, at: int, reader: QueueReader) -> int | None:
-        """When the first message of a level is due; None when that cannot be read now."""
+        """Return when the first message of a level is due; None if that cannot be read now."""
         budget = Budget(BUDGET_MS / 10)
         while at < queue.max_offset and not budget.spent:
             entries = reader.entries(queue, at, SLICE)
@@ -233,7 +233,7 @@ class WaitingViews:
                 )
         waiting = sum(rung.waiting for rung in rungs.values())
         if config is None and not waiting and whole and topic not in lag.queues and self._topics.get(topic) is None:
-            raise NotFound("group", group)  # the retries of one that was deleted wait all the same
+            raise NotFound("group", group)  # a deleted group's retries still wait
         origins: dict[str, int] = {}
         for rung in rungs.values():
             for origin, count in rung.origins:
@@ -252,7 +252,7 @@ class WaitingViews:
         )
 
     def retries_waiting(self, budget: Budget) -> dict[str, int]:
-        """group -> its retries that wait for their next try, as far as the budget lets them be counted."""
+        """Return group -> number of its retries that wait for their next try, as far as the budget allows counting."""
         found: dict[str, int] = {}
         with self._asking() as kinds, QueueReader(self._store, _DESCRIPTORS) as reader:
             for level, queue, first in self.queues():
@@ -266,7 +266,7 @@ class WaitingViews:
         return found
 
     def awaited_topics(self, budget: Budget) -> set[str] | None:
-        """Topics for which messages wait, %RETRY% topics too; None when the budget ends before all are known."""
+        """Return the topics for which messages wait, %RETRY% topics too; None if the budget ends before that."""
         found: set[str] = set()
         with self._asking() as kinds, QueueReader(self._store, _DESCRIPTORS) as reader:
             for level, queue, first in self.queues():
@@ -282,8 +282,8 @@ class WaitingViews:
         return found if whole else None
 
     def _add_timed(self, found: set[str], reader: QueueReader, budget: Budget) -> bool:
-        """Add those of messages with a time of their own; whether all were looked at."""
-        indexed = self.timers.indexed()  # first: what is not in the index yet is read from the topic
+        """Add the topics of timed messages. Return True if all of these were looked at."""
+        indexed = self.timers.indexed()  # first: messages that are not in the index yet are read from the topic
 
         def note(kind: Kind) -> bool:
             found.add(kind.topic)
@@ -314,7 +314,7 @@ class WaitingViews:
         to_ms: int | None,
         retries: bool | None = None,
     ) -> Wanted:
-        """InvalidInput for what cannot be asked, NotFound for a group or topic that nobody knows."""
+        """Make a filter. Raises InvalidInput."""
         for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
             if value is not None and not 0 <= value < _MAX_MS:
                 raise InvalidInput(name, say("not_a_time", field=name))
@@ -350,7 +350,7 @@ class WaitingViews:
         )
 
     def find(self, wanted: Wanted, cursor: str | None, limit: int) -> tuple[list[Found], str | None]:
-        """(the first messages that fit, where to go on or None at the end). InvalidInput."""
+        """Return (the first messages that match, the cursor of the next ones or None at the end). InvalidInput."""
         places = _places_of(cursor, wanted)
         with (
             QueueReader(self._store, _DESCRIPTORS) as reader,
@@ -360,7 +360,7 @@ class WaitingViews:
             return walk.take(limit), _cursor_of(walk, wanted)
 
     def by_name(self, text: str, limit: int) -> WaitingPage:
-        """Messages that wait, by a key, unique id or offset id."""
+        """Find waiting messages by a key, unique id or offset id."""
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
@@ -396,9 +396,9 @@ class WaitingViews:
         return [] if found is None else [found.record]
 
     def still_wait(self, records: list[Record]) -> set[int]:
-        """The physical offsets of those that wait (still); of all, when that cannot be read."""
+        """Return the physical offsets of those records that still wait; of all records if that cannot be read."""
         indexed = self.timers.indexed()
-        # The schedule index has not heard of these, so they wait.
+        # These are not in the schedule index yet, so they wait.
         new = {one.physical_offset for one in records if one.topic == TIMER_TOPIC and one.queue_offset >= indexed}
         with QueueReader(self._store, 1) as reader:
             try:
@@ -407,7 +407,7 @@ class WaitingViews:
                 return {record.physical_offset for record in records}
 
     def _that_wait(self, records: list[Record], reader: QueueReader) -> Iterator[Found]:
-        """Those of these records that wait (still)."""
+        """Yield those of these records that still wait."""
         timed = [record for record in records if record.topic == TIMER_TOPIC]
         if timed:
             try:
@@ -429,7 +429,7 @@ class WaitingViews:
                 yield found
 
     def at(self, level: int, queue_offset: int) -> Found | None:
-        """The entry at one place; None when there is none (any more)."""
+        """Return the entry at one place; None if there is none (or it has gone)."""
         queue = self._queue(level)
         if queue is None:
             return None
@@ -441,7 +441,7 @@ class WaitingViews:
         return None
 
     def rows_at(self, places: Sequence[WaitingPlace]) -> tuple[WaitingRow | None, ...]:
-        """What is at each of these places, whether it still waits or not; None where there is nothing."""
+        """Return the message at each of these places, also one that waits no longer; None for an empty place."""
         with QueueReader(self._store, _DESCRIPTORS) as reader:
             found = (self.at(place.level, place.queue_offset) for place in places)
             return tuple(None if one is None else self._row(one, reader) for one in found)
@@ -461,16 +461,17 @@ class WaitingViews:
         return None if due_ms is None else Found(due_ms, TIMED, queue_offset, physical, size)
 
     def delivered_to(self, level: int) -> int:
-        """0 for messages with a time of their own, which come in no order of their places."""
+        """Return the queue offset of a level's first message that is not delivered; 0 for timed messages, which are not
+        delivered in the order of their offsets."""
         return 0 if level == TIMED else self._delivering.delivered_to(level)
 
     def settled(self, level: int, queue_offset: int) -> None:
-        """A message was handled early: counts know it from now on."""
+        """Note that a message was handled early, so that the counts leave it out."""
         with self._lock:
             self._kinds.settled(level, queue_offset)
 
     def is_settled(self, level: int, begin: int, end: int) -> bool:
-        """Whether some of them are."""
+        """True if some messages in [begin, end) were handled early."""
         return self._settled.between(level, begin, end) > 0
 
     def _row(self, found: Found, reader: QueueReader) -> WaitingRow:
@@ -583,7 +584,7 @@ class WaitingViews:
         entries: list[Entry],
         wanted: Wanted,
     ) -> tuple[list[int], bool]:
-        """(the times of those that are wanted and wait, whether of some nobody knows)."""
+        """Return (due times of the entries that match and wait, True if the kind of some entries is not known)."""
         if wanted.by_kind:
             numbers = kinds.ids(known, queue, at, entries)
             found = [
@@ -597,7 +598,7 @@ class WaitingViews:
 
 
 class _Walk:
-    """Over the messages of all levels that are wanted, those due first before others."""
+    """A walk over the messages of all levels that match a filter, in the order in which they are due."""
 
     def __init__(
         self,
@@ -614,10 +615,10 @@ class _Walk:
         self._wanted = wanted
         self._budget = budget
         self._scanned = 0
-        #: The time was over before it was known what comes next.
+        #: True if the time was over before the next message was found.
         self.truncated = False
         self._levels: dict[int, tuple[ConsumeQueue, int]] = {}
-        #: level -> where its next message is looked for.
+        #: level -> queue offset at which its next message is looked for.
         self._at: dict[int, int] = {}
         self._heads: list[Found] = []
         self._waiting: dict[int, list[Found]] = {}
@@ -625,7 +626,7 @@ class _Walk:
             if wanted.level in (None, level):
                 self._levels[level] = (queue, begin)
                 self._at[level] = max(begin, places.get(level, 0))
-        #: Messages with a time of their own; None when those are not wanted, or cannot be read.
+        #: The walk over timed messages; None if those do not match, or cannot be read.
         self._timed: TimedWalk | None = None
         self._stack = ExitStack()
         if wanted.level in (None, TIMED):
@@ -649,7 +650,7 @@ class _Walk:
         return self._scanned + (self._timed.scanned if self._timed is not None else 0)
 
     def take(self, limit: int) -> list[Found]:
-        """At most so many."""
+        """Return the next messages, at most `limit`."""
         found: list[Found] = []
         for level in self._levels:
             self._push(level)
@@ -674,7 +675,7 @@ class _Walk:
         self.truncated = self.truncated or timed.truncated
 
     def _push(self, level: int) -> None:
-        """Find the level's next message, unless time is over."""
+        """Find the level's next message, unless the time is over."""
         waiting = self._waiting.setdefault(level, [])
         while not waiting and self._at[level] < self._levels[level][0].max_offset:
             if self._budget.spent:
@@ -686,7 +687,7 @@ class _Walk:
             heapq.heappush(self._heads, waiting[0])
 
     def _look(self, level: int, waiting: list[Found]) -> bool:
-        """Read some more entries; False when they cannot be read now."""
+        """Read some more entries; False if they cannot be read now."""
         queue, begin = self._levels[level]
         at, wanted = self._at[level], self._wanted
         if wanted.by_kind:
@@ -729,7 +730,7 @@ class _Walk:
 
     @property
     def ended(self) -> bool:
-        """Nothing is left of what there was."""
+        """True if no message is left."""
         if self._timed is not None and not self._timed.ended:
             return False
         return not any(self._waiting.values()) and all(
@@ -737,7 +738,8 @@ class _Walk:
         )
 
     def standing(self) -> list[tuple[int, int]]:
-        """(level, the offset where the next walk begins)."""
+        """Return pairs (level, queue offset where the next walk begins); for timed messages (0, due ms) and another
+        pair with the offset."""
         found = [
             (level, waiting[0].queue_offset if (waiting := self._waiting.get(level)) else at)
             for level, at in self._at.items()
@@ -750,7 +752,7 @@ class _Walk:
 
 
 def _count(dues: list[int], edges: list[int], counts: list[int]) -> None:
-    """Add them to the buckets between the edges; counts[0] and [-1]: before and behind all of them."""
+    """Add due times to the buckets between the edges; counts[0] and counts[-1]: before and behind all buckets."""
     dues.sort()  # they nearly are
     at = 0
     for number in range(bisect_left(edges, dues[0] + 1) if dues else 0, len(edges)):
@@ -767,7 +769,7 @@ def _most_first(counts: dict[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def _hash_of(wanted: Wanted) -> int:
-    """What a cursor is good for."""
+    """Return the hash of a filter, by which a cursor is tied to it."""
     return crc32(repr(tuple(wanted)).encode())
 
 
@@ -778,7 +780,7 @@ def _cursor_of(walk: _Walk, wanted: Wanted) -> str | None:
 
 
 def _places_of(text: str | None, wanted: Wanted) -> dict[int, int]:
-    """level -> queue offset; InvalidInput unless it is a cursor of the same question."""
+    """Return level -> queue offset of a cursor; InvalidInput unless it belongs to the same filter."""
     if text is None:
         return {}
     try:

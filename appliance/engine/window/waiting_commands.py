@@ -1,4 +1,4 @@
-"""Deliver now, make dead letters, drop: acts on messages that wait, as they are asked for by people and programs."""
+"""Commands on waiting messages: deliver now, make dead letters, drop."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 MOST_MESSAGES = 1000
 ACTIONS = {"deliver_now": How.DELIVERED, "to_dead_letters": How.DEAD_LETTER, "drop": How.DROPPED}
 POSSIBLE = "possible"
-#: What does not wait any more.
+#: Fates of messages that no longer wait.
 _DONE = frozenset((Fate.DONE, Fate.DONE_FOR_NOW))
-#: Fate -> its sentence.
+#: Fate -> code of its sentence.
 _WHY = {
     Fate.DONE_FOR_NOW: "waiting_done_for_now",
     Fate.DELIVERED: "waiting_delivered",
@@ -61,7 +61,8 @@ class WaitingCommands:
         dry_run: bool,
         by: str,
     ) -> WaitingAct:
-        """wanted: the first messages that fit, from `cursor` on, where no places are given."""
+        """See WaitingWindow.act_on_waiting. wanted: a filter for the first messages from `cursor` on, if no places are
+        given."""
         begin = time.monotonic()
         how = ACTIONS.get(action)
         if how is None:
@@ -124,14 +125,14 @@ class WaitingCommands:
         )
 
     def _look(self, how: How, chosen: Sequence[Chosen]) -> list[Ended]:
-        """What a dry run finds; DONE where it could be done."""
+        """Return the results of a dry run; DONE if the act is possible."""
         return [
             Ended(one, (self._timer_acts if one.level == TIMED else self._acts).look(how, one) or Fate.DONE)
             for one in chosen
         ]
 
     def _act(self, how: How, chosen: Sequence[Chosen]) -> list[Ended]:
-        """Those of levels first, then those with a time of their own; results as they were chosen."""
+        """Act on the chosen messages. Return the results in the order of `chosen`."""
         timed = [one for one in chosen if one.level == TIMED]
         others = [one for one in chosen if one.level != TIMED]
         results = {TIMED: iter(self._timer_acts.act(how, timed)), 1: iter(self._acts.act(how, others))}
@@ -156,7 +157,7 @@ def _outcome(ended: Ended, dry_run: bool) -> WaitingOutcome:
 
 
 def _refuse(place: WaitingPlace, result: WaitingOutcome) -> None:
-    """One message was asked for and cannot be had: that is an error, not a list of one."""
+    """Raise the error of an act on a single message that was not done."""
     if result.outcome in (POSSIBLE, Fate.DONE.value, Fate.DONE_FOR_NOW.value):
         return
     fate = Fate(result.outcome)

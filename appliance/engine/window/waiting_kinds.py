@@ -1,8 +1,8 @@
-"""For whom the messages of a delay level wait: two bytes for each that somebody looked at, given back when it leaves.
+"""Targets of the messages that wait at a delay level: two bytes for each message looked at, freed when it leaves.
 
-An entry of the schedule topic says when a message is due, and only its record for whom it is. To count a million of
-them for a group every few seconds, each record is read once: its topic and where it was first consumed become a number,
-and the numbers of a level lie in one array from the first message that waits. Nobody looks: nothing is kept.
+An entry of the schedule topic has the time when a message is due, and only its record has the target. To count a
+million of them for a group every few seconds, each record is read once: its topic and its origin topic become a number,
+and the numbers of a level lie in one array from the first waiting message on. Only levels that are looked at are kept.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ..store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from .measures import Budget
 from .queue_reader import Entry, QueueReader
 
-#: Entries whose records are read in one go, and bytes of the log at once.
+#: Entries that are read in one step, and bytes of the log that one read takes.
 SLICE = 256
 _READ_BYTES = 256 * 1024
-#: So many bytes between two records are read along.
+#: Largest gap between two records that are read together.
 _GAP_BYTES = 8 * 1024
-#: Numbers kept of all levels together (2 bytes each); what lies behind is read again each time.
+#: Numbers kept for all levels together (2 bytes each); records behind these are read again each time.
 MOST_KEPT = 4_000_000
-#: Different kinds; all others are OTHER.
+#: Different kinds that are kept; all further ones become OTHER.
 MOST_KINDS = 20_000
 TEXT_LIMIT = 255
-#: A message that was handled early; one without a record; one of too many kinds.
+#: Numbers of a message that was handled early, of one whose record is gone, and of one beyond MOST_KINDS.
 SETTLED, GONE, OTHER = 65_535, 65_534, 65_533
-#: Counted in one call of C, which holds the GIL (D10).
+#: Values that one C call works on, because it holds the GIL (D10).
 _COUNTED = 16_384
 
 
 class Kind(NamedTuple):
-    """topic: where the message goes; origin: the topic that it was first consumed from, "" without one."""
+    """topic: that the message waits for; origin: the topic that it was first consumed from, "" without one."""
 
     topic: str
     origin: str
@@ -64,14 +64,15 @@ class LevelKinds:
         count = max(0, min(below - self.base, len(self.ids)))
         for begin in range(0, count, _COUNTED):
             self.counts.subtract(Counter(self.ids[begin : min(count, begin + _COUNTED)]))
-        self.counts += Counter()  # what counts nothing goes
+        self.counts += Counter()  # removes counts of zero
         del self.ids[:count]
         self.base += count
         if not self.ids:
             self.base = max(self.base, below)
 
     def first_of(self, numbers: Collection[int], offset: int) -> int:
-        """The first offset from `offset` on with one of them, `end` without one; looked for in pieces (D10)."""
+        """Return the first offset from `offset` on that has one of the numbers, `end` if none has. Searches in pieces
+        (D10)."""
         wanted = frozenset(numbers)
         for begin in range(max(0, offset - self.base), len(self.ids), _COUNTED):
             part = self.ids[begin : begin + _COUNTED]
@@ -85,7 +86,7 @@ class LevelKinds:
 
 
 class WaitingKinds:
-    """Belongs to whoever holds the lock of `WaitingViews`."""
+    """The kinds of all levels. Used under the lock of `WaitingViews`."""
 
     def __init__(self, store: MessageStore, settled: SettledDelays) -> None:
         # Constant after construction.
@@ -95,15 +96,15 @@ class WaitingKinds:
         self._kinds: list[Kind] = []
         self._numbers: dict[Kind, int] = {}
         self._of_topic: dict[str, list[int]] = {}
-        # Whether they are retries -> numbers.
+        # True for retries, False for others -> numbers.
         self._of_retries: dict[bool, list[int]] = {False: [], True: []}
 
     def kind(self, number: int) -> Kind | None:
-        """None for the three special numbers."""
+        """Return the kind of a number; None for SETTLED, GONE and OTHER."""
         return self._kinds[number] if number < len(self._kinds) else None
 
     def of(self, level: int, begin: int) -> LevelKinds:
-        """What is known of a level whose first waiting message is at `begin`."""
+        """Return the numbers of a level whose first waiting message is at `begin`."""
         found = self._levels.get(level)
         if found is None or found.base > begin:
             found = self._levels[level] = LevelKinds(begin)
@@ -111,7 +112,7 @@ class WaitingKinds:
         return found
 
     def make_room(self) -> None:
-        """Before a question: names of messages that left are not needed any more."""
+        """Drop all kinds if most of MOST_KINDS are no longer used. Called before each request."""
         if len(self._kinds) < MOST_KINDS:
             return
         used = {number for one in self._levels.values() for number, count in one.counts.items() if count > 0}
@@ -123,7 +124,7 @@ class WaitingKinds:
             self._of_retries = {False: [], True: []}
 
     def settled(self, level: int, offset: int) -> None:
-        """A message was handled early."""
+        """Note that a message was handled early."""
         found = self._levels.get(level)
         if found is not None and found.base <= offset < found.end:
             at = offset - found.base
@@ -132,7 +133,7 @@ class WaitingKinds:
             found.counts[SETTLED] += 1
 
     def fill(self, known: LevelKinds, queue: ConsumeQueue, reader: QueueReader, budget: Budget) -> bool:
-        """Get to know the rest of a level; False when time or room ends before."""
+        """Read the rest of a level. Return False if time or room ends before that."""
         while known.end < queue.max_offset:
             if budget.spent or sum(len(one.ids) for one in self._levels.values()) + SLICE > MOST_KEPT:
                 return False
@@ -143,7 +144,7 @@ class WaitingKinds:
         return True
 
     def ids(self, known: LevelKinds, queue: ConsumeQueue, begin: int, entries: list[Entry]) -> array[int]:
-        """The numbers of these entries, from memory where they are known."""
+        """Return the numbers of these entries, from memory if they are known."""
         end = begin + len(entries)
         if known.base <= begin and end <= known.end:
             return known.ids[begin - known.base : end - known.base]
@@ -153,7 +154,7 @@ class WaitingKinds:
         return found
 
     def read(self, queue: ConsumeQueue, begin: int, entries: list[Entry]) -> array[int]:
-        """The numbers of entries by their records."""
+        """Read the records of entries and return their numbers."""
         found = array("H")
         start, data = 0, b""
         level = queue.queue_id + 1
@@ -171,7 +172,7 @@ class WaitingKinds:
         return found
 
     def _read(self, entries: list[Entry], first: int) -> bytes:
-        """The log from an entry's record on, with those behind it that lie close by."""
+        """Return the log from an entry's record on, up to the last of the records that follow closely."""
         start, size, _ = entries[first]
         end = start + size
         for physical, size, _ in entries[first + 1 :]:
@@ -206,15 +207,15 @@ class WaitingKinds:
         return number
 
     def of_topic(self, topic: str) -> list[int]:
-        """The numbers that a message for a topic may have."""
+        """Return the numbers that a message for a topic may have."""
         return [*self._of_topic.get(topic, ()), OTHER]
 
     def of_retries(self, retries: bool) -> list[int]:
-        """The numbers that a retry may have, or a message that is none."""
+        """Return the numbers that a retry may have, or with False a message that is not one."""
         return [*self._of_retries[retries], OTHER]
 
 
 def kind_of(properties: str) -> Kind:
-    """From a record's properties."""
+    """Return the kind by a record's properties."""
     topic = find_property(properties, REAL_TOPIC) or ""
     return Kind(topic[:TEXT_LIMIT], (find_property(properties, RETRY_TOPIC) or "")[:TEXT_LIMIT])

@@ -1,4 +1,4 @@
-"""Messages that wait, at a delay level or for a time of their own, as the window hands them out.
+"""Messages that wait at a delay level or for a delivery time, as the window returns them.
 
 The conventions are those of `snapshots.py`.
 """
@@ -12,10 +12,10 @@ from .sentences import Sentence
 
 @dataclass(frozen=True, slots=True)
 class DelayLevel:
-    """One delay level. delay_ms: None for one that is not configured any more, whose messages wait all the same.
+    """One delay level. delay_ms: None if the level is no longer configured; its messages still wait.
 
-    waiting: messages not delivered yet, those handled early left out. next_due_ms: when the first of them is due, by
-    the wall clock. due: whether that time has come.
+    waiting: number of messages not delivered yet, without those handled early. next_due_ms: when the first of them is
+    due, by the wall clock. due: True if that time has come.
     """
 
     level: int
@@ -27,8 +27,8 @@ class DelayLevel:
 
 @dataclass(frozen=True, slots=True)
 class LadderRung:
-    """A group's messages that wait at one level. next_due_ms: of the first one; oldest_stored_ms: when the one that
-    waits longest was sent back. origins: (topic first consumed from, how many), the most first."""
+    """A group's messages that wait at one level. next_due_ms: of the first one; oldest_stored_ms: when the message that
+    has waited longest was sent back. origins: (topic first consumed from, number of messages), the most first."""
 
     level: int
     delay_ms: int | None
@@ -42,10 +42,11 @@ class LadderRung:
 class RetryLadder:
     """A group's messages on their way back to it.
 
-    rungs: every configured level, and others that have some. waiting: of all of them; origins as in a rung. ready:
-    messages that were due and lie in its retry topic, not consumed yet. max_retries: of the group's settings; a message
-    that fails once more after so many is a dead letter. truncated: the time budget ended the count early, so numbers
-    are lower bounds: `scanned` of `pending` messages (of all groups) are counted; ask again, it goes on from there.
+    rungs: every configured level, and other levels that have messages. waiting: number of messages in all rungs;
+    origins: as in a rung, over all rungs. ready: messages that were due, and lie in the retry topic and are not
+    consumed yet. max_retries: of the group's settings; a message that fails again after this many is a dead letter.
+    truncated: the time budget ended the count early, so numbers are lower bounds: `scanned` of `pending` messages (of
+    all groups) are counted; the next call continues.
     """
 
     group: str
@@ -62,12 +63,12 @@ class RetryLadder:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A message that waits. level (0: for a time of its own) and queue_offset are its place, unique_id the check that
-    it is the same one.
+    """A message that waits. level (0: timed) and queue_offset are its place, unique_id the check that it is the same
+    one.
 
-    due_ms: when it is due, by the wall clock. topic, queue_id: where it goes then. group: of a retry, None else.
-    origin_topic: of a retry, the topic it was first consumed from. problem: why it will not arrive as things are; the
-    fields from the record are None or empty when that is gone.
+    due_ms: when it is due, by the wall clock. topic, queue_id: where it goes then. group: of a retry, else None.
+    origin_topic: of a retry, the topic it was first consumed from. problem: why it cannot be delivered now. Fields from
+    the record are None or empty if that is gone.
     """
 
     level: int
@@ -92,10 +93,10 @@ class WaitingRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPage:
-    """Messages that wait, those due first before others.
+    """Messages that wait, in the order in which they are due.
 
-    pending: how many wait in all, of all groups and topics. next_cursor: for the next page, None at the end. truncated:
-    the time budget ended this page early, so an empty page may have a next one. scanned: entries looked through.
+    pending: number of all waiting messages, of all groups and topics. next_cursor: for the next page, None at the end.
+    truncated: the time budget ended this page early, so an empty page may have a next one. scanned: entries looked at.
     """
 
     rows: tuple[WaitingRow, ...]
@@ -108,8 +109,9 @@ class WaitingPage:
 
 @dataclass(frozen=True, slots=True)
 class PendingByDue:
-    """How many messages come due when. counts: of buckets of `bucket_ms`, the first one beginning at `begin_ms`;
-    before, after: due before the first, behind the last one. truncated: as in WaitingPage, of `pending` messages."""
+    """Numbers of messages by the time they are due. counts: of buckets of `bucket_ms`, the first one beginning at
+    `begin_ms`; before, after: due before the first, behind the last bucket. truncated: the time budget ended the count
+    early: `scanned` of `pending` messages are counted."""
 
     begin_ms: int
     bucket_ms: int
@@ -124,8 +126,8 @@ class PendingByDue:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPlace:
-    """One waiting message, as a caller names it. level: 0 for one with a time of its own. unique_id: None to act on
-    whatever waits there."""
+    """The place of a waiting message, as an argument. level: 0 for a timed message. unique_id: None to act on any
+    message that waits there."""
 
     level: int
     queue_offset: int
@@ -134,8 +136,8 @@ class WaitingPlace:
 
 @dataclass(frozen=True, slots=True)
 class WaitingOutcome:
-    """What became of one message. outcome: a value of `broker.delays.early_batch.Fate`; "possible" in a dry run. why:
-    None when it was done. copy: "topic/queue/offset" of where it is now, None without one."""
+    """The result of one message. outcome: a value of `broker.delays.early_batch.Fate`; "possible" in a dry run. why:
+    None if it was done. copy: "topic/queue/offset" where it is now, None without a copy."""
 
     level: int
     queue_offset: int
@@ -147,9 +149,9 @@ class WaitingOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WaitingAct:
-    """What an act did, or would do. asked: messages; counts: outcome -> how many, which add up to it; done: those that
-    do not wait any more. more: others that fit the filter may wait, beyond the limit or the time; `next_cursor` is
-    where they begin, None without more."""
+    """The result of an act, or of its dry run. asked: number of messages; counts: outcome -> number, which add up to
+    `asked`; done: number of messages that no longer wait. more: others that match the filter may wait, beyond the limit
+    or the time; `next_cursor` is where they begin, else None."""
 
     action: str
     dry_run: bool

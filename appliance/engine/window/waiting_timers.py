@@ -1,6 +1,6 @@
-"""Messages that wait for a time of their own, beside those of delay levels: as level 0.
+"""Timed messages, which wait for a delivery time, shown beside those of delay levels as level 0.
 
-Their schedule index says when each is due, and gives them in that order; for whom one is says its record.
+Their schedule index has the time when each is due, and yields them in that order; the record has the target.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..store.message_store import MessageStore
 from .measures import Budget
 from .waiting_kinds import Kind, kind_of
 
-#: In place of a delay level.
+#: Value of `level` for timed messages.
 TIMED = 0
-#: What reading the index may raise.
+#: Errors of reading the index.
 UNREADABLE = (OSError, CorruptFile)
 
 
 class TimedPlace(NamedTuple):
-    """Where a list goes on."""
+    """The place where a list continues."""
 
     due_ms: int = 0
     queue_offset: int = 0
@@ -41,7 +41,7 @@ class WaitingTimers:
         precision_ms: Callable[[], int],
         indexed: Callable[[], int],
     ) -> None:
-        """indexed: the offset in the timer topic below which all is in the schedule index."""
+        """indexed: returns the offset in the timer topic below which all messages are in the schedule index."""
         # Constant after construction.
         self._store = store
         self.look = look
@@ -50,17 +50,17 @@ class WaitingTimers:
         self._precision_ms = precision_ms
 
     def kind(self, entry: TimerEntry) -> Kind:
-        """For whom a message is; ("", "") when its record is gone."""
+        """Return the kind of a message; ("", "") if its record is gone."""
         properties = read_properties(self._store.log, entry.physical_offset, entry.size)
         return Kind("", "") if properties is None else kind_of(properties)
 
     def due_ms(self, properties: str) -> int | None:
-        """When a record of the timer topic is due; None for a mark, and for one that says no time."""
+        """Return when a record of the timer topic is due; None for a recall mark, and for a record without a time."""
         timed = timed_of(properties, self._precision_ms())
         return None if timed is None or timed.cancels is not None else timed.due_ms
 
     def waits(self, look: ScheduleLook, record: Record, physical: int, size: int) -> int | None:
-        """When a record of the timer topic is due; None when it does not wait (any more)."""
+        """Return when a record of the timer topic is due; None if it does not wait (or no longer)."""
         timed = timed_of(record.properties, self._precision_ms())
         if timed is None or timed.cancels is not None:
             return None
@@ -71,7 +71,7 @@ class WaitingTimers:
 
 
 class TimedWalk:
-    """Over the messages that are wanted, in the order in which they are due, within a budget."""
+    """A walk over the timed messages that match a filter, in the order in which they are due, within a budget."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class TimedWalk:
         takes: Callable[[Kind], bool] | None,
         budget: Budget,
     ) -> None:
-        """takes: whether a message of this kind is wanted, None for all. low_ms, high_ms: due in between."""
+        """takes: returns True if a message of this kind matches; None for all. low_ms, high_ms: due in this span."""
         self._timers = timers
         self._look = look
         self._place = place
@@ -100,11 +100,11 @@ class TimedWalk:
 
     @property
     def standing(self) -> TimedPlace:
-        """Nothing that is wanted lies before it, but for what `next` gave."""
+        """The place before which no matching message lies, except those that `next` returned."""
         return self._place
 
     def next(self) -> TimerEntry | None:
-        """None at the end, or when the time is over."""
+        """Return the next message; None at the end, or if the time is over."""
         try:
             for entry in self._entries:
                 if entry.due_ms > self._high_ms:
@@ -126,8 +126,8 @@ class TimedWalk:
 def count_by_due(
     timers: WaitingTimers, edges: Sequence[int], takes: Callable[[Kind], bool] | None, budget: Budget
 ) -> tuple[list[int], int, bool]:
-    """(how many are due before the first edge, between two each, and behind the last; entries looked at; whether that
-    was all)."""
+    """Return (numbers of messages due before the first edge, between each two, and behind the last; entries looked at;
+    True if these were all)."""
     with timers.look() as look:
         if takes is None:
             counts, whole = look.count(edges, lambda: budget.spent)

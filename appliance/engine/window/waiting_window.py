@@ -1,5 +1,4 @@
-"""The part of the window about messages that wait: at a delay level, delayed ones and retries on their way back, or for
-a time of their own."""
+"""The part of the window for waiting messages: delayed ones and retries at a delay level, and timed ones."""
 
 from __future__ import annotations
 
@@ -18,17 +17,17 @@ def _places(places: Iterable[WaitingPlaceLike]) -> list[w.WaitingPlace]:
 
 
 class WaitingWindow(ProcessWindow):
-    """Any thread; reads in the caller's, and ends a question after 250 ms."""
+    """Any thread; reads in the caller's, and ends a request after 250 ms."""
 
     def delay_levels(self) -> tuple[w.DelayLevel, ...]:
-        """Every delay level: how many wait, when the next is due."""
+        """Return every delay level: how many messages wait, when the next is due."""
         return self._running().waiting.levels()
 
     def retry_ladder(self, group: str) -> w.RetryLadder:
-        """A group's messages on their way back to it: how many wait at each level, when the next is due, which topics
-        they are of, and how many came back and are not consumed yet. NotFound.
+        """Return a group's messages on their way back to it: how many wait at each level, when the next is due, their
+        origin topics, and how many came back and are not consumed yet. NotFound.
 
-        The first calls on a large backlog are `truncated`: each counts on from the one before.
+        The first calls on a large backlog are `truncated`: each continues the count.
         """
         return self._running().waiting.ladder(group)
 
@@ -44,27 +43,26 @@ class WaitingWindow(ProcessWindow):
         cursor: str | None = None,
         limit: int = 50,
     ) -> w.WaitingPage:
-        """A page of messages that wait, delayed ones, retries and those with a time of their own; those due first come
-        first.
+        """Return a page of waiting messages, delayed ones, retries and timed ones, in the order in which they are due.
 
-        group: only its retries. topic: only those that go there. level: 0 for a time of their own. from_ms, to_ms: due
-        in this span, by the wall clock, ends included. retries: only those on their way back to a group, or only
-        others. The list is live: what is delivered or handled meanwhile is left out. `next_cursor` goes with the same
-        filter. limit: 1 to 500. No bodies: `message(row.offset_id)` has them. InvalidInput.
+        group: only its retries. topic: only messages that go there. level: 0 for timed messages. from_ms, to_ms: due in
+        this span, by the wall clock, ends included. retries: True for messages on their way back to a group only, False
+        for others only. The list is live: messages delivered or handled meanwhile are left out. `next_cursor` goes with
+        the same filter. limit: 1 to 500. No bodies: `message_body(row.offset_id)` has them. InvalidInput.
         """
         views = self._running().waiting
         return views.page(views.wanted(group, topic, level, from_ms, to_ms, retries), cursor, limit)
 
     def waiting_at(self, places: Sequence[WaitingPlaceLike]) -> tuple[w.WaitingRow | None, ...]:
-        """What is at each of these places (1000 at most), whether it still waits or not; None where there is nothing.
-        No time limit: each takes two reads."""
+        """Return the message at each of these places (1000 at most), also one that waits no longer; None for an empty
+        place. No time limit: each takes two reads."""
         return self._running().waiting.rows_at(_places(places[:1000]))
 
     def find_waiting(self, text: str, limit: int = 50) -> w.WaitingPage:
-        """Messages that wait, by a key, unique id or offset id; those due first come first.
+        """Find waiting messages by a key, unique id or offset id; those due first come first.
 
-        There is no next page: with more than `limit` (1 to 500), or without the time to look at all, it is `truncated`.
-        InvalidInput, Unavailable.
+        There is no next page: the result is `truncated` if there are more than `limit` (1 to 500), or if the time did
+        not suffice to look at all. InvalidInput, Unavailable.
         """
         return self._running().waiting.by_name(text, limit)
 
@@ -79,10 +77,10 @@ class WaitingWindow(ProcessWindow):
         level: int | None = None,
         retries: bool | None = None,
     ) -> w.PendingByDue:
-        """How many messages come due when: `buckets` (1 to 1000) of `bucket_ms` from `begin_ms` (now) on.
+        """Count messages by the time they are due, in `buckets` (1 to 1000) of `bucket_ms` from `begin_ms` (now) on.
 
-        A recall of an unknown message counts as one less; messages before and behind the buckets that were taken back
-        still count, when no topic is asked for.
+        A recall of an unknown message counts as one less. Without a topic, recalled messages before and behind the
+        buckets still count.
         """
         views = self._running().waiting
         return views.by_due(views.wanted(group, topic, level, None, None, retries), begin_ms, bucket_ms, buckets)
@@ -105,18 +103,18 @@ class WaitingWindow(ProcessWindow):
     ) -> w.WaitingAct:
         """Handle messages before they are due; durable when it returns.
 
-        action: "deliver_now" (stored at once where it was to go), "to_dead_letters" (retries only), "drop" (it never
-        arrives). Either `places`, or a filter as of `waiting` (something in it must be given): its first `limit` (1
-        to 1000) messages, those due first; while there are `more` ask again with `next_cursor` as the cursor, so that
-        neither what was handled nor what cannot be is looked at again. dry_run: the same checks, nothing changes. by:
-        who asked, for the log.
+        action: "deliver_now" (store it at once where it goes when due), "to_dead_letters" (retries only), "drop" (it is
+        never delivered). Either `places`, or a filter as of `waiting` with at least one field: the act takes its first
+        `limit` (1 to 1000) messages, those due first; while there are `more`, call again with `next_cursor` as the
+        cursor, so that neither handled messages nor impossible ones are looked at again. dry_run: the same checks,
+        nothing changes. by: the user, for the log.
 
-        Each message has its result, and `counts` add up to `asked`: one that was delivered in the same moment is no
-        error among others. Of a single place it is: NotFound (no such message), Conflict (delivered, handled, or
-        another unique id), InvalidInput (action, limit, no retry, no such topic), Unavailable (the log or the list of
-        handled messages cannot be written; it is delivered when due). A crash on the way delivers twice at worst. When
-        Apache's broker takes the directory over, messages of levels that were handled early and are not due yet are
-        delivered by it once more; those with a time of their own are not.
+        Each message has its result, and `counts` add up to `asked`: among several, one that was delivered at the same
+        moment is no error. For a single place it is an error: NotFound (no such message), Conflict (delivered, handled,
+        or another unique id), InvalidInput (action, limit, no retry, no such topic), Unavailable (the log or the list
+        of handled messages cannot be written; it is delivered when due). A crash meanwhile delivers twice at worst. If
+        Apache's broker takes over the directory, it delivers messages of delay levels again that were handled early and
+        are not due yet; timed messages it does not.
         """
         parts = self._changing()
         wanted: Wanted | None = None
