@@ -1,8 +1,8 @@
-"""Whether an address leads back to this process: the set-up page asks before it tells clients to use that address.
+"""Checks if an address leads back to this process, before the set-up page advertises that address to clients.
 
-Connects to the broker's and the name server's ports on that host, and to nothing else, and asks what a client would
-ask. The answer is ours when it is the one we get on the address we listen on: the broker's start time, to the
-millisecond, or the name server's list of brokers.
+It connects to the broker's and the name server's ports on that host only, and sends the requests of a client. The
+address leads here if the answer is the same as on the address that the engine listens on: the broker's start time, to
+the millisecond, or the name server's list of brokers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True, slots=True)
 class PortCheck:
-    """One port. result: "answers" (we do, after `ms`), "other" (another program answers), "refused", "silent", or
-    "bound" (we listen on `bind` only, and that is another address)."""
+    """The result for one port: "answers" (this process does, after `ms`), "other" (another program answers), "refused",
+    "silent", or "bound" (this process listens on `bind` only, and that is another address)."""
 
     port: int
     result: str
@@ -39,8 +39,8 @@ class PortCheck:
 
 @dataclass(frozen=True, slots=True)
 class AddressCheck:
-    """host: as given. addresses: what it resolves to here, empty when it does not. loopback: only this machine can use
-    it. broker, namesrv: None when that role does not run."""
+    """The result for one host. host: as given. addresses: that it resolves to here, empty if to none. loopback: only
+    this machine can use it. broker, namesrv: None if that role does not run."""
 
     host: str
     addresses: tuple[str, ...]
@@ -50,7 +50,7 @@ class AddressCheck:
 
     @property
     def good(self) -> bool:
-        """Whether clients reach us, if they resolve the name as we do."""
+        """True if clients reach this process, provided that they resolve the name as it does."""
         ports = [port for port in (self.broker, self.namesrv) if port is not None]
         return bool(self.addresses) and all(port.result == "answers" for port in ports)
 
@@ -74,7 +74,7 @@ def check_address(host: str, bind: str, broker: str | None, namesrv: str | None)
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """(interface, IPv4 address) of this machine, loopback last; empty where the system has no such call."""
+    """Return (interface, IPv4 address) pairs of this machine, loopback last; empty if the system has no such call."""
     found = []
     try:
         import fcntl
@@ -112,17 +112,17 @@ def _check_port(
     return PortCheck(port, "answers" if same else "other", took_ms if same else None, bind)
 
 
-#: With access control a broker tells nothing to who does not sign; then every such broker looks like this one.
+#: With access control a broker does not answer unsigned requests, so every such broker counts as this one.
 _GUARDED = "it asks who we are"
 
 
 def _broker_mark(address: str) -> str | None:
-    """The broker's start time, to the millisecond."""
+    """Return the broker's start time, to the millisecond, as text."""
     return _found(address, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
 
 
 def _namesrv_mark(address: str) -> str | None:
-    """The name server's list of brokers, whole."""
+    """Return the name server's whole list of brokers."""
     return _found(address, RequestCode.GET_BROKER_CLUSTER_INFO, rb"(?s)(.+)")
 
 

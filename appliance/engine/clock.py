@@ -1,4 +1,4 @@
-"""Wall and monotonic time. Parts are given a Clock, so that tests can move it."""
+"""Wall and monotonic time. Parts receive a Clock, so that tests can move it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class Clock:
     """The machine's clocks."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970; jumps when somebody sets the clock."""
+        """Return the milliseconds since 1970; jumps when the clock is set."""
         return int(time.time() * 1000)
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for durations. Time while the machine sleeps does not count."""
+        """Return seconds that never go back, for durations. Time while the machine sleeps does not count."""
         return time.monotonic()
 
     def steady(self) -> float:
-        """The same, but time while the machine sleeps counts, where the system can tell."""
+        """As `monotonic`, but time while the machine sleeps counts, if the system measures that."""
         boot = getattr(time, "CLOCK_BOOTTIME", None)
         return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -26,22 +26,22 @@ class Clock:
         time.sleep(seconds)
 
     def wait(self, gate: threading.Lock, seconds: float | None) -> bool:
-        """Until `gate` is released, or so many seconds have passed; True when it was released."""
+        """Wait until `gate` is released or so many seconds have passed (None: no limit). True if it was released."""
         return gate.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
 
 
-#: The machine's.
+#: The machine's clocks.
 SYSTEM = Clock()
 
 
 class FakeClock(Clock):
-    """A clock that stands still until `advance`, or until somebody sleeps."""
+    """A clock that stands still until `advance` or `sleep` is called."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = wall_ms
         self._monotonic = 0.0
         self._lock = threading.Lock()
-        # Guarded by _lock: who waits, and until when.
+        # Guarded by _lock: gate that is waited for -> end of the wait.
         self._waiting: dict[threading.Lock, float] = {}
 
     def wall_ms(self) -> int:
@@ -53,11 +53,11 @@ class FakeClock(Clock):
     steady = monotonic
 
     def jump(self, ms: int) -> None:
-        """Somebody sets the wall clock; no time passes."""
+        """Set the wall clock forward or back; no time passes."""
         self._wall_ms += ms
 
     def advance(self, ms: int) -> None:
-        """Time passes, on all clocks; whoever waited for it goes on."""
+        """Let time pass on all clocks; waits that have ended by then return."""
         assert ms >= 0, "use jump() to set the wall clock back"
         with self._lock:
             self._wall_ms += ms
@@ -70,7 +70,7 @@ class FakeClock(Clock):
                     pass
 
     def sleep(self, seconds: float) -> None:
-        """Time passes at once."""
+        """Let the time pass at once."""
         self.advance(round(seconds * 1000) or 1)
         time.sleep(0)
 

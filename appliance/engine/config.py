@@ -1,8 +1,8 @@
 """The engine's configuration: frozen values, one section for each part, read once at start.
 
-A field that is an option of RocketMQ's carries its name there as metadata. So one declaration serves TOML files,
-Apache's broker.conf, request 26 (get the configuration) and error messages. Our names of fields end in their unit.
-Where a default differs from Apache's, the line says why. Where values come from: `appliance.command_line`.
+A field that is one of RocketMQ's options has that option's name as metadata. So one declaration serves TOML files,
+Apache's broker.conf, request 26 (get the configuration) and error messages. The fields' own names end in their unit.
+If a default differs from Apache's, a comment has the reason. `appliance.command_line` sets the values.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def _option(
     check: Callable[[str], object] | None = None,
     of_sets: bool = False,
 ) -> Any:
-    """A field that is RocketMQ's option `upstream`.
+    """Declare a field for RocketMQ's option `upstream`.
 
-    effect=False: accepted and reported, but nothing reads it yet. check: for a text, raises ValueError as parse_option;
-    a text or Secret that it returns takes its place.
-    of_sets: means something only with haStore.
+    effect=False: accepted and reported, but not used yet. check: for a text, raises ValueError as parse_option; a text
+    or Secret that it returns replaces the value.
+    of_sets: has an effect only with haStore.
     """
     return field(
         default=default,
@@ -61,7 +61,7 @@ def _option(
 
 
 def parse_hours(text: str) -> frozenset[int]:
-    """The hours of the day in `deleteWhen`, as in "04;16"; ValueError as in parse_option."""
+    """Return the hours of the day in `deleteWhen`, as in "04;16"; ValueError as in parse_option."""
     words = [word.strip() for word in text.split(";")]
     if not all(re.fullmatch(r"[0-9]{1,2}", word, re.ASCII) and int(word) < 24 for word in words):
         raise ValueError(f"must be hours from 0 to 23 separated by ';', not {text!r}")
@@ -69,7 +69,7 @@ def parse_hours(text: str) -> frozenset[int]:
 
 
 def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """The networks of `haSlaveAddresses`, as in "10.0.0.7;10.1.0.0/16"; ValueError as in parse_option."""
+    """Return the networks of `haSlaveAddresses`, as in "10.0.0.7;10.1.0.0/16"; ValueError as in parse_option."""
     if text.strip() == "all":
         text = "0.0.0.0/0;::/0"
     words = [word.strip() for word in re.split("[;,]", text)]
@@ -80,21 +80,21 @@ def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Net
 
 
 class StoreAddress(NamedTuple):
-    """Where the store for leadership is. kind: "etcd" or "zookeeper". endpoints: "host:port" each."""
+    """The address of the store for leadership. kind: "etcd" or "zookeeper". endpoints: "host:port" each."""
 
     kind: str
     tls: bool
     endpoints: tuple[str, ...]
 
 
-#: A store has three members, five at most; a list of hundreds is a slip.
+#: A store has three members, five at most; a list of hundreds is a mistake.
 MAX_STORE_ENDPOINTS = 16
 #: Scheme of `haStore` -> (kind, over TLS).
 _STORE_SCHEMES = {"etcd": ("etcd", False), "etcds": ("etcd", True), "zookeeper": ("zookeeper", False)}
 
 
 def parse_leader_store(text: str) -> StoreAddress | None:
-    """`haStore`, as in "etcd://10.0.0.1:2379,10.0.0.2:2379"; None for "". ValueError as in parse_option."""
+    """Parse `haStore`, as in "etcd://10.0.0.1:2379,10.0.0.2:2379"; None for "". ValueError as in parse_option."""
     if not text.strip():
         return None
     scheme, separator, rest = text.strip().partition("://")
@@ -115,13 +115,13 @@ def parse_leader_store(text: str) -> StoreAddress | None:
 
 
 def check_leader_store(text: str) -> str:
-    """`haStore` as its back end reads it; ValueError as in parse_option."""
+    """Return `haStore` in its usual form; ValueError as in parse_option."""
     address = parse_leader_store(text)
     return "" if address is None else f"{text.strip().partition('://')[0]}://{','.join(address.endpoints)}"
 
 
 def parse_command(text: str) -> list[str]:
-    """The program and the arguments of `haOnPromote`; no shell reads it. ValueError as in parse_option."""
+    """Return the program and the arguments of `haOnPromote`, which no shell reads. ValueError as in parse_option."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -132,19 +132,19 @@ def parse_command(text: str) -> list[str]:
 
 
 def parse_prefix(text: str) -> None:
-    """Whether a text is like "/rocketbox"; ValueError as in parse_option."""
+    """Check that a text is like "/rocketbox"; ValueError as in parse_option."""
     if not re.fullmatch(r"(/[A-Za-z0-9._-]+){1,8}", text, re.ASCII):
         raise ValueError(f"must be like /rocketbox, not {text!r}")
 
 
 def parse_set_name(text: str) -> None:
-    """Whether a text may be a part of a key; ValueError as in parse_option."""
+    """Check that a text may be a part of a key; ValueError as in parse_option."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{0,127}", text, re.ASCII):
         raise ValueError(f"must be letters, digits and '._-', 127 at most, not {text!r}")
 
 
 def check_address(text: str) -> str:
-    """host:port, or ""; ValueError as in parse_option."""
+    """Return host:port, or ""; ValueError as in parse_option."""
     addresses = parse_addresses(text)
     if len(addresses) > 1:
         raise ValueError(f"must be one host:port, not {text!r}")
@@ -152,19 +152,19 @@ def check_address(text: str) -> str:
 
 
 def check_own_host(text: str) -> str:
-    """What others may be told as this machine's address, or ""; ValueError as in parse_option."""
+    """Return an address of this machine that can be advertised to others, or ""; ValueError as in parse_option."""
     return parse_told_host(text) if text.strip() else ""
 
 
 def check_broker_name(text: str) -> None:
-    """A broker's name, or "" for the host's; ValueError as in parse_option."""
+    """Check a broker's name, or "" for the host's; ValueError as in parse_option."""
     if text:
         check_cluster_name(text)
 
 
 def check_cluster_name(text: str) -> None:
-    """A name that name servers take: with another a broker would start, and no client would find it. ValueError as in
-    parse_option."""
+    """Check that name servers accept this name: otherwise a broker would start, and no client would find it. ValueError
+    as in parse_option."""
     if not is_plain_name(text):
         raise ValueError(
             f"must be 1 to {BROKER_NAME_MAX_LENGTH} characters of ASCII without blanks, quotes and slashes, "
@@ -173,7 +173,7 @@ def check_cluster_name(text: str) -> None:
 
 
 class Secret:
-    """An option's text that no page, answer, log line or bundle shows: written out it is stars. `plain` is the text."""
+    """An option's text that no page, answer, log line or bundle may show: its repr is stars. `plain` is the text."""
 
     __slots__ = ("plain",)
 
@@ -194,14 +194,15 @@ class Secret:
 
 
 def check_first_user(text: str) -> Secret:
-    """`initAuthenticationUser`, as in {"username":"admin","password":"..."}, or ""; ValueError as in parse_option."""
+    """Check `initAuthenticationUser`, as in {"username":"admin","password":"..."}, or ""; ValueError as in
+    parse_option."""
     if text.strip():
         parse_first_user(text)
     return Secret(text.strip())
 
 
 def parse_first_user(text: str) -> tuple[str, str]:
-    """(name, secret) of `initAuthenticationUser`. The ValueError does not repeat the text, which holds a secret."""
+    """Return (name, secret) of `initAuthenticationUser`. The ValueError omits the text, which contains a secret."""
     import json
 
     try:
@@ -215,38 +216,38 @@ def parse_first_user(text: str) -> tuple[str, str]:
 
 
 def check_region(text: str) -> None:
-    """What each message may say of its region; ValueError as in parse_option."""
+    """Check the region that is added to each message; ValueError as in parse_option."""
     if len(text) > BROKER_NAME_MAX_LENGTH:
         raise ValueError(f"must have at most {BROKER_NAME_MAX_LENGTH} characters, not {len(text)}")
 
 
 def check_topic(text: str) -> None:
-    """A topic's name; ValueError as in parse_option."""
+    """Check a topic's name; ValueError as in parse_option."""
     if topic_name_error(text) is not None:
         raise ValueError(f"must be the name of a topic: letters, digits and % | - _, not {text[:100]!r}")
 
 
 def check_characters(text: str) -> None:
-    """No path, name or word holds a control character; ValueError as in parse_option."""
+    """Check that a text has no control characters but tabs; ValueError as in parse_option."""
     if any((sign < " " and sign != "\t") or sign == "\x7f" for sign in text):
         raise ValueError(f"must be text without control characters, not {text[:100]!r}")
 
 
 def default_broker_name() -> str:
-    """The host name, as with Apache; a character that no broker name may have becomes `-`."""
+    """Return the host name, as Apache does; a character that a broker name may not have becomes `-`."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename) or "DEFAULT_BROKER"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """What of org.apache.rocketmq.common.BrokerConfig means something here."""
+    """The options of org.apache.rocketmq.common.BrokerConfig that RocketBox supports."""
 
     broker_name: str = _option("brokerName", "", check=check_broker_name)  # "" becomes the host name
     broker_id: int = _option("brokerId", 0)
     cluster_name: str = _option("brokerClusterName", "DefaultCluster", check=check_cluster_name)
-    # The address that slaves are told; "" is the one for clients.
+    # The address that is advertised to slaves; "" is the one for clients.
     ha_advertise: str = _option("brokerIP2", "", check=check_own_host)
-    # host:port of every name server to register with; empty: our own, when that role runs.
+    # host:port of every name server to register with; empty: this process's own, if that role runs.
     namesrv_addrs: tuple[str, ...] = _option("namesrvAddr", ())
     broker_permission: int = _option("brokerPermission", 6, maximum=7)
     default_topic_queue_nums: int = _option("defaultTopicQueueNums", 8, minimum=1, maximum=65_535)
@@ -267,11 +268,11 @@ class BrokerConfig:
     flush_consumer_offset_interval_ms: int = _option("flushConsumerOffsetInterval", 5000, minimum=1)
     default_query_max_num: int = _option("defaultQueryMaxNum", 32, minimum=1)
     slave_read_enable: bool = _option("slaveReadEnable", False)
-    # Upstream: false. On here, since without it an SQL subscription fails and nothing is saved (decision D4).
+    # Upstream: false. True here, since without it SQL subscriptions fail, and nothing is gained by it (decision D4).
     enable_property_filter: bool = _option("enablePropertyFilter", True)
     filter_support_retry: bool = _option("filterSupportRetry", False)
     filter_data_clean_time_span: int = _option("filterDataCleanTimeSpan", 86_400_000)
-    # Positions in consumerFilter.json follow from these two; no bit maps are written or asked.
+    # Positions in consumerFilter.json follow from these two; bit maps are neither written nor read.
     max_error_rate_of_bloom_filter: int = _option("maxErrorRateOfBloomFilter", 20, minimum=1, maximum=99)
     expect_consumer_num_use_filter: int = _option("expectConsumerNumUseFilter", 32, minimum=1, maximum=100_000)
     enable_calc_filter_bit_map: bool = _option("enableCalcFilterBitMap", False, effect=False)
@@ -283,16 +284,16 @@ class BrokerConfig:
     lite_pull_message_enable: bool = _option("litePullMessageEnable", True)
     store_reply_message_enable: bool = _option("storeReplyMessageEnable", True)
     start_accept_send_request_time_stamp: int = _option("startAcceptSendRequestTimeStamp", 0)
-    # Upstream: false. On here: it changes nothing for who does not ask for it (decision D4).
+    # Upstream: false. True here: it changes nothing for clients that do not use it (decision D4).
     recall_message_enable: bool = _option("recallMessageEnable", True)
     allow_recall_when_broker_not_writeable: bool = _option("allowRecallWhenBrokerNotWriteable", True)
-    # Ours: whether requests must be signed and allowed, on every port of the process (docs/access-control.md).
+    # Ours: requests must be signed and allowed, on every port of the process (docs/access-control.md).
     access_control: str = _option("accessControl", "off", choices=("off", "report", "enforce"))
-    # The first Super user, made where there is none.
+    # The first Super user, made if there is none.
     init_authentication_user: Secret = _option("initAuthenticationUser", Secret(), check=check_first_user)
-    # Ours: whether the name server tells routes to who does not sign, as Apache's does.
+    # Ours: the name server sends routes to unsigned requests, too, as Apache's does.
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
-    # Ours: from where brokers may register without a signature besides this one: networks separated by ';', or "all".
+    # Ours: networks from which other brokers may register without a signature, separated by ';', or "all".
     namesrv_broker_addresses: str = _option("namesrvBrokerAddresses", "127.0.0.0/8;::1", check=parse_networks)
 
     def __post_init__(self) -> None:
@@ -302,7 +303,7 @@ class BrokerConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """What of org.apache.rocketmq.store.config.MessageStoreConfig means something here."""
+    """The options of org.apache.rocketmq.store.config.MessageStoreConfig that RocketBox supports."""
 
     # Upstream: ASYNC_FLUSH. Synchronous here: an acknowledged message survives SIGKILL and a power cut (decision D4).
     flush_disk_type: str = _option("flushDiskType", "SYNC_FLUSH", choices=("SYNC_FLUSH", "ASYNC_FLUSH"))
@@ -327,9 +328,9 @@ class StoreConfig:
     )
     timer_wheel_enable: bool = _option("timerWheelEnable", True)
     timer_max_delay_sec: int = _option("timerMaxDelaySec", 259_200, maximum=10**9)
-    # Of the file that is written at a clean stop for an Apache broker, which opens only files of its own size.
+    # Size of the file that is written at a clean stop for an Apache broker, which opens only files of its own size.
     mapped_file_size_timer_log: int = _option("mappedFileSizeTimerLog", 100 << 20, minimum=4096, maximum=2**31 - 1)
-    # How coarse the times are that an Apache broker wrote into this store; ours are exact, whatever this says.
+    # Precision of the times that an Apache broker wrote into this store; RocketBox's own are always exact.
     timer_precision_ms: int = _option("timerPrecisionMs", 1000, minimum=1, maximum=60_000)
     # Hours of the day, local time, in which files older than fileReservedTime are deleted.
     delete_when: str = _option("deleteWhen", "04", check=parse_hours)
@@ -339,67 +340,67 @@ class StoreConfig:
     delete_commit_log_files_interval_ms: int = _option("deleteCommitLogFilesInterval", 100)
     delete_consume_queue_files_interval_ms: int = _option("deleteConsumeQueueFilesInterval", 100)
     redelete_hanged_file_interval_ms: int = _option("redeleteHangedFileInterval", 120_000, minimum=1000)
-    # What is done as the disk fills up, by percent used; `store.retention.clean_rules` says within which limits.
+    # Thresholds of the acts on a disk that fills up, in percent used; `store.retention.clean_rules` has their limits.
     disk_space_clean_forcibly_ratio: int = _option("diskSpaceCleanForciblyRatio", 85, maximum=100)
     disk_space_warning_level_ratio: int = _option("diskSpaceWarningLevelRatio", 90, maximum=100)
     clean_file_forcibly_enable: bool = _option("cleanFileForciblyEnable", True)
     # Replication (docs/replication.md). A slave copies the log of the broker of its name whose brokerId is 0.
     # "" becomes ASYNC_MASTER; SYNC_MASTER with haStore.
     broker_role: str = _option("brokerRole", "", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
-    # Upstream: a master always listens, on listenPort + 1. Here only when this says a port, or as SYNC_MASTER: whoever
-    # reaches it may read the whole log. 0 is listenPort + 1 there.
+    # Upstream: a master always listens, on listenPort + 1. Here only if this is a port, or as SYNC_MASTER (then 0 means
+    # listenPort + 1): any host that reaches the port may read the whole log.
     ha_listen_port: int = _option("haListenPort", 0, maximum=65_535)
-    # Ours: who may follow besides this machine: addresses and networks separated by ';', or "all".
+    # Ours: addresses and networks that may follow besides this machine, separated by ';', or "all".
     ha_slave_addresses: str = _option("haSlaveAddresses", "", check=parse_networks)
-    # "" is what the name servers say.
+    # "": the address that the name servers have.
     ha_master_address: str = _option("haMasterAddress", "", check=check_address)
     ha_send_heartbeat_interval_ms: int = _option("haSendHeartbeatInterval", 5000, minimum=10)
     ha_housekeeping_interval_ms: int = _option("haHousekeepingInterval", 20_000, minimum=20)
     ha_transfer_batch_size: int = _option("haTransferBatchSize", 32_768, minimum=1, maximum=1 << 30)
     ha_flow_control_enable: bool = _option("haFlowControlEnable", False)
     max_ha_transfer_bytes_per_s: int = _option("maxHaTransferByteInSecond", 100 << 20, minimum=1)
-    # Copies that a sync master waits for, its own counted. Upstream: 1, with which a 5.x sync master waits for nobody.
+    # Copies that a sync master waits for, its own included. Upstream: 1, with which a 5.x sync master waits for none.
     # 0 here is 2 for a sync master, else 1.
     in_sync_replicas: int = _option("inSyncReplicas", 0, maximum=17)
     slave_timeout_ms: int = _option("slaveTimeout", 3000, minimum=1)
-    # Upstream: beyond it 4.9 answers 11 and stores. Here nothing more is taken, since nobody would see it.
+    # Upstream: beyond it 4.9 answers 11 and stores. Here sends are refused, since the messages could not be consumed.
     ha_slave_fallbehind_max_bytes: int = _option("haSlaveFallbehindMax", 256 << 20, minimum=1)
-    # What an empty slave of ours or Apache's gets: all that is there, or as from Apache's masters its last file.
+    # True: an empty slave, RocketBox's or Apache's, gets only the log's last file, as from Apache's masters.
     sync_from_last_file: bool = _option("syncFromLastFile", False)
     # Fail-over between the members of a set (docs/high-availability.md); ours but for two. On when haStore is set.
     ha_store: str = _option("haStore", "", check=check_leader_store, of_sets=True)
     ha_store_prefix: str = _option("haStorePrefix", "/rocketbox", check=parse_prefix, of_sets=True)
     ha_store_user: str = _option("haStoreUser", "", of_sets=True)
-    # Files: the password's first line, the certificates that etcds:// is checked with ("": the system's), and what this
-    # member shows itself by where etcd asks for a client's certificate.
+    # Files: the password in its first line, the certificates that etcds:// is checked with ("": the system's), and this
+    # member's own certificate and key, for an etcd that asks for a client's certificate.
     ha_store_password_file: str = _option("haStorePasswordFile", "", of_sets=True)
     ha_store_ca: str = _option("haStoreCa", "", of_sets=True)
     ha_store_certificate: str = _option("haStoreCertificate", "", of_sets=True)
     ha_store_key: str = _option("haStoreKey", "", of_sets=True)
     ha_store_timeout_ms: int = _option("haStoreTimeout", 500, minimum=50, maximum=60_000, of_sets=True)
-    # Compact etcd's history each hour, up to an hour ago: every beat adds to it, and a quota of 2 GiB lasts two weeks.
+    # Compact etcd's history every hour, up to an hour ago: every beat adds to it, and would fill 2 GiB in two weeks.
     ha_compact_store: bool = _option("haCompactStore", True, of_sets=True)
     # "" is brokerName.
     ha_set: str = _option("haSet", "", check=parse_set_name, of_sets=True)
-    # How long a leader must be silent before another is elected; 0 is 2000 for a sync master, else 5000.
+    # Silence of a leader after which another one is elected; 0 is 2000 for a sync master, else 5000.
     ha_elect_after_ms: int = _option("haElectAfter", 0, maximum=600_000, of_sets=True)
     ha_beat_interval_ms: int = _option("haBeatInterval", 500, minimum=50, maximum=60_000, of_sets=True)
-    # Upstream: 15,000. Below slaveTimeout, so that a member that stands still is left out before sends are answered 12.
+    # Upstream: 15,000. Below slaveTimeout, so that a member that stands still is removed before sends are answered 12.
     ha_max_time_slave_not_catchup_ms: int = _option("haMaxTimeSlaveNotCatchup", 2000, minimum=100, of_sets=True)
-    # A member whose acknowledgements take longer, again and again, is left out while minInSyncReplicas are left: one
-    # whose syncs take 1 s has producers wait 1 s for each message. Far from what a disk or a network needs; 0: never.
+    # A member whose acknowledgements repeatedly take longer is removed from those in sync while minInSyncReplicas are
+    # left: if its syncs take 1 s, producers wait 1 s for each message. Disks and networks need far less. 0: never.
     ha_max_ack_delay_ms: int = _option("haMaxAckDelay", 500, maximum=600_000, of_sets=True)
-    # 1 goes on with one copy, 2 never acknowledges on one.
+    # With 1 a single copy is enough to continue; with 2 a message on one copy only is never acknowledged.
     min_in_sync_replicas: int = _option("minInSyncReplicas", 1, minimum=1, maximum=16, of_sets=True)
-    # Of a set with an asynchronous master: what its next leader may lack of what is known to be acknowledged.
+    # With an asynchronous master: how much of the log that is known to be acknowledged its next leader may lack.
     ha_max_lag_on_failover_bytes: int = _option("haMaxLagOnFailover", 1 << 20, of_sets=True)
-    # A leader whose disk hangs for so long falls silent.
+    # A leader whose disk hangs for this time stops its beats.
     ha_disk_stall_ms: int = _option("haDiskStall", 5000, minimum=100, maximum=600_000, of_sets=True)
     # A program and its arguments, started when this member begins to lead; no shell.
     ha_on_promote: str = _option("haOnPromote", "", check=parse_command, of_sets=True)
-    # For so long sends that come to the old leader after a planned switch are passed on; 0: not at all.
+    # Time after a planned switch for which the old leader passes on sends that it receives; 0: not at all.
     ha_relay_time_ms: int = _option("haRelayTime", 60_000, maximum=600_000, of_sets=True)
-    # Ours: what the files of delivery events may take (decision D17); 0 records none, and less than 1 MiB counts as it.
+    # Ours: size limit of the files of delivery events (decision D17); 0 records none, and less than 1 MiB means 1 MiB.
     max_delivery_event_bytes: int = _option("maxDeliveryEventBytes", 64 << 20)
 
     def __post_init__(self) -> None:
@@ -412,7 +413,7 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class NamesrvConfig:
-    """What of org.apache.rocketmq.common.namesrv.NamesrvConfig means something here."""
+    """The options of org.apache.rocketmq.common.namesrv.NamesrvConfig that RocketBox supports."""
 
     # A relative path is taken from the data directory.
     kv_config_path: Path = _option("kvConfigPath", Path("rocketbox/namesrv/kvConfig.json"))
@@ -437,7 +438,7 @@ class EngineConfig:
     broker_port: int = 10_911
     namesrv_port: int = 9_876
     roles: frozenset[str] = ENGINE_ROLES
-    # The address that clients get; None: `bind`, or the first non-loopback address when that is 0.0.0.0.
+    # The address that is advertised to clients; None: `bind`, or the address of the default route if that is 0.0.0.0.
     advertise: str | None = None
     # Who may administer over broker and name server port: "loopback", "all" or "off" (decision D22).
     wire_admin: str = "loopback"
@@ -457,7 +458,7 @@ class EngineConfig:
 
     @property
     def ha_port(self) -> int:
-        """Where slaves find this broker, if it listens for them."""
+        """The port on which this broker listens for slaves, if it does."""
         return self.store.ha_listen_port or self.broker_port + 1
 
     @property
@@ -466,7 +467,7 @@ class EngineConfig:
         return self.store.ha_set or self.broker.broker_name
 
     def check(self) -> None:
-        """Raise StartError when settings contradict each other."""
+        """Raise StartError if settings contradict each other."""
         if "broker" in self.roles:
             self._check_set()
         role = self.store.broker_role
@@ -483,7 +484,7 @@ class EngineConfig:
             )
 
     def _check_set(self) -> None:
-        """What fail-over does not go with, and what means nothing without it."""
+        """Raise StartError for settings that contradict fail-over, and for its settings without it."""
         store = self.store
         if not store.ha_store:
             if self.ha_bootstrap:
@@ -529,12 +530,12 @@ SECTIONS: dict[str, type] = {"broker": BrokerConfig, "store": StoreConfig, "name
 
 
 def options_of(section: str) -> dict[str, Field[Any]]:
-    """RocketMQ's name -> dataclass field, of section "broker", "store" or "namesrv"."""
+    """Return RocketMQ's name -> dataclass field, of section "broker", "store" or "namesrv"."""
     return {f.metadata["upstream"]: f for f in fields(SECTIONS[section])}
 
 
 def parse_option(option: Field[Any], value: object) -> Any:
-    """The value of one field, from text or from a TOML type.
+    """Return the value of one field, from text or from a TOML type.
 
     Raises ValueError; its text follows the option's name: "must be ...".
     """
@@ -571,7 +572,7 @@ def _parse_bool(value: object) -> bool:
 
 
 def parse_int(value: object, minimum: int, maximum: int) -> int:
-    """A whole number, from text or from a TOML integer; ValueError as in parse_option."""
+    """Return a whole number, from text or from a TOML integer; ValueError as in parse_option."""
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -582,7 +583,7 @@ def parse_int(value: object, minimum: int, maximum: int) -> int:
 
 
 def parse_addresses(value: object) -> tuple[str, ...]:
-    """`host:port` texts from one text that separates them by `;` (upstream's) or `,`, or from a list of texts."""
+    """Return `host:port` texts from one text that separates them by `;` (upstream's) or `,`, or from a list."""
     if isinstance(value, str):
         parts = re.split("[;,]", value)
     elif isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
@@ -599,15 +600,15 @@ def parse_addresses(value: object) -> tuple[str, ...]:
     return tuple(addresses)
 
 
-#: Options that mean something with `accessControl` only.
+#: Options that have an effect only with `accessControl`.
 OF_ACCESS_CONTROL = ("accessControl", "initAuthenticationUser", "namesrvAnonymousRoutes", "namesrvBrokerAddresses")
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:
-    """RocketMQ's names of the broker's options -> their values as text; the body of request 26.
+    """Return RocketMQ's names of the broker's options -> their values as text; the body of request 26.
 
-    Options that mean nothing here are left out rather than reported with a value that is not true. `filterServerNums`
-    is there since the tools of 4.9 fail without it; we have no filter servers.
+    Unsupported options are left out rather than reported with an untrue value. `filterServerNums` is there because the
+    tools of 4.9 fail without it; RocketBox has no filter servers.
     """
     properties = {
         **_texts(config.broker),
@@ -624,7 +625,7 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
     if not config.store.in_sync_replicas:
         properties["inSyncReplicas"] = "2" if config.store.broker_role == "SYNC_MASTER" else "1"
     if not config.store.ha_master_address:
-        del properties["haMasterAddress"]  # null there
+        del properties["haMasterAddress"]  # null in Apache's
     if not config.broker.ha_advertise:
         del properties["brokerIP2"]
     if not config.store.ha_store:
@@ -640,7 +641,7 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
 
 
 def namesrv_properties(config: EngineConfig) -> dict[str, str]:
-    """RocketMQ's names of the name server's options -> their values as text; for the body of request 319."""
+    """Return RocketMQ's names of the name server's options -> their values as text; for the body of request 319."""
     return {
         **_texts(config.namesrv),
         "listenPort": str(config.namesrv_port),

@@ -1,4 +1,4 @@
-"""Reads a configuration file: our TOML, or Apache's broker.conf and namesrv.conf as they are.
+"""Reads a configuration file: RocketBox's TOML, or Apache's broker.conf and namesrv.conf as they are.
 
 A file's entries are a list of `(table, key, value)`. In TOML the tables are [broker], [store], [namesrv], [console] and
 [reports], "" stands for keys above the first table, and values keep TOML's types. For Java properties the table is
@@ -18,7 +18,7 @@ Entry = tuple[str, str, Any]
 
 
 class ConfigFile(NamedTuple):
-    """is_apaches: a properties file, written for a broker or a name server that ignores what it does not know."""
+    """is_apaches: True for a properties file: Apache's servers ignore unknown keys in it."""
 
     entries: list[Entry]
     is_apaches: bool
@@ -26,12 +26,12 @@ class ConfigFile(NamedTuple):
 
 TABLES = ("broker", "store", "namesrv", "console", "reports")
 
-# Keys that only Apache's name server knows: a properties file with one of them is a namesrv.conf whatever its name.
+# Keys of Apache's name server only: a properties file with one of them is a namesrv.conf, whatever its name.
 _NAMESRV_ONLY = {"kvConfigPath", "orderMessageEnable", "scanNotActiveBrokerInterval", "returnOrderTopicConfigToBroker"}
 
 
 def read_config_file(path: Path) -> ConfigFile:
-    """A file, its entries in its order. Raises StartError when it cannot be read or is neither of these."""
+    """Read a file; its entries are in its order. Raises StartError if it cannot be read or is of neither kind."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -39,7 +39,7 @@ def read_config_file(path: Path) -> ConfigFile:
     try:
         text = raw.decode("utf-8-sig")  # with the mark that some editors put before it
     except UnicodeDecodeError:
-        # Java takes each byte of a properties file for a character, so comments in any encoding do no harm there.
+        # Java reads each byte of a properties file as a character, so comments in any encoding do no harm there.
         text = raw.decode("latin-1")
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or path.suffix == ".toml" or _is_toml(text):
             raise StartError(f"The configuration file {path} is not UTF-8 text.") from None
@@ -79,7 +79,7 @@ def _toml_entries(path: Path, text: str) -> list[Entry]:
 
 
 def parse_properties(text: str) -> list[tuple[str, str]]:
-    """Key and value of each line of a Java properties text, in order, as java.util.Properties.load reads it.
+    """Return (key, value) of each line of a Java properties text, in order, as java.util.Properties.load reads it.
 
     Comments start with # or !. A key ends at =, : or a blank that is not escaped. A line that ends in an odd number of
     backslashes continues in the next one, without that one's leading blanks. Raises UnicodeDecodeError for an escape
@@ -111,7 +111,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _unescape(text: str) -> str:
-    """As in Java, an escape is one UTF-16 unit. Raises UnicodeDecodeError for half of a surrogate pair."""
+    """Replace escapes; as in Java, each is one UTF-16 unit. Raises UnicodeDecodeError for half of a surrogate pair."""
 
     def one(match: re.Match[str]) -> str:
         if match[1]:

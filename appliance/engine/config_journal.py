@@ -6,18 +6,18 @@ One line for each change, in `DATA/rocketbox/config.journal`; format page: docs/
 
 The CRC-32 of the JSON text as eight hex digits, a blank, the text. `value` is null for a deletion.
 
-The thread that makes a change writes its entry without a sync: from then on the change survives the process. Who has
-to wait for the disk syncs in its own thread what has been written by then (`make_durable`), for others who wait as
-well; the journal's thread syncs for those who do not wait. When `make_durable` or `wait_durable` returns, the change
-survives a power cut. When the JSON files of all tables are saved and hold all entries, the journal is emptied.
+The thread that makes a change writes its entry without a sync: from then on the change survives the process. A thread
+that has to wait for the disk syncs all entries written so far itself (`make_durable`), also for other waiting threads;
+the journal's thread syncs the entries that no thread waits for. When `make_durable` or `wait_durable` returns, the
+change survives a power cut. Once the JSON files of all tables are saved and hold all entries, the journal is emptied.
 
 Positions are numbers of entries, counted over the journal's life and never reset:
 
     durable <= written
     an entry is in this file, or in the saved JSON file of its table, or in both
 
-A sync that failed once says nothing of the pages it failed for, so no more entries are taken until the JSON files hold
-everything, and then a new file takes this one's place (D6).
+After a failed sync the state of its pages on the disk is unknown. So no entries are accepted until the JSON files hold
+everything, and then a new file replaces this one (D6).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from .service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
 
-#: Whoever waits longer than this for a sync gets an error; the entry may still become durable.
+#: Time-out of a wait for a sync; the entry may still become durable after it.
 WAIT_S = 10.0
-#: Of a journal, which is read at a start as a whole: a larger one is refused there, and what would make it so before.
+#: Largest journal, since it is read whole at a start: a larger one is refused there, and an entry beyond it here.
 MOST_READ_BYTES = 256 << 20
 
 
 class JournalCalls(Protocol):
-    """The calls the journal makes; tests hand in ones that fail or forget."""
+    """The system calls of the journal; tests pass ones that fail or forget."""
 
     def exists(self, path: Path) -> bool: ...
     def make_directory(self, path: Path) -> None: ...
@@ -65,7 +65,7 @@ class JournalCalls(Protocol):
 
 
 class OsJournalCalls:
-    """The machine's."""
+    """The operating system's calls."""
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -91,7 +91,7 @@ class OsJournalCalls:
         file_sync.sync_data(fd)
 
     def forget_cached(self, fd: int) -> None:
-        """Have later reads ask the disk."""
+        """Make later reads come from the disk."""
         file_sync.forget_cached(fd)
 
     def close(self, fd: int) -> None:
@@ -105,7 +105,7 @@ class OsJournalCalls:
 
 
 def write_all(calls: JournalCalls, fd: int, data: bytes, position: int) -> None:
-    """The kernel may take it in pieces. Raises OSError."""
+    """Write all of `data`, which the kernel may take in pieces. Raises OSError."""
     done = 0
     while done < len(data):
         count = calls.pwrite(fd, data[done:], position + done)
@@ -115,7 +115,7 @@ def write_all(calls: JournalCalls, fd: int, data: bytes, position: int) -> None:
 
 
 def begin_file(calls: JournalCalls, path: Path, content: bytes) -> int:
-    """A new file in the place of the one at `path`, durable on return; its descriptor. Raises OSError."""
+    """Replace the file at `path` by a new one, durable on return. Return its descriptor. Raises OSError."""
     fresh = path.with_name(path.name + ".new")
     fd = calls.open(fresh)
     try:
@@ -131,12 +131,12 @@ def begin_file(calls: JournalCalls, path: Path, content: bytes) -> int:
 
 
 def encode_entry(entry: dict[str, Any]) -> bytes:
-    """The line of one entry, its newline included."""
+    """Return the line of one entry with its newline."""
     return line_of(msgspec.json.encode(entry))
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The entry of a line without its newline; None when the line is damaged."""
+    """Return the entry of a line (without its newline); None if the line is damaged."""
     text = text_of(line)
     try:
         if text is None:
@@ -166,7 +166,8 @@ class ConfigJournal(ServiceThread):
         self._calls = OsJournalCalls() if calls is None else calls
         self._clock = clock or Clock()
         self._path = path
-        #: Save the tables' JSON files, which then hold what the journal could not make durable. Filled before start().
+        #: Functions that save the tables' JSON files after a failed sync, so that these have the journal's entries.
+        #: Filled before start().
         self.when_broken: list[Callable[[], None]] = []
         self._calls.make_directory(path.parent)
         new = not self._calls.exists(path)
@@ -180,7 +181,7 @@ class ConfigJournal(ServiceThread):
         self._last_entry: dict[str, int] = {}
         self._saved: dict[str, int] = {}
         self._broken: str | None = None
-        # Held by whoever syncs; _lock and _state are taken inside.
+        # Held during a sync; _lock and _state are taken inside.
         self._syncing = threading.Lock()
         # Guarded by _state.
         self._state = threading.Condition()
@@ -190,8 +191,8 @@ class ConfigJournal(ServiceThread):
         self._load()
 
     def _load(self) -> None:
-        # A process that died may not have synced its last entries, or have failed to; then the page cache shows what
-        # the disk does not hold. From here on everything that is read is relied on.
+        # A process that died may not have synced its last entries; then the page cache has entries that the disk lacks.
+        # From here on everything that is read is relied on, so it must be on the disk.
         self._calls.fdatasync(self._fd)
         self._calls.forget_cached(self._fd)
         raw = self._calls.read(self._path)
@@ -210,13 +211,13 @@ class ConfigJournal(ServiceThread):
             logger.warning("config journal: torn tail cut path=%s bytes=%d", self._path, len(lines[-1]))
         content = b"".join(good)
         if content != raw:
-            # Entries that are written over parts of a damaged line must not make it look like an entry.
+            # Otherwise a new entry, written over a part of a damaged line, could make the rest look like an entry.
             self._begin_new_file(content)
         self._end = len(content)
         self._durable = self._written
 
     def take(self, table: str) -> list[dict[str, Any]]:
-        """The entries of `table` that were found at start, oldest first. Gives them once."""
+        """Return the entries of `table` that were found at start, oldest first, and forget them."""
         return self._replay.pop(table, [])
 
     # --- any thread
@@ -232,11 +233,11 @@ class ConfigJournal(ServiceThread):
         return self._written
 
     def append(self, entry: dict[str, Any], wake: bool = True) -> int:
-        """Write one entry; returns its number, for `make_durable`. Never syncs.
+        """Write one entry; return its number, for `make_durable`. Never syncs.
 
-        entry: JSON values, with `table` and `name`. wake: have the thread sync it; False for who calls `make_durable`
-        next (should that not happen, it is synced when its table is saved, a second later). Raises OSError when it
-        cannot be written; nothing has changed then.
+        entry: JSON values, with `table` and `name`. wake: have the thread sync it; False if the caller calls
+        `make_durable` next (without that call, it is synced when its table is saved, a second later). Raises OSError if
+        it cannot be written; nothing has changed then.
         """
         line = encode_entry(entry)
         with self._lock:
@@ -247,7 +248,7 @@ class ConfigJournal(ServiceThread):
             try:
                 write_all(self._calls, self._fd, line, self._end)
             except OSError:
-                # Only tidies up: what is left of it is read as a torn tail, or overwritten by the next entry.
+                # Only tidies up: a rest of the entry would be read as a torn tail, or overwritten by the next entry.
                 with suppress(OSError):
                     self._calls.truncate(self._fd, self._end)
                 raise
@@ -259,7 +260,7 @@ class ConfigJournal(ServiceThread):
         return ticket
 
     def make_durable(self, ticket: int) -> None:
-        """As `wait_durable`, and the sync is made here unless another one is under way: two hand-overs less. Blocks."""
+        """As `wait_durable`, but sync in this thread unless another sync is under way: saves two hand-overs. Blocks."""
         if self._durable < ticket and self._syncing.acquire(timeout=WAIT_S):
             try:
                 self._sync_locked()
@@ -280,7 +281,7 @@ class ConfigJournal(ServiceThread):
                 self._state.wait(left)
 
     def sync_written(self) -> None:
-        """Make durable what was written so far, here or in the tables' files, if the disk works. Blocks.
+        """Make all entries written so far durable, here or in the tables' files, if the disk works. Blocks.
 
         A failure is logged and shows in `failure`.
         """
@@ -295,25 +296,25 @@ class ConfigJournal(ServiceThread):
 
     @property
     def failure(self) -> str | None:
-        """Why entries are refused; None when they are taken."""
+        """The reason why entries are refused; None while they are accepted."""
         return self._broken
 
     def saved(self, table: str, written: int) -> None:
-        """The JSON file of `table` is durable and holds every entry of the table up to number `written`."""
+        """Note that the JSON file of `table` is durable and holds every entry of the table up to number `written`."""
         with self._lock:
             self._saved[table] = max(written, self._saved.get(table, 0))
         self._empty_if_saved()
 
     def _empty_if_saved(self) -> None:
-        """Empty the journal when the JSON files hold all of it. One that could not be synced takes entries again."""
+        """Empty the journal if the JSON files hold all of it. After a failed sync it then accepts entries again."""
         with self._lock:
             if not self._end and self._broken is None:
                 return
             if any(self._saved.get(name, 0) < last for name, last in self._last_entry.items()):
                 return
             if self._broken is None and self._durable < self._written:
-                # Not before the entries are durable: a power cut could leave the entry that made a topic and lose the
-                # one that deleted it.
+                # The entries must be durable first: a power cut could keep the entry that made a topic and lose the one
+                # that deleted it.
                 self.wakeup()
                 return
             try:
@@ -333,8 +334,8 @@ class ConfigJournal(ServiceThread):
             self._state.notify_all()
 
     def _begin_new_file(self, content: bytes = b"") -> None:
-        """Replace the file by a new one, durable on return. While the thread runs, only after a sync failed: then
-        nobody syncs the old one any more."""
+        """Replace the file by a new one, durable on return. While the thread runs, only after a failed sync: then no
+        thread syncs the old one."""
         fd = begin_file(self._calls, self._path, content)
         old, self._fd = self._fd, fd
         self._calls.close(old)
@@ -347,12 +348,12 @@ class ConfigJournal(ServiceThread):
             self.work()
 
     def work(self) -> None:
-        """Sync what was written, and empty the file if the tables hold all of it."""
+        """Sync the written entries, and empty the file if the tables hold all of it."""
         self._sync()
         self._empty_if_saved()
 
     def _sync(self) -> None:
-        """Sync what was written before this call."""
+        """Sync all entries written before this call."""
         with self._syncing:
             self._sync_locked()
 

@@ -1,8 +1,8 @@
-"""Lines of our journals: a text without newlines, with a checksum before it. PURE.
+"""Lines of RocketBox's journals: a text without newlines, with a checksum before it. PURE.
 
     6f0a7c1e {"table":"topics", ...}\\n        CRC-32 of the text as eight hex digits, a blank, the text
 
-What a torn or damaged line means is for each journal to say. Formats: docs/formats/config.md, offset-resets.md,
+Each journal decides what a torn or damaged line means. Formats: docs/formats/config.md, offset-resets.md,
 replay-job.md.
 """
 
@@ -14,11 +14,11 @@ _CRC_BYTES = 9  # eight digits and the blank
 
 
 def line_of(text: bytes) -> bytes:
-    """The line of a text, its newline included."""
+    """Return the line of a text with its newline."""
     return b"%08x %b\n" % (crc32(text), text)
 
 
 def text_of(line: bytes) -> bytes | None:
-    """The text of a line without its newline; None when the line is damaged."""
+    """Return the text of a line (without its newline); None if the line is damaged."""
     text = line[_CRC_BYTES:]
     return text if line[:_CRC_BYTES] == b"%08x " % crc32(text) else None

@@ -1,4 +1,5 @@
-"""Where the next page begins, as text for a URL. It is no secret and gives no access; it is checked for damage."""
+"""Cursors: the place where the next page begins, as text for a URL. A cursor is no secret and gives no access; it is
+checked for damage."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-#: Goes up when what cursors hold changes: older ones are refused then.
+#: Grows with each change of the cursors' content: older cursors are refused then.
 _VERSION = 1
 _CRC_BYTES = 4
 
@@ -20,7 +21,7 @@ def encode_cursor(fields: tuple[object, ...]) -> str:
 
 
 def decode_cursor(text: str, fields: type[T]) -> T:
-    """fields: the tuple or NamedTuple that it holds. Raises ValueError for anything but a cursor of that kind."""
+    """Return a cursor's content. fields: its type, a tuple or NamedTuple. Raises ValueError for any other text."""
     raw = bytes.fromhex(text)
     body, crc = raw[:-_CRC_BYTES], int.from_bytes(raw[-_CRC_BYTES:], "big")
     if zlib.crc32(body) != crc:

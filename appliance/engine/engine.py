@@ -1,7 +1,7 @@
-"""Builds the parts in order, starts them, stops them backwards. The only file that knows them all.
+"""Builds the parts in order, starts them, and stops them in reverse order. Only this file has all of them.
 
 Start: descriptor limit, listening sockets (a taken port fails before anything is touched), name server, broker with its
-store, the I/O thread, pools, registration. Stop: unregister, no more reading, answer what is parked or pending, close
+store, the I/O thread, pools, registration. Stop: unregister, stop reading, answer parked and pending requests, close
 connections, end the threads, persist, close the store.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Of the store's file system, beyond what the next commit log file takes.
+#: Free space that the store's file system must have at a start, beyond the size of a commit log file.
 MIN_FREE_BYTES = 64 * 1024 * 1024
 #: VIP = broker port - 2; the port behind the broker's is kept for replication.
 VIP_DISTANCE = 2
@@ -64,8 +64,8 @@ class Engine:
         clock: Clock | None = None,
         role: Role | None = None,
     ) -> None:
-        """gates: asked on every port, behind the one for administration, which writes down what they refuse. role: that
-        the broker begins with, of a member of a set that fails over."""
+        """gates: used on every port behind the one for administration, which records what they refuse. role: the
+        broker's first role, for a member of a set with fail-over."""
         self.options = Options(config)
         self.broker_address: str | None = None
         self.namesrv_address: str | None = None
@@ -82,24 +82,24 @@ class Engine:
         self._access: Access | None = None
         self._role = role
         self._membership: Membership | None = None
-        #: The socket of the HA port of a member, whatever its role.
+        #: The socket of the HA port of a member, in any role.
         self.ha_socket: socket.socket | None = None
-        #: As name servers are told.
+        #: As registered with the name servers.
         self.ha_address: str | None = None
-        #: A leader gives its office up first of all; set by who decides about it.
+        #: Gives up leadership, as the first step of a stop; set by the membership of a set.
         self.resign: Callable[[], None] | None = None
         # Guarded by _making_window.
         self._making_window = threading.Lock()
         self._window: EngineAdmin | None = None
-        #: Monotonic, when all ran; None before.
+        #: Monotonic time at which everything ran; None before.
         self._started_at: float | None = None
-        #: A broker of another role takes the place of the one that was there.
+        #: True while the broker is being replaced by one of another role.
         self._broker_gone = False
 
     @property
     def window(self) -> EngineAdmin:
-        """What console, API and metrics see of this process. Any thread; it is made when somebody first asks, since a
-        broker alone needs none of its modules."""
+        """The window of console, API and metrics onto this process. Any thread; it is made on first use, since a broker
+        alone needs none of its modules."""
         with self._making_window:
             if self._window is None:
                 self._window = self._make_window()
@@ -139,22 +139,22 @@ class Engine:
 
     @property
     def broker(self) -> Broker | None:
-        """The one that serves now; None without the role, and while another one takes its place."""
+        """The broker that serves now; None without the role, and while it is being replaced."""
         return None if self._seat is None else self._seat.broker
 
     @property
     def seat(self) -> Seat:
-        """Where brokers of other roles take its place. Only with the role."""
+        """The seat, in which a broker is replaced by one of another role. Only with the broker role."""
         assert self._seat is not None
         return self._seat
 
     @property
     def config(self) -> EngineConfig:
-        """As it is now; changed options make another object of it."""
+        """The configuration in force; a change of options replaces the object."""
         return self.options.config
 
     def addresses(self) -> Addresses:
-        """What clients are told."""
+        """Return the addresses that are advertised to clients."""
         from .window.system import Addresses
 
         return Addresses(self.broker_address, self.namesrv_address)
@@ -162,7 +162,7 @@ class Engine:
     # --- start
 
     def start(self) -> None:
-        """Return when every chosen role accepts connections and the own name server routes the broker.
+        """Return when every chosen role accepts connections and this process's name server routes the broker.
 
         Raises StartError with one sentence; everything opened so far is closed again.
         """
@@ -243,7 +243,7 @@ class Engine:
                 self._tell_directly(self.broker)
 
     def _join_set(self) -> None:
-        """This broker is a member of a set: it comes up fenced, and begins to be something when the engine runs."""
+        """Make this broker a member of a set: it starts fenced, and takes a role once the engine runs."""
         from .failover.membership import Membership
 
         self._membership = Membership(self.options, self._clock)
@@ -261,7 +261,7 @@ class Engine:
             raise StartError(f"The log of administrative requests cannot be kept: {error}.") from None
 
     def _listen_for_slaves(self, port: int, sockets: list[socket.socket]) -> tuple[int, socket.socket | None]:
-        """The port for slaves, and its socket where this broker takes any."""
+        """Return the port for slaves, and its socket if this broker accepts slaves."""
         ha_port = self.config.store.ha_listen_port or port + 1
         if self._role is None and not takes_slaves(self.config.store):
             return ha_port, None
@@ -313,15 +313,15 @@ class Engine:
         return WireGate(self.config.wire_admin, self.wire_audit, self._clock, acts)
 
     def _own_namesrv(self) -> str:
-        """Where this process reaches its own name server: as namesrvAddr names it to all, or else at the bind address,
-        not the advertised one."""
+        """Return the address at which this process reaches its own name server: the advertised one if namesrvAddr names
+        it, else the bind address."""
         assert self.namesrv_address is not None
         if self.namesrv_address in self.config.broker.namesrv_addrs:
             return self.namesrv_address
         return join_host_port(local_host(self.config.bind), split_host_port(self.namesrv_address)[1])
 
     def _listen_broker(self, sockets: list[socket.socket]) -> tuple[socket.socket, socket.socket]:
-        """The main and the VIP socket; port 0 looks for three free neighbours."""
+        """Return the main and the VIP socket. For port 0, find three free neighbouring ports."""
         bind, port = self.config.bind, self.config.broker_port
         if port:
             main = listen(bind, port)
@@ -329,7 +329,7 @@ class Engine:
             vip = listen(bind, port - VIP_DISTANCE)
             sockets.append(vip)
             return main, vip
-        # Below the range the kernel takes outgoing ports from: a neighbour there is often in use.
+        # Below the kernel's range of outgoing ports, in which a neighbouring port is often in use.
         for port in random.sample(_PICKED_PORTS, _PORT_TRIES):
             try:
                 main = listen(bind, port)
@@ -350,9 +350,9 @@ class Engine:
         raise StartError("No three neighbouring free ports were found for the broker.")
 
     def _check_disk(self) -> None:
-        """Refuse to start where the first commit log file would not fit.
+        """Raise StartError if the first commit log file would not fit on the disk.
 
-        A store that has one starts however full the disk is: it serves what it holds, and deletes what has expired.
+        A store that has one starts however full the disk is: it serves its messages, and deletes expired ones.
         """
         log_dir = self.config.store_dir / "commitlog"
         if log_dir.is_dir() and any(log_dir.iterdir()):
@@ -371,9 +371,9 @@ class Engine:
     # --- stop
 
     def stop(self) -> None:
-        """Stop within 10 s: nothing that was acknowledged is lost, held pulls are answered first."""
+        """Stop within 10 s: no acknowledged message is lost, and parked pulls are answered first."""
         if self.resign is not None:
-            self.resign()  # others lead as soon as they know
+            self.resign()  # so that another member can lead at once
         broker = self.broker
         with self._making_window:
             if self._window is not None:
@@ -399,7 +399,7 @@ class Engine:
         if self._access is not None:
             self._access.close()
         if not ended:
-            # It may wake up and append any moment: whoever wrote beside it would harm what is stored.
+            # It may wake up and append at any moment; another writer beside it would damage the store.
             logger.error("engine: the I/O thread does not end; the next start recovers the store as after a crash")
             return
         self.loop.close()
@@ -420,7 +420,7 @@ class Engine:
         run_on_loop(self.loop.call_soon, function, lambda: self._clock.monotonic() >= end)
 
     def health(self) -> dict[str, dict[str, object]]:
-        """Check -> {"ok", "detail"}; details are for the operator only."""
+        """Return check -> {"ok", "detail"}; details are for the operator only."""
         found: dict[str, dict[str, object]] = {
             "io": {"ok": self.loop.alive, "detail": "running" if self.loop.alive else "the I/O thread has ended"}
         }
@@ -432,8 +432,8 @@ class Engine:
 
 
 def _address_of(advertised: str, bind: str) -> str:
-    """The address that stands in records and message ids, which have no room for a name: what the name for clients
-    leads to, else this machine's."""
+    """Return the address for records and message ids, which have no room for a name: the one that the advertised name
+    resolves to, else this machine's."""
     found = resolved(advertised)
     if found:
         return found[0]
@@ -443,7 +443,7 @@ def _address_of(advertised: str, bind: str) -> str:
 
 
 def _advertised(bind: str) -> str:
-    """What to tell others when we listen everywhere: the address of the default route."""
+    """Return the address to advertise: `bind`, or the address of the default route if that means all addresses."""
     if bind not in EVERYWHERE:
         return bind
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

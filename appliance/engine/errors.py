@@ -1,23 +1,23 @@
 """All errors of the engine.
 
 RocketBoxError
-├── StartError            the engine cannot start, or a command cannot run; its text is the sentence the operator reads
+├── StartError            the engine cannot start, or a command cannot run; its text is a sentence for the operator
 ├── FrameError            a peer sent bytes that are not a frame: refuse, then close that connection
 │   └── HeaderTextError   a whole frame, with a text in its header that is not UTF-8: refuse that request
 ├── RefusedRequest        a peer's request is wrong or not allowed: answer its code, keep the connection
 ├── MessageTooLarge       a message or batch does not fit a file of the commit log
 ├── StoreBroken           a write or a sync of the log failed: nothing is appended until a restart
-├── QueueBroken           a queue's files are being rebuilt from the log: ask again later
+├── QueueBroken           a queue's files are being rebuilt from the log: try again later
 ├── RemotingError         a call from here to a peer failed
 │   ├── ConnectError      no connection, or it broke before the answer
 │   └── CallTimeout       no answer in time
 ├── SqlError              a filter expression is not SQL92 (filter/sql92): where, and why
-├── CorruptFile           a file does not hold what its format promises
-└── AdminError            something asked of the window cannot be done; the text is for people
+├── CorruptFile           a file does not match its format
+└── AdminError            a request to the window cannot be done; the text is for people
     ├── NotFound          there is no such topic, group, message ...
     ├── InvalidInput      a value is wrong; `field` names it
-    ├── Conflict          it exists already, or somebody changed it since it was read (another revision)
-    ├── Blocked           it would lose something; `blockers` says what, and force does it anyway
+    ├── Conflict          it exists already, or was changed since it was read (another revision)
+    ├── Blocked           it would lose something, named in `blockers`; force does it anyway
     └── Unavailable       not now: no broker runs here, the log is read-only, too much at once
 """
 
@@ -72,11 +72,11 @@ class CallTimeout(RemotingError):
 
 
 class CorruptFile(RocketBoxError):
-    """A file does not hold what its format promises."""
+    """A file does not match its format."""
 
 
 class AdminError(RocketBoxError):
-    """Something asked of the window cannot be done; nothing was changed, unless a subclass says more.
+    """A request to the window cannot be done. Nothing was changed, unless a subclass documents otherwise.
 
     reason: a `window.sentences.Sentence`, which a page can show in another language, or plain English text; `sentence`
     is the former, or None. rocketmq_code: the response code a tool gets for it.
@@ -90,8 +90,8 @@ class AdminError(RocketBoxError):
 
 
 class NotFound(AdminError):
-    """There is no such thing. kind: "topic", "group", "message", "option", "queue", "reset". name: as it was asked
-    for."""
+    """There is no such thing. kind: "topic", "group", "message", "option", "queue", "reset". name: as the caller gave
+    it."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"There is no {kind} {name}.")
@@ -110,11 +110,11 @@ class InvalidInput(AdminError):
 
 
 class Conflict(AdminError):
-    """It exists already, or somebody changed it since the caller read it."""
+    """It exists already, or was changed since the caller read it."""
 
 
 class Blocked(AdminError):
-    """A change that would lose something. blockers: `Sentence`s that say what. change: the preview they belong to."""
+    """A change that would lose something. blockers: `Sentence`s that name it. change: the preview they belong to."""
 
     def __init__(self, reason: object, blockers: tuple[object, ...], change: object) -> None:
         super().__init__(reason)
@@ -123,6 +123,6 @@ class Blocked(AdminError):
 
 
 class Unavailable(AdminError):
-    """It cannot be done now; after a time-out it may have been done nevertheless, as the text says then."""
+    """It cannot be done now. After a time-out it may have been done nevertheless; the text mentions that."""
 
     rocketmq_code = 14

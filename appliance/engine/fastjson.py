@@ -2,15 +2,15 @@
 
 It differs from JSON in three ways that matter here:
 
-    {"offsetTable":{0:23,1:40}}                        integer keys stand unquoted
+    {"offsetTable":{0:23,1:40}}                        integer keys are not quoted
     {"offsetTable":{{"brokerName":"b","queueId":0}:5}} a key may be an object
     {"a":{"x":1},"b":{"$ref":"$.a"}}                   a value that occurs twice is written once, then referred to
 
 Reading: integer keys become text, an object that is a key becomes its own compact JSON as text, and a reference becomes
-a copy of what it refers to. Standard JSON is read by the C parser; only a document that it refuses is looked at again,
-first with its integer keys quoted, then by a parser in Python. Reading takes time and memory in proportion to the text:
-what references add is bounded, and an object that is a key has no such keys in itself, since each level would double
-the text.
+a copy of its target. Standard JSON is read by the C parser; only a document that this refuses is read again, first with
+its integer keys quoted, then by a parser in Python. Reading takes time and memory in proportion to the text: the growth
+by references is bounded, and an object that is a key may have no such keys itself, since each level would double the
+text.
 
 Writing ("pretty", the form of the files in `config/`): tabs, a line for each text key, integer keys on one line.
 Source: RocketMQ `RemotingSerializable.toJson(obj, true)`, fastjson 1.2.83 `MapSerializer`, `CollectionCodec`.
@@ -25,20 +25,20 @@ from collections.abc import Callable, Iterable, Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-#: Deeper documents are refused when they hold references or objects as keys; Apache's are six levels deep.
+#: Deeper documents are refused if they have references or objects as keys; Apache's are six levels deep.
 MAX_DEPTH = 64
 
-#: Ours: how many times larger references may make a document, in characters and in values. Apache refers to what occurs
-#: twice: some 25 characters stand for a configuration of some 300.
+#: Our limit: factor by which references may enlarge a document, in characters and in values. Apache refers to values
+#: that occur twice: some 25 characters stand for a configuration of some 300.
 REFERENCE_GROWTH = 16
 #: And never more than this, in characters of strings and keys, plus one for each value.
 MAX_REFERENCED_CHARS = 4 * 1024 * 1024
 
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
-#: Digits and sign of such a number. The time of int() grows with the square of the length.
+#: Digits and sign of a 64-bit number. The time of int() grows with the square of the length.
 _I64_CHARS = 20
 
-# A string, skipped whole, or an integer key. Possessive: no text makes it look at a character twice.
+# A string, skipped whole, or an integer key. Possessive, so that it looks at each character of any text only once.
 _BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|(?<=[{,])[ \t\r\n]*+(-?[0-9]++)(?=[ \t\r\n]*+:)', re.DOTALL)
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
@@ -68,17 +68,18 @@ def _integer(text: str) -> int:
 
 
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)
-#: For what peers send. Checking each integer would make reading a large file slower by a third.
+#: For documents from peers. The check of each integer would make reading a large file slower by a third.
 PEER_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, parse_int=_integer)
 
 
 def loads(data: bytes | str, max_values: int | None = None, object_keys: bool = True) -> Any:
-    """The value of one document, standard JSON or fastjson's. Raises ValueError for anything else.
+    """Return the value of one document, standard JSON or fastjson's. Raises ValueError for anything else.
 
-    max_values: for what a peer sent, how many values it may hold with its references written out; each comma and
-    bracket counts as one, also in strings. Integers must then fit 64 bits, and no text may hold half of a surrogate
-    pair. A file may hold what an older version accepted, and must not keep the broker from starting. object_keys:
-    whether a key may be an object; the Python parser reads these, at 8 us each. No number in the result is infinite.
+    max_values: for a document from a peer, how many values it may have with its references written out; each comma and
+    bracket counts as one, also in strings. Integers must then fit 64 bits, and no text may have half of a surrogate
+    pair. None for a file: it may have values that an older version accepted, and must not keep the broker from
+    starting. object_keys: True if a key may be an object; the Python parser reads these, at 8 us each. No number in
+    the result is infinite.
     """
     text = data if isinstance(data, str) else data.decode("utf-8")
     decode = _DECODER.decode
@@ -105,7 +106,7 @@ def loads(data: bytes | str, max_values: int | None = None, object_keys: bool = 
 
 
 def check_pairs(text: str) -> None:
-    """Raise ValueError when a JSON text has an escape that is half of a surrogate pair; Python's parser allows that."""
+    """Raise ValueError if a JSON text has an escape that is half of a surrogate pair; Python's parser allows that."""
     if _SURROGATE.search(text) and not _WHOLE_PAIRS.fullmatch(text):
         raise ValueError("half a surrogate pair is not text")
 
@@ -119,7 +120,7 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 class _Parser:
-    """Reads documents with objects as keys, which the C parser cannot."""
+    """Reads documents with objects as keys, which the C parser refuses."""
 
     def __init__(self, text: str, decode: Callable[[str], Any]) -> None:
         self._text = text
@@ -190,7 +191,7 @@ class _Parser:
     def _key(self, depth: int) -> Any:
         if self._peek() != "{":
             return self._value(depth)
-        if self._in_key:  # its text would be quoted once more at each level
+        if self._in_key:  # each level would quote its text again
             raise self._error("an object as a key within a key")
         self._in_key = True
         key = self._value(depth)
@@ -213,11 +214,11 @@ class _Parser:
 
 
 class _References:
-    """A document in which each `$ref` is replaced by a copy of what it refers to.
+    """A document in which each `$ref` is replaced by a copy of its target.
 
-    A reference to nothing becomes null, as in fastjson; so does one to something that it is in, which would never end.
-    How much the copies hold is bounded, whatever refers to what. A path leads through values as they are written, not
-    through other references: a serializer writes in full, once, whatever it refers to.
+    A reference without a target becomes null, as in fastjson; so does one whose target contains it, which would never
+    end. The size of all copies is bounded. A path leads through values as they are written, not through other
+    references: a serializer writes each target in full, once.
     """
 
     def __init__(self, root: Any, text: str, max_values: int | None) -> None:
@@ -230,7 +231,7 @@ class _References:
         self._around: set[int] = set()
 
     def written_out(self) -> Any:
-        """The whole document. Raises ValueError when it would be too large or too deep."""
+        """Return the whole document. Raises ValueError if it would be too large or too deep."""
         return self._copy(self._root)
 
     def _copy(self, value: Any) -> Any:
@@ -267,14 +268,15 @@ class _References:
 
 
 _STEP = re.compile(r"\.((?:[^.\[\\]|\\.)++)|\[([0-9]++)\]", re.DOTALL)
-#: No list has an element of a longer number; int() of a long text takes its square in time.
+#: No list has a longer index; the time of int() grows with the square of the length.
 _INDEX_DIGITS = 9
 
 
 def _target(root: Any, path: str) -> Any:
-    """What a path leads to: `$` is the root, `$.name[0].name` leads down, a backslash escapes. None when nowhere.
+    """Return the target of a path: `$` is the root, `$.name[0].name` leads down, a backslash escapes. None if there is
+    no target.
 
-    `..` and `@` lead up, to what the reference is in; these become null, too.
+    `..` and `@` lead up, to a value that contains the reference; these become null, too.
     """
     if not path.startswith("$"):
         return None
@@ -300,13 +302,13 @@ def _target(root: Any, path: str) -> Any:
 
 
 def encode_text(text: str) -> str:
-    """A JSON string. Raises UnicodeEncodeError for half of a surrogate pair, which no file could hold."""
+    """Return a JSON string. Raises UnicodeEncodeError for half of a surrogate pair, which no file could hold."""
     text.encode()
     return json.dumps(text, ensure_ascii=False)
 
 
 def encode_pretty(value: Any, depth: int = 0) -> str:
-    """A value as Apache's files hold it. depth: tabs in front of the line that it is on.
+    """Return a value as Apache's files hold it. depth: number of tabs in front of its line.
 
     A dict with text keys: one line for each, in the dict's order; with integer keys: `{0:1,1:2` and the brace on a line
     of its own. A list: on one line. Callers leave None out, as Java does.
@@ -332,7 +334,7 @@ _ENTRIES_A_PIECE = 256
 
 
 def pretty_document(fields: Iterable[tuple[str, bytes | Iterable[bytes]]]) -> Iterator[bytes]:
-    """A whole file, in pieces. fields: (name, value) or (name, entries of a table), in alphabetical order.
+    """Yield a whole file in pieces. fields: (name, value) or (name, entries of a table), in alphabetical order.
 
     An entry is `"key":value`, encoded for depth 2. Pieces are small, so that a large table never holds the GIL for
     long.

@@ -1,4 +1,4 @@
-"""A line of the log that strangers can cause is written a few times a minute, and then says how many were left out."""
+"""Limits log lines that strangers can cause to a few in a time; the next line has the number of those left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FewLines:
         self._left_out = 0
 
     def left_out(self) -> int | None:
-        """None when no line is to be written now; else how many were left out before this one."""
+        """Return None if no line may be written now, else the number of lines left out before this one."""
         now = self._monotonic()
         self._written = [at for at in self._written if now - at < self._seconds]
         if len(self._written) >= self._most:

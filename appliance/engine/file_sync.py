@@ -58,7 +58,7 @@ def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callabl
 
 
 def forget_cached(fd: int, position: int = 0, size: int = 0) -> None:
-    """Make later reads of a range come from the disk: after a failed sync the page cache holds what the disk does not.
+    """Make later reads of a range come from the disk: after a failed sync the page cache has bytes that the disk lacks.
 
     size 0: to the end of the file.
     """

@@ -1,7 +1,7 @@
 """Addresses as text: "10.0.0.5:9876" and "[::1]:9876", made and read in one place.
 
-What a person writes, in a setting or on a page, goes through `parse_host` and `parse_host_port`: what they take can be
-told to clients, looked up and connected to, and nothing that they refuse comes any further.
+Addresses that a user writes, in a setting or on a page, go through `parse_host` and `parse_host_port`: an accepted
+address can be resolved, connected to and advertised to clients; a refused one goes no further.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import socket
 import threading
 from typing import Any
 
-#: What to bind to in order to listen on all addresses.
+#: Values of `bind` that listen on all addresses.
 EVERYWHERE = ("0.0.0.0", "::", "")
-#: A resolver that hangs is given up after so long.
+#: Time-out of the resolver.
 RESOLVE_LIMIT_S = 2.0
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})?"
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?\Z")
 
 
 def parse_host(text: str) -> str:
-    """An IP address or a host name as a person wrote it, without blanks and brackets around it; an address in its usual
-    form. Raises ValueError, whose text follows the setting's name: "must be ..."."""
+    """Return an IP address or a host name that a user wrote, without blanks and brackets around it; an address in its
+    usual form. Raises ValueError, whose text follows the setting's name: "must be ..."."""
     host = text.strip()
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -32,14 +32,14 @@ def parse_host(text: str) -> str:
         pass
     if re.fullmatch(r"(\[[^]]*\]|[^:]+):[0-9]*", host):
         raise ValueError(f"must be an address or a host name without a port, not {_shown(text)}")
-    # Digits and dots alone are an address with a slip in it: resolvers take "10.1" for 10.0.0.1.
+    # Digits and dots alone are a mistyped address: resolvers read "10.1" as 10.0.0.1.
     if not _HOST_NAME.match(host) or not host.strip("0123456789."):
         raise ValueError(f"must be an IP address or a host name, not {_shown(text)}")
     return host
 
 
 def parse_host_port(text: str) -> str:
-    """host:port as a person wrote it, as `join_host_port` makes it; an IPv6 address needs its brackets. Raises
+    """Return host:port that a user wrote in the form of `join_host_port`; an IPv6 address needs its brackets. Raises
     ValueError as `parse_host`."""
     host, port = split_host_port(text.strip())
     if not port or (":" in host and not text.strip().startswith("[")):
@@ -48,7 +48,7 @@ def parse_host_port(text: str) -> str:
 
 
 def parse_told_host(text: str) -> str:
-    """The same, of what clients are told: no address stands for all of them there. ValueError as `parse_host`."""
+    """As `parse_host`, for an address that is advertised to clients: 0.0.0.0 and :: are refused."""
     host = parse_host(text)
     address = _ip(host)
     if address is not None and address.is_unspecified:
@@ -57,7 +57,7 @@ def parse_told_host(text: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Whether clients may be told this text as an address."""
+    """True if this text can be advertised to clients as an address."""
     try:
         parse_told_host(text)
     except ValueError:
@@ -70,8 +70,8 @@ def _shown(text: str) -> str:
 
 
 def resolved(host: str, limit_s: float = RESOLVE_LIMIT_S) -> tuple[str, ...]:
-    """The addresses of a host on this machine, IPv4 first; an address is its own. Empty when there are none, or when
-    the resolver does not answer in time."""
+    """Resolve a host on this machine; return its addresses, IPv4 first. An address is returned as it is. Empty if there
+    are none, or if the resolver does not answer in time."""
     if _ip(host) is not None:
         return (host.strip("[]"),)
     found: list[str] = []
@@ -90,14 +90,14 @@ def resolved(host: str, limit_s: float = RESOLVE_LIMIT_S) -> tuple[str, ...]:
 
 
 def for_resolver(host: str) -> Any:
-    """A host as `getaddrinfo` takes it. Bytes for ASCII: of a text it makes such bytes with a codec for all languages,
-    which has to be loaded first."""
+    """Return a host for `getaddrinfo`: bytes if it is ASCII, because for text that function loads the IDNA codec, which
+    is made for all languages."""
     return host.encode() if host.isascii() else host
 
 
 def cannot_reach(host: str, bind: str) -> bool:
-    """Whether clients that are told `host` find nobody there, as far as the texts tell: one of the two is of this
-    machine only, and the other is not it. Other addresses may be translated on the way, and names lead anywhere."""
+    """True if clients cannot connect to `host`, judging by the texts: one of `host` and `bind` is this machine's only,
+    and the other is not the same. Other addresses may be translated on the way, and names may lead anywhere."""
     if bind in EVERYWHERE or host == bind:
         return False
     told, ours = _ip(host), _ip("127.0.0.1" if bind == "localhost" else bind)
@@ -116,7 +116,7 @@ def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def bracketed(host: str) -> str:
-    """A host as it is written before a port: an IPv6 address gets brackets."""
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -125,7 +125,7 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def split_host_port(address: str) -> tuple[str, int]:
-    """(host without brackets, port). Raises ValueError for anything that is not host:port."""
+    """Return (host without brackets, port). Raises ValueError for anything that is not host:port."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"{address!r} is not host:port")
@@ -133,10 +133,10 @@ def split_host_port(address: str) -> tuple[str, int]:
 
 
 def host_of(address: str | None) -> str:
-    """The host without brackets; "" when there is no address."""
+    """Return the host without brackets; "" without an address."""
     return split_host_port(address)[0] if address else ""
 
 
 def local_host(bind: str) -> str:
-    """The host with which this machine reaches a port that is bound to `bind`."""
+    """Return the host with which this machine reaches a port that is bound to `bind`."""
     return "127.0.0.1" if bind in EVERYWHERE else bind

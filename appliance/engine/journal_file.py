@@ -1,6 +1,6 @@
-"""The file of a journal whose owner can say all of it anew: lines with checksums (`crc_lines.py`) that are appended.
+"""The file of a journal whose owner can write all of it anew: lines with checksums (`crc_lines.py`) that are appended.
 
-After a write or sync that failed nobody knows what is on the disk: the file is written anew before anything else is.
+After a failed write or sync the content of the disk is unknown, so the file is written anew before anything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .config_journal import JournalCalls, OsJournalCalls, begin_file, write_all
 
 logger = logging.getLogger(__name__)
 
-#: Damaged lines that are told of one by one.
+#: Damaged lines that are logged one by one.
 _TOLD = 10
 
 
@@ -24,19 +24,19 @@ class JournalFile:
     def __init__(
         self, name: str, path: Path, most_bytes: int, content: Callable[[], bytes], calls: JournalCalls | None = None
     ) -> None:
-        """Open it. name: as in "the journal of <name>". content: the file as the owner would write it now. Raises
-        OSError."""
+        """Open the file. name: as in "the journal of <name>". content: returns the file as the owner would write it
+        now. Raises OSError."""
         # Constant after construction.
         self._name = name
         self._path = path
         self._most_bytes = most_bytes
         self._content = content
         self.calls = calls = OsJournalCalls() if calls is None else calls
-        #: Bytes in it.
+        #: Bytes in the file.
         self.size = 0
-        #: Whether it is to be written anew before anything else is.
+        #: True if it has to be written anew before anything else.
         self.is_broken = False
-        #: Why the last write failed, if it did.
+        #: Reason if the last write failed, else None.
         self.failure: str | None = None
         calls.make_directory(path.parent)
         new = not calls.exists(path)
@@ -45,9 +45,9 @@ class JournalFile:
             calls.sync_directory(path.parent)
 
     def load(self, take: Callable[[bytes], bool]) -> None:
-        """Hand each line over, which says whether it was whole; then a file with others, or with a torn last line, is
-        written anew. Raises OSError."""
-        # What a process wrote that died may not be on the disk; from here on all that is read is relied on.
+        """Pass each line to `take`, which returns True if the line is whole. A file with other lines, or with a torn
+        last line, is then written anew. Raises OSError."""
+        # Lines of a process that died may not be on the disk; from here on all that is read is relied on.
         self.calls.fdatasync(self._fd)
         self.calls.forget_cached(self._fd)
         raw = self.calls.read(self._path)
@@ -68,8 +68,8 @@ class JournalFile:
             self.begin_anew()
 
     def append(self, data: bytes, sync: bool = True, anew: bool = False) -> None:
-        """Write lines behind the others; durable on return with `sync`. anew: what the owner has forgotten is to go
-        first. Raises OSError, and then none of them counts."""
+        """Append lines; durable on return with `sync`. anew: first write the file anew, without lines that the owner no
+        longer keeps. Raises OSError, and then none of the lines counts."""
         try:
             if self._fd < 0:
                 raise OSError("the broker is stopping")
@@ -93,7 +93,7 @@ class JournalFile:
         self.failure = None
 
     def begin_anew(self) -> None:
-        """Replace it by what the owner would write now; durable on return. Raises OSError."""
+        """Replace the file by the owner's present content; durable on return. Raises OSError."""
         content = self._content()
         fd = begin_file(self.calls, self._path, content)
         old, self._fd = self._fd, fd
@@ -102,7 +102,7 @@ class JournalFile:
         self.is_broken = False
 
     def close(self) -> None:
-        """Who writes from now on is refused."""
+        """Close the file; later writes are refused."""
         if self._fd >= 0:
             self.calls.close(self._fd)
             self._fd = -1

@@ -1,8 +1,8 @@
 """Files that are always whole: saved through a temporary file, with the previous version kept beside them as `.bak`.
 
     X.tmp   being written; never read
-    X.bak   what X held before the last save
-    X       what counts
+    X.bak   X before the last save
+    X       the valid version
 
 A save writes and syncs X.tmp, makes X.bak a second name of the old X, renames X.tmp to X and syncs the directory. So
 neither a crash nor a full disk leaves X half written. Reading takes X; when that is missing, empty or damaged, X.bak. A
@@ -31,7 +31,7 @@ _WRITE_BYTES = 256 * 1024
 
 
 class FileCalls(Protocol):
-    """The calls this module makes; tests hand in ones that fail or record."""
+    """The system calls of this module; tests pass ones that fail or record."""
 
     def read(self, path: Path) -> bytes: ...
     def size(self, path: Path) -> int: ...
@@ -46,9 +46,9 @@ class FileCalls(Protocol):
 
 
 class OsFileCalls:
-    """The operating system's. FileNotFoundError where there is no such file."""
+    """The operating system's calls. FileNotFoundError if there is no such file."""
 
-    #: Of new files. Apache's brokers read them, and may run as another user.
+    #: Mode of new files. Apache's brokers read them, and may run as another user.
     mode = 0o644
 
     def read(self, path: Path) -> bytes:
@@ -88,7 +88,7 @@ class OsFileCalls:
 
 
 class OwnFileCalls(OsFileCalls):
-    """The operating system's, for files that only we read."""
+    """The operating system's calls, for files that only RocketBox reads."""
 
     mode = FILE_MODE
 
@@ -100,8 +100,8 @@ OWN_FILE_CALLS = OwnFileCalls()
 def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], calls: FileCalls = OS_FILE_CALLS) -> None:
     """Save `content` (text, bytes, or pieces of bytes) as the file at `path`; durable on return.
 
-    Raises OSError; the file and its `.bak` are both whole then, and the file may already be the new one. One thread at
-    a time may save a path; the caller sees to that.
+    Raises OSError; the file and its `.bak` are both whole then, and the file may already be the new one. The caller
+    ensures that one thread at a time saves a path.
     """
     if isinstance(content, str):
         content = content.encode()
@@ -125,7 +125,7 @@ def _write_all(calls: FileCalls, fd: int, data: bytes) -> None:
 
 
 def _keep_backup(path: Path, calls: FileCalls) -> None:
-    """Keep what the file holds now as `.bak`, unless it is empty."""
+    """Keep the present file as `.bak`, unless it is empty."""
     try:
         if not calls.size(path):
             return
@@ -139,7 +139,7 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
     try:
         calls.link(path, second_name)
     except OSError:
-        # A file system without hard links: a copy, synced before it takes the name.
+        # A file system without hard links: make a copy, synced before it takes the name.
         fd = calls.open(second_name)
         try:
             _write_all(calls, fd, calls.read(path))
@@ -154,13 +154,14 @@ def _keep_backup(path: Path, calls: FileCalls) -> None:
 
 
 def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: str = "") -> dict[str, Any] | None:
-    """The document in the file, or in its `.bak`; None when neither holds anything.
+    """Return the document in the file, or in its `.bak`; None if both are missing or empty.
 
     Every such file holds an object: anything else, as `[]` or `null`, is damaged like half a document. field: the table
-    that the document is about; one without it, as `{}`, is damaged too: every version writes the table, an empty one
-    as well.
-    The directory is synced, so that what was read is durable: a process that died may have renamed the file without.
-    Raises CorruptFile when the file is damaged and there is no good copy, OSError when reading fails.
+    that the document must have; one without it, as `{}`, is damaged too, because every version writes the table, also
+    an empty one.
+    The directory is synced, so that the returned version is durable: a process that died may have renamed the file
+    without a sync.
+    Raises CorruptFile if the file is damaged and there is no good copy, OSError if reading fails.
     """
     damage: ValueError | None = None
     try:
@@ -201,10 +202,10 @@ def _parsed(raw: bytes, field: str) -> dict[str, Any]:
 def load_at_start(
     path: Path, field: str, take: Callable[[dict[str, Any]], None], calls: FileCalls = OS_FILE_CALLS
 ) -> None:
-    """Hand `take` the document of a file that a start must understand, with the table `field`; nothing where there is
-    none.
+    """Pass the document of a file, with the table `field`, to `take`; do nothing if there is no file.
 
-    take: raises ValueError or msgspec.ValidationError for what the file should not hold. Raises StartError.
+    take: raises ValueError or msgspec.ValidationError for invalid content. Raises StartError if the file cannot be read
+    or is invalid.
     """
     try:
         document = load_json_with_backup(path, calls, field)

@@ -1,11 +1,11 @@
-"""How a log record is written: in one line, whatever a peer's text in it holds, and a traceback behind a mark.
+"""Writes a log record in one line, whatever text of a peer it contains, and the traceback's lines behind a mark.
 
     2026-11-22 07:37:14,925 WARNING appliance.engine.broker: client id='a\\n2026-11-22 ...'
     2026-11-22 07:37:14,925 ERROR appliance.engine.remoting.dispatcher: request failed code=10
         | Traceback (most recent call last):
         | ...
 
-Only a record starts a line without the mark, so no stranger's text can look like a record.
+Only a record begins a line without the mark, so no text of a stranger can look like a record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 
 from .plain_text import plain
 
-#: Characters of a message, and of a line of a traceback; a client id may have tens of thousands.
+#: Characters of a message, and of a traceback's line, at most; a client id may have tens of thousands.
 LINE_CHARACTERS = 2_000
 #: Lines of a traceback, half from its start and half from its end.
 TRACEBACK_LINES = 200
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def text_of(record: logging.LogRecord) -> str:
-    """The message in one line, and each line of its traceback behind the mark."""
+    """Return the message in one line, and each line of its traceback behind the mark."""
     lines = [plain(record.getMessage(), LINE_CHARACTERS)]
     if record.exc_info:
         lines += _marked(_FORMATTER.formatException(record.exc_info))

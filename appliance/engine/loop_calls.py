@@ -1,4 +1,4 @@
-"""Run something on the I/O thread and wait until it has run, or in pieces."""
+"""Runs a job on the I/O thread and waits for it, or runs it there in pieces."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: How often the waiting thread asks whether to give up.
+#: Interval at which the waiting thread calls `gives_up`.
 LOOK_S = 0.2
 
 
 def run_on_loop(
     call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object], gives_up: Callable[[], bool]
 ) -> bool:
-    """Whether `job` ran. False when `gives_up()` was true before it began; then it never runs.
+    """Run `job` on the loop; True if it ran. False if `gives_up()` was true before it began; then it never runs.
 
-    From any thread but remoting-io, which logs what the job raises. A job that has begun is waited for.
+    From any thread but remoting-io, which logs an exception of the job. Waits for a job that has begun.
     """
     done, taken = threading.Event(), threading.Lock()
 
@@ -40,7 +40,7 @@ def run_on_loop(
 def raise_from_loop(
     call_soon: Callable[[Callable[[], None]], None], job: Callable[[], object], gives_up: Callable[[], bool]
 ) -> bool:
-    """As `run_on_loop`, and raises here what the job raises there."""
+    """As `run_on_loop`, but raise the job's exception here."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -51,14 +51,14 @@ def raise_from_loop(
 
     ran = run_on_loop(call_soon, run, gives_up)
     if failed:
-        raise failed.pop()  # taken out: what it came through holds the list
+        raise failed.pop()  # taken out of the list, which the traceback's frame holds
     return ran
 
 
 def in_steps(
     call_soon: Callable[[Callable[[], None]], object], items: Iterator[T], step: int, act: Callable[[T], object]
 ) -> None:
-    """On the loop: `act` on `step` of the items now, and on as many in each tick from now on, until none is left."""
+    """On the loop: call `act` for `step` of the items now, and for as many in each later tick until none is left."""
     some = list(islice(items, step))
     for one in some:
         act(one)

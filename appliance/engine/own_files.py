@@ -1,8 +1,8 @@
-"""DATA/rocketbox/ is private: it holds password hashes, the key of sessions, bytes of messages.
+"""Keeps DATA/rocketbox/ private: it has password hashes, the key of sessions, bytes of messages.
 
-Its directories are 0700 and its files 0600 from their first byte, whatever the umask: `os.open` and `os.mkdir` get
-these modes everywhere. Files of an older version are tightened at each start. DATA/store/ is Apache's and keeps its
-modes.
+Its directories are 0700 and its files 0600 from their first byte, whatever the umask: all calls of `os.open` and
+`os.mkdir` pass these modes. Files of an older version are tightened at each start. DATA/store/ has Apache's format and
+keeps its modes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMED = 5
 
 
 class Loose(NamedTuple):
-    """A path that others may read, or that we may not change. why: half a sentence."""
+    """A path that other users may read, or whose mode must not be changed. why: the reason, half a sentence."""
 
     path: Path
     why: str
@@ -38,14 +38,14 @@ def make_directory(directory: Path) -> None:
 
 
 def tighten_at_start(directory: Path) -> None:
-    """Tighten files of an older version; what cannot be changed is logged as a warning."""
+    """Tighten files of an older version; log a warning for those that cannot be changed."""
     left = tighten(directory)
     if left:
         logger.warning("own files: others may read these, and they could not be changed: %s", text_of(left))
 
 
 def tighten(directory: Path) -> list[Loose]:
-    """Take all rights of others away from the directory and everything in it; returns what could not be changed.
+    """Remove all rights of other users from the directory and everything in it. Return what could not be changed.
 
     Links are not followed, and files of another user are left alone.
     """
@@ -60,7 +60,7 @@ def tighten(directory: Path) -> list[Loose]:
 
 
 def loose(directory: Path) -> list[Loose]:
-    """What `tighten` would change, or could not."""
+    """Return the paths that `tighten` would change, or could not change."""
     found = []
     for path, _, _, status in _entries(directory):
         why = _refusal(status)
@@ -72,13 +72,13 @@ def loose(directory: Path) -> list[Loose]:
 
 
 def text_of(found: list[Loose]) -> str:
-    """The first few by name, and how many more there are."""
+    """Return the first few by name, and the number of others."""
     named = ", ".join(f"{one.path} ({one.why})" for one in found[:_NAMED])
     return f"{named} and {len(found) - _NAMED} more" if len(found) > _NAMED else named
 
 
 def _entries(directory: Path) -> Iterator[tuple[Path, int | None, str, os.stat_result]]:
-    """(path, descriptor of its directory, its name there, its status) of the directory and everything in it."""
+    """Yield (path, descriptor of its directory, its name there, its status) for the directory and all in it."""
     try:
         top = os.lstat(directory)
     except OSError:
@@ -91,12 +91,12 @@ def _entries(directory: Path) -> Iterator[tuple[Path, int | None, str, os.stat_r
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except OSError:
-                continue  # somebody removed it meanwhile
+                continue  # removed meanwhile
             yield Path(parent, name), descriptor, name, status
 
 
 def _refusal(found: os.stat_result) -> str | None:
-    """Why this must not be changed; None when it may be."""
+    """Return why this must not be changed; None if it may be."""
     if stat.S_ISLNK(found.st_mode):
         return "a symbolic link"
     if found.st_uid != os.geteuid():
@@ -107,7 +107,8 @@ def _refusal(found: os.stat_result) -> str | None:
 
 
 def _take_away(parent: int | None, name: str, seen: os.stat_result) -> str | None:
-    """Change the mode of the file that was seen, and of no other that has its name by now; returns why not, or None."""
+    """Change the mode of the file that was seen, but not of another one that has its name by now. Return the reason if
+    that failed, else None."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         try:

@@ -1,6 +1,6 @@
-"""Other people's text, made safe for a log line or a terminal: names in stores, client ids, remarks of peers.
+"""Makes text from outside safe for a log line or a terminal: names in stores, client ids, remarks of peers.
 
-Characters that a terminal would obey, or that would end a line, are written as Python writes them (`\\x1b`, `\\n`,
+Characters that control a terminal, or that end a line, are written as Python writes them (`\\x1b`, `\\n`,
 `\\u202e`): control characters (C0, DEL, C1), line and paragraph separators, marks that change the writing direction
 (Unicode UAX 9), and halves of surrogate pairs, which no encoding can hold.
 """
@@ -16,7 +16,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """The text as one line of printable characters; cut, with its length behind it, when it is longer than `limit`."""
+    """Return the text as one line of printable characters. If longer than `limit`, it is cut and its length follows."""
     shown = _UNPRINTABLE.sub(_escaped, text if limit is None else text[:limit])
     if limit is None or (len(text) <= limit and len(shown) <= limit):
         return shown
@@ -24,7 +24,7 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def plain_json(line: bytes) -> bytes:
-    """A line of JSON that is safe to print to a terminal and means the same to a parser. Ends with a newline."""
+    """Return a line of JSON that is safe to print to a terminal and equal for a parser. Ends with a newline."""
     text = line.rstrip(b"\n").decode()
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n"
 

@@ -1,9 +1,9 @@
-"""Where this process's broker sits: its ports, its connections and its clients stay while brokers of other roles come
-and go.
+"""The seat of this process's broker: ports, connections and clients stay while a broker is replaced by one of another
+role.
 
-A broker is closed as at a stop, and the next one is built as at a start; nothing is carried over inside one. Meanwhile
-requests wait in their sockets, for a second; then they are answered 14. When the next one cannot be built the seat is
-empty, and whoever asks is told why.
+The old broker is closed as at a stop, and the new one is built as at a start; a broker never changes its role inside.
+Meanwhile requests wait in their sockets for a second; then they are answered 14. If the new broker cannot be built, the
+seat stays empty, and answers and `health()` give the reason.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: So long requests wait for the next broker before they are refused.
+#: Time that requests wait for the next broker before they are refused.
 HOLD_S = 1.0
-#: How long a broker that ends waits for its name servers, for answers, and for work that its pools have.
+#: Time that a broker that ends waits for its name servers, for answers, and for the work in its pools.
 UNREGISTER_S, ANSWER_S, POOLS_S = 0.5, 1.0, 2.0
 LOOP_CALL_S = 5.0
-#: Who read the files of a broker that ended has stopped by then; so many brokers are waited for at once.
+#: Time after which no thread reads the files of an ended broker, and number of ended brokers that are kept for that.
 READERS_S, MOST_LEFT = 10.0, 2
-#: The name server's pool has nothing of a broker's.
+#: The name server's pool does no work of a broker.
 _NOT_OURS = frozenset(("namesrv",))
-#: What a broker that does not lead has no answer for: sends, and what only the leader may do.
+#: Requests that only the leader can answer: sends, and acts of the leader alone.
 LEADERS = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
@@ -54,7 +54,8 @@ LEADERS = (
     RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ,
 )
-#: What tells of the log, and waits until all that is told was confirmed. Pulls are looked at elsewhere.
+#: Requests for positions or messages of the log: a follower refuses them until its leader has confirmed its log. Pulls
+#: are checked elsewhere.
 READS = (
     RequestCode.QUERY_MESSAGE,
     RequestCode.VIEW_MESSAGE_BY_ID,
@@ -66,7 +67,7 @@ READS = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
 )
 
-#: Takes a request that only the leader can answer; False when it does not.
+#: Accepts a request that only the leader can answer; returns False if it does not accept it.
 Elsewhere = Callable[[RemotingCommand, Connection], bool]
 
 
@@ -84,7 +85,7 @@ class Seat:
         new_dispatcher: Callable[[Mapping[int, Act]], Dispatcher],
         tell_directly: Callable[[Broker], None],
     ) -> None:
-        """tell_directly: before a broker starts, have it reach the name server of this process without the wire."""
+        """tell_directly: called before a broker starts; makes it notify this process's name server without the wire."""
         # Constant after construction.
         self._options = options
         self._loop = loop
@@ -95,23 +96,23 @@ class Seat:
         self._new_dispatcher = new_dispatcher
         self._tell_directly = tell_directly
         self._meanwhile = (Meanwhile(), Meanwhile())
-        #: Told when the broker has gone, and when the next one serves. Set before the first change.
+        #: Called when the broker has gone, and when the next one serves. Set before the first change.
         self.on_gone: Callable[[], None] = lambda: None
         self.on_there: Callable[[Broker], None] = lambda broker: None
         # Guarded by _changing for writing.
         self._changing = threading.Lock()
         self.broker: Broker | None = None
-        #: Why there is none, "" while there is one.
+        #: Why there is no broker; "" while there is one.
         self.why_empty = ""
         self._clients: ClientManager | None = None
-        #: Those that ended a moment ago, and when.
+        #: Brokers that ended lately, and when.
         self._left: deque[tuple[Broker, float]] = deque()
         # Owned by remoting-io.
         self._let_in_at: Timer | None = None
         # Replaced whole.
-        #: Main port's and VIP port's.
+        #: Dispatchers of the main port and of the VIP port.
         self.ports: tuple[Dispatcher, Dispatcher] = self._meanwhile
-        #: Who passes on what only the leader can answer.
+        #: Passes on requests that only the leader can answer.
         self.elsewhere: Elsewhere | None = None
 
     # --- the first one
@@ -155,11 +156,11 @@ class Seat:
         offline: Callable[[], object] = lambda: None,
         before_sends: Callable[[Broker], None] = lambda broker: None,
     ) -> Broker:
-        """Close the broker that is there and build one for another role; it serves when this returns.
+        """Close the present broker and build one for another role; it serves when this returns.
 
-        offline: works on the closed store. attach: gives the new broker, before it starts, what its role needs.
-        before_sends: is called when it has started and does not serve yet. Raises what building raised; then the seat
-        is empty, and `why_empty` says why.
+        offline: works on the closed store. attach: gives the new broker, before it starts, the parts of its role.
+        before_sends: called when it has started and does not serve yet. Raises the exception of building; then the seat
+        is empty, and `why_empty` has the reason.
         """
         with self._changing:
             begun = self._clock.monotonic()
@@ -190,7 +191,7 @@ class Seat:
         return broker
 
     def _vacate(self, why: str) -> None:
-        """Close the broker that is there, if any. Its connections wait. Raises StoreBroken when remoting-io hangs."""
+        """Close the present broker, if any. Its connections wait. Raises StoreBroken if remoting-io hangs."""
         self.on_gone()
         self.why_empty = why
         old = self.broker
@@ -214,14 +215,14 @@ class Seat:
         self._forget_some(MOST_LEFT)
 
     def _let_in(self, waited_for: tuple[Dispatcher, Dispatcher]) -> None:
-        """On remoting-io: it takes long, so who waits is told."""
+        """On remoting-io: the change takes long, so let the waiting requests in; they are refused with the reason."""
         if self.ports is self._meanwhile and waited_for is not self._meanwhile:
             for meanwhile in self._meanwhile:
                 meanwhile.paused = False
             self._server.update_reading()
 
     def _close(self, broker: Broker) -> None:
-        """As at a stop; no request comes to it any more."""
+        """Close a broker as at a stop; no request reaches it now."""
         broker.unregister(UNREGISTER_S)
         self._on_loop(broker.end_pulls)
         if not broker.is_fenced:
@@ -231,7 +232,7 @@ class Seat:
         def leave() -> None:
             broker.leave_loop()
             for conn in self._server.connections_of(self._meanwhile):
-                if conn.lags:  # answers of this broker wait for it, which could not be built any more
+                if conn.lags:  # it has not taken this broker's answers, which could no longer be built
                     conn.close()
 
         self._on_loop(leave)
@@ -242,7 +243,7 @@ class Seat:
         self._on_loop(lambda: None)
 
     def _settle_pools(self) -> None:
-        """Until what waits in pools was handled."""
+        """Wait until the work that waits in the pools was handled."""
         end = self._clock.monotonic() + POOLS_S
         waiting = []
         for name, pool in list(self._pools.items()):
@@ -255,7 +256,7 @@ class Seat:
         self._settle()
 
     def forget_old(self) -> None:
-        """Let brokers go that nobody reads from any more; some time after a change."""
+        """Forget ended brokers from which no thread reads now. Called some time after a change."""
         with self._changing:
             self._forget_some(MOST_LEFT)
 
@@ -300,7 +301,7 @@ class Seat:
         self._on_loop(tell)
 
     def _on_loop(self, job: Callable[[], None]) -> None:
-        """Do it on remoting-io, and raise here what it raises there. StoreBroken when that takes no calls."""
+        """Run a job on remoting-io and raise its exception here. StoreBroken if remoting-io hangs."""
         end = self._clock.monotonic() + LOOP_CALL_S
         if not raise_from_loop(self._loop.call_soon, job, lambda: self._clock.monotonic() >= end):
             raise StoreBroken("the I/O thread hangs")
@@ -308,10 +309,11 @@ class Seat:
     # --- fencing
 
     def fence(self, why: str, role: Role, hang_up: bool = True) -> None:
-        """At once: nothing is acknowledged or shown any more, sends are refused, clients' connections end, name servers
-        are told. Then a broker of `role`, which is fenced, takes the seat. hang_up: close connections of clients.
+        """Fence the broker: from now on nothing is acknowledged or published, sends are refused, clients' connections
+        end, and name servers are notified. Then a broker of `role`, which is fenced, takes the seat. hang_up: close
+        connections of clients.
 
-        When remoting-io hangs, what it does later publishes nothing all the same; StoreBroken is raised then.
+        Raises StoreBroken if remoting-io hangs; even then its later work publishes nothing.
         """
         broker = self.broker
         if broker is not None:
@@ -327,12 +329,12 @@ class Seat:
     # --- the end
 
     def leave(self) -> None:
-        """At the process's end, when the loop has ended and the broker has stopped."""
+        """Forget all ended brokers. Called at the process's end, after the loop and the broker have stopped."""
         self._left.clear()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, clock: Clock) -> bool:
-    """Whether it came true in time."""
+    """Wait for a condition; True if it came true in time."""
     end = clock.monotonic() + seconds
     while not condition():
         if clock.monotonic() >= end:

@@ -1,6 +1,6 @@
 """A named thread that can be woken, and stopped within a deadline.
 
-Every thread of the engine is one, so that thread dumps, log lines and ARCHITECTURE.md use the same names.
+Every thread of the engine is a ServiceThread, so that thread dumps, log lines and ARCHITECTURE.md use the same names.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 class ServiceThread:
     """Runs `run()` of a subclass in a thread called `name` until `stop()`.
 
-    A subclass loops `while not self.stopped: self.wait(seconds)` and works between the waits; its docstring says what
-    it owns. An exception that leaves `run` is logged and ends the thread; a subclass that must go on catches its own.
+    A subclass loops `while not self.stopped: self.wait(seconds)` and works between the waits; its docstring names what
+    it owns. An exception that leaves `run` is logged and ends the thread; a subclass that must continue catches it.
     """
 
     def __init__(self, name: str, clock: Clock = SYSTEM) -> None:
@@ -46,11 +46,11 @@ class ServiceThread:
         raise NotImplementedError
 
     def wait(self, timeout: float | None) -> bool:
-        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True when woken. After a stop nobody sleeps."""
+        """Sleep until `wakeup()`, `stop()` or the timeout in seconds; True if woken. After a stop, return at once."""
         return self.stopped or self.clock.wait(self._gate, timeout)
 
     def wakeup(self) -> None:
-        """End the thread's wait, or the next one when it is at work. Any thread."""
+        """End the thread's wait, or its next one if it is at work. Any thread."""
         try:
             self._gate.release()
         except RuntimeError:  # already open
@@ -62,7 +62,7 @@ class ServiceThread:
         self.wakeup()
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """Ask the thread to end and wait up to `deadline` seconds for it; False and a warning when it has not."""
+        """Ask the thread to end and wait up to `deadline` seconds for it; False and a warning if it has not."""
         self.request_stop()
         thread = self._thread
         if thread is None or thread is threading.current_thread():

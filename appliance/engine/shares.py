@@ -1,14 +1,14 @@
-"""What one peer may have of a table that all of them share. PURE, but for the clock of what is kept for ever.
+"""Limits one peer's share of a table that all peers use. PURE, but for the clock of `LastingShares` and `Rates`.
 
-One rule for every bound: whoever takes more has to leave room for others.
+One rule for every bound: a peer that takes more has to leave room for others.
 
     an address      may have as much as it leaves free
     a connection    may have as much of that as it leaves to the others of its address
-    everyone        may have a few in any case, however full the table is
+    every peer      may have a few in any case, however full the table is
 
 So one connection gets a quarter of an empty table, one address with many connections half of it, the next address half
-of what is left, and whoever comes last still gets a few. Everybody on this machine is one address, and so is everybody
-behind one router: there it is the connections that share.
+of the rest, and the last peer still gets a few. All clients on this machine are one address, and so are all behind one
+router: there the connections share.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from .clock import Clock
 
 _LOOPBACK_V6 = bytes(15) + b"\x01"
 _MAPPED_V4 = bytes(10) + b"\xff\xff"
-#: Of this machine, whichever of its addresses; nobody else's is so short.
+#: Stands for all loopback addresses; no other address is so short.
 _LOCAL = b""
-#: Connections that are remembered to have made what is kept for ever, and addresses that make more now and then.
+#: Connections and addresses that `LastingShares` and `Rates` remember.
 _REMEMBERED = 10_000
-#: Of what is kept for ever 1 / so much of what is free is shared out.
+#: Divisor of the free room in a table of lasting entries: only that part is shared out.
 LASTING_PART = 4
 
 
 def address_of(peer: bytes) -> bytes:
-    """Whose a connection is (see `message_id.encode_host`): an address of IPv4, the network of one of IPv6 (/64)."""
+    """Return the address that a connection counts for (peer: see `message_id.encode_host`): the IPv4 address, or the
+    /64 network of an IPv6 address."""
     if len(peer) == 8:
         return _LOCAL if peer[0] == 127 else peer[:4]
     if peer[:12] == _MAPPED_V4:
@@ -38,30 +39,30 @@ def address_of(peer: bytes) -> bytes:
 
 
 def share(left: int, own: int) -> int:
-    """How many more a connection may have that has `own`. left: how much more is free than its address has.
+    """Return how many more a connection may take that has `own`. left: the free room less what its address has.
 
-    Each that it takes is one less that is free, one more of its address, and one more of its own.
+    Each entry that it takes reduces the free room by one, and adds one to its address and to its own.
     """
     return max((left - 2 * own) // 4, 0)
 
 
 class Shares:
-    """Counts what each has, until it is given back. Owned by whoever owns the table.
+    """Counts each peer's entries until they are given back. Owned by the owner of the table.
 
     A peer is an address and port, `conn.born_host`; None is the broker itself, which may have all of it. The few that
-    everyone may have count neither for the table nor for the address.
+    every connection may have count neither for the table nor for the address.
     """
 
     def __init__(self, few: int = 0) -> None:
-        """few: what each connection may have in any case."""
+        """few: number that each connection may have in any case."""
         self.few = few
-        #: What all have together, but for the few of each.
+        #: The sum over all peers, without the few of each.
         self.taken = 0
         self._addresses: dict[bytes, int] = {}
         self._connections: dict[bytes, int] = {}
 
     def room(self, peer: bytes | None, most: int) -> int:
-        """How many more a peer may have. most: what the table has room for."""
+        """Return how many more a peer may have. most: size of the table."""
         free = most - self.taken
         if peer is None:
             return max(free, 0)
@@ -70,18 +71,18 @@ class Shares:
         return max(self.few - own, 0) + share(left, max(own - self.few, 0))
 
     def of(self, peer: bytes) -> int:
-        """What a connection has."""
+        """Return how many a connection has."""
         return self._connections.get(peer, 0)
 
     def take(self, peer: bytes | None, most: int, size: int = 1) -> bool:
-        """Count so many more of a peer's; False, and nothing is counted, when that is more than its share."""
+        """Count `size` more for a peer. Return False, and count nothing, if that exceeds its share."""
         if size > self.room(peer, most):
             return False
         self.add(peer, size)
         return True
 
     def add(self, peer: bytes | None, size: int = 1) -> None:
-        """Count so many more of a peer's, or less, whatever its share is."""
+        """Count `size` more for a peer, fewer if negative, regardless of its share."""
         if peer is None:
             self.taken += size
             return
@@ -96,7 +97,7 @@ class Shares:
             self.taken += beyond
 
     def give(self, peer: bytes | None, size: int = 1) -> None:
-        """A peer has so many less."""
+        """Count `size` fewer for a peer."""
         self.add(peer, -size)
 
 
@@ -108,17 +109,17 @@ def _put(table: dict[bytes, int], key: bytes, number: int) -> None:
 
 
 class LooseShares:
-    """Of what goes when its last holder lets go of it, on any thread and in the middle of anything. Any thread."""
+    """Shares of objects that are freed when their last reference goes, on any thread and at any moment. Any thread."""
 
     def __init__(self) -> None:
-        # Any thread; one C call: it may come while this thread has the lock.
+        # Any thread, by one C call: `give` may run while this thread holds the lock.
         self._given: deque[bytes | None] = deque()
         # Guarded by _lock.
         self._lock = threading.Lock()
         self._shares = Shares()
 
     def take(self, peer: bytes | None, most: int, few: int | None = None) -> bool:
-        """As `Shares.take`, of one. few: what a connection may have of it at most."""
+        """As `Shares.take`, for one entry. few: number that a connection may have at most."""
         with self._lock:
             while self._given:
                 self._shares.give(self._given.popleft())
@@ -127,15 +128,15 @@ class LooseShares:
             return self._shares.take(peer, most)
 
     def give(self, peer: bytes | None) -> None:
-        """A peer has one less from the next `take` on."""
+        """Count one fewer for a peer, from the next `take` on."""
         self._given.append(peer)
 
 
 class LastingShares:
-    """Of what is kept for ever, whoever made it: names in tables. Nothing is given back, and counted since the start.
+    """Shares of entries that are kept for ever: names in tables. Nothing is given back; counts begin at the start.
 
-    An address may make a quarter of what it leaves free. Of one that has made its share, connections that have made
-    little yet still may make a few, as many as a clock allows the whole address.
+    An address may make a quarter of what it leaves free. After it has made its share, its connections that have made
+    few may still make some, at a rate that is limited for the whole address.
     """
 
     def __init__(self, clock: Clock, few: int = 16, a_minute: int = 60) -> None:
@@ -144,11 +145,11 @@ class LastingShares:
         self._a_minute = a_minute
         self._addresses: dict[bytes, int] = {}
         self._connections: dict[bytes, int] = {}
-        # Address -> (how many its newcomers may make, when that was so).
+        # Address -> (how many its connections with few entries may make, as of when).
         self._tokens: dict[bytes, tuple[float, float]] = {}
 
     def take(self, peer: bytes | None, free: int) -> bool:
-        """Count one more of a peer's; False when that is more than its share. free: what the table has room for."""
+        """Count one more for a peer; False if that exceeds its share. free: room that is left in the table."""
         if free <= 0 or peer is None:
             return free > 0
         address = address_of(peer)
@@ -172,22 +173,22 @@ class LastingShares:
 
 
 class Rates:
-    """How much each may cause in one go, and then a second. By peer or address."""
+    """Limits how much each peer or address may cause: a burst, and then so much a second."""
 
     def __init__(self, clock: Clock, burst: int, a_second: int) -> None:
         self._clock = clock
         self._burst = burst
         self._a_second = a_second
-        # Whose -> (how much it used, when that was so); what was used goes with time.
+        # Peer or address -> (how much of its burst it had used, as of when); that shrinks with time.
         self._used: dict[bytes, tuple[float, float]] = {}
 
     def used(self, whose: bytes) -> float:
-        """How much is used of its burst."""
+        """Return how much of its burst is used."""
         used, at = self._used.get(whose, (0.0, 0.0))
         return max(used - (self._clock.monotonic() - at) * self._a_second, 0.0)
 
     def wait_s(self, whose: bytes, size: int) -> float:
-        """Count so much; how long it should wait before it causes more, 0 within its burst."""
+        """Count `size`. Return the seconds that it should wait before it causes more, 0 within its burst."""
         used = self.used(whose) + size
         if len(self._used) >= _REMEMBERED and whose not in self._used:
             self._used = {one: said for one, said in self._used.items() if self.used(one)}

@@ -1,8 +1,8 @@
 """Options of Apache's broker and name server that have no effect here, and values that are refused.
 
-A configuration file written for Apache must load as it is. So these names are accepted, and the start says which of
+A configuration file written for Apache must load as it is. So these names are accepted, and the start logs which of
 them have no effect. They are the names that the servers of 4.9.8 and 5.3.3 list themselves (requests 26 and 319), those
-that are not listed since their default is null, and those that older documents use.
+that are not listed because their default is null, and those that older documents use.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ NAMESRV = frozenset(
 
 _OPEN = "access control is switched on by accessControl here, and has users of its own"
 
-# For these, "no effect" would break a promise, so only what is true here is accepted: (accepted values, why no other).
+# For these, "no effect" would break a promise, so only values that are true here are accepted: (those values, why).
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "aclEnable": (frozenset({"false"}), _OPEN),
     "authenticationEnabled": (frozenset({"false"}), _OPEN),

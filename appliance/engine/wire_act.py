@@ -1,4 +1,4 @@
-"""One act of administration over the wire, and how a line of the audit file holds it (D22).
+"""One act of administration over the wire, and its line in the audit file (D22).
 
     {"series":"9f86d081884c7d65","from":17}                                  the first line of a file: its head
     {"n":17,"at_ms":1700000000000,"host":"10.0.0.5","port":4711,"action":"topic.set","target":"T","after":{...}}
@@ -23,10 +23,10 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 
 
 class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One administrative request. before, after: JSON values of what it changed.
+    """One administrative request. before, after: JSON values of the state that it changed.
 
     n: its number in the file, 0 before it is written. host, port: the peer's. result: DONE, REFUSED or FAILED. more:
-    for a count, how many further acts of this address and kind there were; its port is 0.
+    in an entry that is a count, the number of further acts of this address and kind; its port is 0.
     """
 
     n: int = 0
@@ -42,20 +42,20 @@ class WireAct(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def peer(self) -> str:
-        """ "10.0.0.5:4711"."""
+        """The peer's address, as "10.0.0.5:4711"."""
         return join_host_port(self.host, self.port) if self.port else self.host
 
 
 class FileHead(msgspec.Struct, frozen=True, rename={"first": "from"}):
-    """The first line of a file. first: the number that its first act has."""
+    """The first line of a file. first: the number of its first act."""
 
     series: str
     first: int
 
 
 def read_acts(path: Path) -> tuple[FileHead | None, list[WireAct], bytes]:
-    """(head, acts, bytes) of a file; no head when it is missing or empty, or its first line is no head. Lines that are
-    torn or damaged are left out."""
+    """Return (head, acts, bytes) of a file. head: None if the file is missing or empty, or its first line is no head.
+    Torn and damaged lines are left out."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:

@@ -1,18 +1,18 @@
-"""Keeps what administrators did over the wire in files, until the console has it in its audit log (D22).
+"""Keeps administrators' acts over the wire in files, until the console has them in its audit log (D22).
 
     DATA/rocketbox/wire-audit.jsonl                            the file that is written to
     DATA/rocketbox/wire-audit-<number of its first act>.jsonl  closed files
 
 A line is one JSON object (`wire_act`): first the file's head with the series and the number of its first act, then
 acts, whose numbers `n` grow by one over all files. The series is a random name made with the first file. A reader
-remembers (series, n), so it takes each act once, and notices when somebody removed the files.
+remembers (series, n), so it takes each act once, and notices if the files were removed.
 
 Any thread may record an act, remoting-io too: it goes into a bounded buffer, and the thread `wire-audit` writes and
-syncs it. Readers get synced acts only, so no number means two acts after a power cut.
+syncs it. Readers get synced acts only, so a number never means two acts, also after a power cut.
 
-Floods: each minute so many acts of one address, kind and result are kept in full. Further ones are counted, and each
-count becomes one act (`more`) at the end of the minute or when the engine stops. The last act in full says that
-counting starts, so a kill within that minute leaves a trace, too.
+Floods: in each minute a limited number of acts of one address, kind and result is kept in full. Further ones are
+counted, and each count becomes one act (`more`) at the end of the minute or at the engine's stop. The last act in full
+notes that counting starts, so a kill within that minute leaves a trace, too.
 """
 
 from __future__ import annotations
@@ -35,44 +35,45 @@ from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
 
 logger = logging.getLogger(__name__)
 
-#: How file names start. A name server that shares its data directory with a broker in another process has its own
+#: Prefixes of file names. A name server that shares its data directory with a broker in another process has its own
 #: files.
 STEM = "wire-audit"
 NAMESRV_STEM = "wire-audit-namesrv"
 
 WINDOW_S = 60.0
-#: Acts of one address and kind that changed something, kept in full in a minute. A script that makes hundreds of topics
-#: shows in full, and hundreds of deletions of nothing do not hide the deletion of something.
+#: Acts of one address and kind that changed something and are kept in full in a minute. So a script that makes hundreds
+#: of topics is kept in full, and hundreds of deletions without effect do not hide one with an effect.
 DONE_IN_FULL = 600
-#: Other acts (refused, failed, nothing changed) of one address and kind: after so many, more of them say nothing new.
+#: Other acts (refused, failed, without effect) of one address and kind in a minute; further ones are nothing new.
 REFUSED_IN_FULL = 20
-#: The same for all addresses together, so that a flood from many of them does not fill the disk.
+#: Limit of those acts for all addresses together, so that a flood from many addresses does not fill the disk.
 ALL_REFUSED_IN_FULL = 100
 #: Counts that are kept at a time; further addresses are counted together.
 MAX_COUNTS = 32
 MANY_ADDRESSES = "many addresses"
 #: Acts that wait for the disk; further ones are counted. `wire_gate.MAX_STATE_CHARS` bounds the size of each.
 MAX_WAITING = 2_000
-#: The console takes over a file's acts long before the next one is full. Without a console the newest files stay.
+#: Size of a file, and number of closed ones that stay. The console takes a file's acts over long before the next one is
+#: full; without a console the newest files stay.
 MAX_FILE_BYTES = 1024 * 1024
 MAX_OLD_FILES = 7
 RETRY_S = 1.0
-#: How long after an act others are waited for, which then share its sync: a script that makes topics one after the
-#: other would else have two syncs for each, and wait for one behind the other.
+#: Time after an act in which further acts are gathered for the same sync: otherwise a script that makes topics one
+#: after the other would have two syncs for each, one behind the other.
 GATHER_S = 0.05
 #: Acts that one call of `after` returns at most.
 MAX_READ = 200
 
 
 class AuditCalls(Protocol):
-    """The calls that write; tests hand in ones that fail."""
+    """The system calls that write; tests pass ones that fail."""
 
     def write(self, fd: int, data: bytes) -> int: ...
     def sync(self, fd: int) -> None: ...
 
 
 class OsAuditCalls:
-    """The operating system's."""
+    """The operating system's calls."""
 
     def write(self, fd: int, data: bytes) -> int:
         return os.write(fd, data)
@@ -108,11 +109,11 @@ class WireAudit(ServiceThread):
         self._first = 1
         self._unwritten: list[WireAct] = []
         self.failure: str | None = None
-        # Guarded by _files_lock: names of files, and where a reader was.
+        # Guarded by _files_lock: names of files, and the place of the last read.
         self._files_lock = threading.Lock()
         self._read_to: tuple[int, str, int] = (0, "", 0)  # n, file, position behind it
         self._taken = 0
-        # Numbers: the last one that was there at the start, and the last one handed out since. Guarded by _files_lock.
+        # Numbers: the last act at the start, and the last one returned since. Guarded by _files_lock.
         self._at_open = self._handed_out = 0
         # Written by the thread, read by anyone; only grows.
         self.series = ""
@@ -143,7 +144,7 @@ class WireAudit(ServiceThread):
         self.wakeup()
 
     def _end_window_locked(self, now: bool = False) -> None:
-        """When the minute is over (or `now`), its counts become acts."""
+        """Turn the counts of the minute into acts if it is over (or `now`)."""
         clock = self._clock.monotonic()
         if clock < self._window_end and not now:
             return
@@ -157,11 +158,10 @@ class WireAudit(ServiceThread):
         self._sums.clear()
 
     def after(self, series: str, n: int, limit: int = MAX_READ) -> tuple[str, list[WireAct]]:
-        """(series, acts after number n), oldest first. When `series` is not the present one, all acts there are.
+        """Return (series, acts after number n, oldest first). If `series` is not the present one, return all acts.
 
-        Reads the files in the caller's thread, and nothing when there is nothing new. A reader with a number that we
-        never handed out took it from files that somebody has replaced by an older copy since: it gets what was done
-        since the start.
+        Reads the files in the caller's thread, but only if there is something new. A number that was never returned
+        comes from files that were replaced by an older copy since: the reader then gets the acts since the start.
         """
         last = self.last
         if series == self.series and n >= last and n <= self._handed_out:
@@ -177,7 +177,7 @@ class WireAudit(ServiceThread):
             return self.series, found
 
     def taken(self, series: str, n: int) -> None:
-        """The console has everything up to number n: closed files that hold nothing else are deleted."""
+        """Note that the console has all acts up to number n; delete closed files that hold no others."""
         if series != self.series or n <= self._taken:
             return
         with self._files_lock:
@@ -188,7 +188,7 @@ class WireAudit(ServiceThread):
                     path.unlink(missing_ok=True)
 
     def _files(self) -> list[tuple[int, Path]]:
-        """(number of its first act, file), oldest first; the last one is the one that is written to."""
+        """Return (number of its first act, file), oldest first; the last one is the file that is written to."""
         found = []
         for path in self._directory.glob(f"{self._stem}-*.jsonl"):
             match = self._old.match(path.name)
@@ -247,14 +247,14 @@ class WireAudit(ServiceThread):
             self._calls.sync(self._fd)
         self.series = head.series
         self._first = head.first
-        # A damaged line had a number, too; the next act must not get the same one.
+        # A damaged line had a number, too, which the next act must not get.
         self.last = max((act.n for act in lines), default=head.first - 1)
         if not is_new:
             self.last = max(self.last, head.first - 1 + raw.count(b"\n") - 1)
         self._at_open = self._handed_out = self.last
 
     def _following_old(self) -> FileHead | None:
-        """The head for a file behind the newest closed one: a process died between closing one and making the next."""
+        """Return the head of a file behind the newest closed one, after a process died before it made that file."""
         files = self._files()[:-1]
         if not files:
             return None
@@ -262,7 +262,7 @@ class WireAudit(ServiceThread):
         return head and FileHead(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
 
     def _begin_file(self, head: FileHead) -> None:
-        """Make a new file to write to. The one before it is renamed to a closed one, if that has not happened yet."""
+        """Make a new file to write to. Close the previous one by renaming it, unless that has been done."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(fresh, flags, 0o600)
@@ -299,7 +299,7 @@ class WireAudit(ServiceThread):
             self.work()
 
     def work(self, last: bool = False) -> None:
-        """Write and sync what waits. last: also the counts of a minute that is not over."""
+        """Write and sync the waiting acts. last: also the counts of a minute that is not over."""
         with self._lock:
             self._end_window_locked(now=last)
             room = MAX_WAITING - len(self._unwritten)
@@ -330,7 +330,7 @@ class WireAudit(ServiceThread):
             _log(act)
 
     def _roll(self) -> None:
-        """Close this file and begin the next one. Beyond MAX_OLD_FILES the oldest are deleted, and an act says so."""
+        """Close this file and begin the next one. Beyond MAX_OLD_FILES delete the oldest, and record that as an act."""
         with self._files_lock:
             self._begin_file(FileHead(self.series, self.last + 1))
             files = self._files()

@@ -1,9 +1,9 @@
-"""The gate for administration over the wire (D22); it stands before the handlers of every port's dispatcher.
+"""The gate for administration over the wire (D22), before the handlers of every port's dispatcher.
 
-It watches the codes of kind ADMIN (`protocol/request_kinds.py`): who may not is refused with NO_PERMISSION, and what
-was asked, by whom, what was before and after and how it ended goes to `wire_audit`. All other codes, and every hot one,
-pass no gate: a send or a pull costs nothing more. What this process does itself calls the processors and not the table;
-it is in the console's audit log under the name of whoever asked.
+It watches the codes of kind ADMIN (`protocol/request_kinds.py`): a peer without permission is refused with
+NO_PERMISSION, and the request, its sender, the state before and after, and the result go to `wire_audit`. All other
+codes, and every hot one, pass no gate: a send or a pull costs nothing more. Acts of this process itself call the
+processors, not the dispatcher's table; the console's audit log has them under the user's name.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Who may administer over the wire; an option, see `command_line`.
+#: Values of the option for administration over the wire, see `command_line`.
 LOOPBACK, ALL, OFF = "loopback", "all", "off"
 
 _LOOPBACK_V6 = bytes(15) + b"\x01"
 _MAPPED_V4 = bytes(10) + b"\xff\xff"
 
-#: An entry names so many things, in so many characters each: a name of the protocol has at most 255.
+#: Names in an entry, and characters of each, at most: a name of the protocol has at most 255.
 MAX_NAMES = 32
 MAX_TEXT = 512
 MAX_TARGET = 512
-#: Of each side, before and after; a topic's settings take 200.
+#: Characters of each state, before and after, at most; a topic's settings take 200.
 MAX_STATE_CHARS = 4096
-#: A longer body of somebody who is refused is not looked into.
+#: A longer body of a refused request is not looked into.
 SMALL_BODY_BYTES = 4096
 
 
 def is_loopback(born_host: bytes) -> bool:
-    """Whether a peer's address (see `message_id.encode_host`) is 127.0.0.0/8, ::1 or ::ffff:127.0.0.0/104."""
+    """True if a peer's address (see `message_id.encode_host`) is in 127.0.0.0/8, ::1 or ::ffff:127.0.0.0/104."""
     if len(born_host) == 8:
         return born_host[0] == 127
     return born_host[:16] == _LOOPBACK_V6 or (born_host[:12] == _MAPPED_V4 and born_host[12] == 127)
 
 
 def plain(text: str, limit: int = MAX_TEXT) -> str:
-    """A peer's text as a log may show it: control characters, half surrogates and the like written as \\uXXXX."""
+    """Return a peer's text so that a log may show it: control characters, half surrogates and the like as \\uXXXX."""
     cut = text[:limit]
     if not cut.isprintable():
         cut = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)[:limit]
@@ -68,12 +68,12 @@ def _nothing(names: Names) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """How one request code looks in the audit log. All functions run in the handler's own thread;
-    `names` of a short request that is refused, on the I/O thread.
+    """The audit log's description of one request code. All functions run in the handler's own thread, but `names` of a
+    short request that is refused runs on the I/O thread.
 
-    action: `<noun>.<verb>`, the console's words where it has the same act. names: what the request is about. state: of
-    these names, now: field -> value, or name -> fields when there are several; asked before and after. told, answered:
-    fields of the request and of the answer that are noted as they are.
+    action: `<noun>.<verb>`, as in the console if it has the same act. names: returns the names of the things concerned.
+    state: returns their present state: field -> value, or name -> fields for several names; called before and after.
+    told, answered: fields of the request and of the answer that are recorded as they are.
     """
 
     action: str
@@ -87,15 +87,15 @@ class WireGate:
     """A gate of the dispatcher. Constant after construction."""
 
     def __init__(self, policy: str, audit: WireAudit, clock: Clock, acts: Mapping[int, Act]) -> None:
-        """acts: how each ADMIN code of a port looks in the log."""
+        """acts: the Act of each ADMIN code of a port."""
         self._policy = policy
         self._audit = audit
         self._clock = clock
         self._acts = acts
 
     def watches(self, code: int) -> bool:
-        """What changes the broker or the name server. Raises LookupError for a code that is not classified, or is ADMIN
-        and has no Act."""
+        """True if a request code changes the broker or the name server. Raises LookupError for a code that is not
+        classified, or is ADMIN and has no Act."""
         return kind_of(code) == ADMIN and self._acts[code] is not None
 
     def admit(self, request: RemotingCommand, conn: Connection) -> Witness:
@@ -131,7 +131,7 @@ class WireGate:
         after: State,
         result: str,
     ) -> None:
-        """An entry in the log. before, after: whole states; what is the same in both is left out."""
+        """Record an entry. before, after: whole states; fields that are equal in both are left out."""
         host, port = decode_host(born_host)
         if result == DONE:
             changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -154,7 +154,7 @@ class WireGate:
 
 
 class _Witness:
-    """Writes down how an admitted request went, with what was before and after."""
+    """Records the result of an admitted request, with the state before and after."""
 
     __slots__ = ("_act", "_before", "_born_host", "_gate", "_names")
 
@@ -181,7 +181,7 @@ class _Witness:
     def _state(self, names: Names) -> State:
         try:
             return self._act.state(names) if names else {}
-        except Exception:  # it was done, and whoever asked is told so
+        except Exception:  # the request was carried out, and its answer must not fail
             logger.exception("wire gate: what became of it cannot be told action=%s", self._act.action)
             return {}
 
@@ -190,7 +190,7 @@ _RESULTS = {ResponseCode.SUCCESS: DONE, ResponseCode.SYSTEM_ERROR: FAILED}
 
 
 def _names(act: Act, request: RemotingCommand) -> Names:
-    """Empty when the request is malformed; its handler refuses it."""
+    """Return the names that a request concerns; empty if it is malformed, which its handler refuses."""
     try:
         return act.names(request)
     except (RefusedRequest, ValueError):
@@ -198,7 +198,7 @@ def _names(act: Act, request: RemotingCommand) -> Names:
 
 
 def _few_names(act: Act, request: RemotingCommand) -> Names:
-    """Of a request that is not handled: on the I/O thread, so a long body is not looked into."""
+    """Return the names of a request that is not handled: on the I/O thread, so a long body is not looked into."""
     return _names(act, request) if len(request.body) <= SMALL_BODY_BYTES else ()
 
 
@@ -208,9 +208,9 @@ def _joined(names: Names) -> str:
 
 
 def bounded(value: Any, room: list[int] | None = None) -> Any:
-    """A JSON value with tables and texts cut to size; "…" says how many members of a table are missing.
+    """Return a JSON value with tables and texts cut to size; the key "…" has the number of a table's missing members.
 
-    room: characters that are left for all of it, counted down here.
+    room: characters that are left for the whole value, counted down here.
     """
     room = [MAX_STATE_CHARS] if room is None else room
     if isinstance(value, dict):

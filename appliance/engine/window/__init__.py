@@ -1,1 +1,1 @@
-"""The window: all that console, API and metrics may see of the engine, and all they may ask of it (`EngineAdmin`)."""
+"""The window: the only way for console, API and metrics to read and to command the engine (`EngineAdmin`)."""

@@ -184,7 +184,7 @@ class BrokerChecks:
         newest = recent[-1]
         place = newest.file if newest.begin < 0 else f"{newest.file} [{newest.begin}, {newest.end})"
         text = say("found_lately", count=len(recent), place=place, reason=newest.reason)
-        # The next start repairs what a kill leaves behind; nobody has to act.
+        # The next start repairs what a kill leaves behind, so no operator has to act.
         mended = all(finding.kind in _MENDED for finding in recent)
         return s.Check("findings", "ok" if mended else "warning", text)
 

@@ -375,7 +375,7 @@ class EngineAdmin(ReplicationWindow):
 
         ref: as for `message`. The message may be consumed a second time, so have the user confirm it. by: the user, for
         the log. Errors as `running_info`, and NotFound (message), InvalidInput (ref). After Unavailable the message may
-        have been consumed all the same.
+        have been consumed nevertheless.
         """
         return self._running().asking.consume_directly(group, client_id, ref, by)
 

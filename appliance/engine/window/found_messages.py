@@ -44,7 +44,7 @@ class FoundMessage:
 
     @property
     def awaits(self) -> str:
-        """Why the message is not in its topic, by its records: "half" or "delayed"; "" if it is there."""
+        """The state that keeps the message from its topic, by its records: "half" or "delayed"; "" if it is there."""
         shown = self.shown
         if self.original is not None:
             return ""

@@ -43,7 +43,7 @@ class StandingQueue(NamedTuple):
 
 
 class Late(NamedTuple):
-    """How late the moving queues of a group are. lag: number of their waiting messages. late_ms: age of the oldest.
+    """Lag of a group's queues that move. lag: number of their waiting messages. late_ms: age of the oldest one.
     came, went: messages stored and consumed a second. eta_ms: time left until the group has caught up; None for never
     or not soon."""
 

@@ -50,7 +50,7 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How a SYNC_MASTER waits for its slaves. slaves: how many must have a message before it is acknowledged and
+    """A SYNC_MASTER's wait for its slaves. slaves: how many must have a message before it is acknowledged and
     published; connected: how many follow. timeout_ms: after this time a send is answered FLUSH_SLAVE_TIMEOUT.
     limit_bytes: how far it may be ahead of the slaves before it refuses sends. waiting_bytes: size of the stored
     messages that wait for slaves."""

@@ -55,7 +55,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind, for a table. lag_ms: age of the oldest message it has not consumed."""
+    """A group's lag, for a table. lag: number of messages. lag_ms: age of the oldest message it has not consumed."""
 
     group: str
     lag: int | None

@@ -410,7 +410,7 @@ class OpenWalk:
         self._halves = halves
         self._wanted = wanted
         self._budget = budget
-        #: Where the next page begins.
+        #: Offset at which the next page begins.
         self.at = at
         self.scanned = 0
         self.truncated = False
