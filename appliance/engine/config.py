@@ -440,9 +440,9 @@ class EngineConfig:
     roles: frozenset[str] = ENGINE_ROLES
     # The address that is advertised to clients; None: `bind`, or the address of the default route if that is 0.0.0.0.
     advertise: str | None = None
-    # Who may administer over broker and name server port: "loopback", "all" or "off" (decision D22).
+    # Peers that may administer over the broker's and the name server's port: "loopback", "all" or "off" (decision D22).
     wire_admin: str = "loopback"
-    # Make a new set of which this member is the first leader; only where there is no set yet.
+    # Make a new set of which this member is the first leader; only if there is no set yet.
     ha_bootstrap: bool = False
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: StoreConfig = field(default_factory=StoreConfig)

@@ -84,7 +84,7 @@ class Engine:
         self._membership: Membership | None = None
         #: The socket of the HA port of a member, in any role.
         self.ha_socket: socket.socket | None = None
-        #: As registered with the name servers.
+        #: The address for slaves, as registered with the name servers.
         self.ha_address: str | None = None
         #: Gives up leadership, as the first step of a stop; set by the membership of a set.
         self.resign: Callable[[], None] | None = None

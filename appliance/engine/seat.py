@@ -102,7 +102,7 @@ class Seat:
         # Guarded by _changing for writing.
         self._changing = threading.Lock()
         self.broker: Broker | None = None
-        #: Why there is no broker; "" while there is one.
+        #: Reason why there is no broker; "" while there is one.
         self.why_empty = ""
         self._clients: ClientManager | None = None
         #: Brokers that ended lately, and when.

@@ -173,7 +173,7 @@ class LastingShares:
 
 
 class Rates:
-    """Limits how much each peer or address may cause: a burst, and then so much a second."""
+    """Limits how much each peer or address may cause: a burst, and then a rate per second."""
 
     def __init__(self, clock: Clock, burst: int, a_second: int) -> None:
         self._clock = clock

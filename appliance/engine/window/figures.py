@@ -32,7 +32,7 @@ class TrafficFigures:
 
     @property
     def sample(self) -> tuple[int, int | None]:
-        """(Number of the newest sample, wall ms when it was taken.)"""
+        """Number of the newest sample, and wall ms when it was taken."""
         return self._sampler.count, self._sampler.sampled_at_ms or None
 
     def now(self) -> dict[str, Any]:

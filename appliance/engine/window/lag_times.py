@@ -53,7 +53,8 @@ class LagTimes:
         return lag_ms, why
 
     def guess(self, group: str, backlog: Backlog) -> int:
-        """Return the last known lag time in ms without reading, for sorting. 0 if there is none, -1 without a lag."""
+        """Return the last known lag time in ms, without reading, for sorting: 0 if there is none, -1 if the lag is
+        unknown."""
         if not backlog.lagging:
             return -1 if backlog.lag is None else 0
         known = self._known.get(group)

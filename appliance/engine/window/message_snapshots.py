@@ -117,7 +117,7 @@ class DeliveryState:
 class StoryLine:
     """One event of a message or a copy of it. at_ms: None if the broker cannot know it.
 
-    what, and the names in detail (place, "topic/queue/offset", and offset_id besides where it is stored there):
+    what: with the names in detail (events of one copy also have its place, "topic/queue/offset", and offset_id):
 
     born        host; by the producer's clock
     stored      times (retries before it)

@@ -18,12 +18,12 @@ from .snapshots import Change
 class MemberView:
     """One member. slot: its brokerId while it does not lead; 0: none yet. role: "leader", "follower", "fenced",
     "frozen", or "unknown" if it has not announced itself. in_sync: it has all acknowledged messages, and may be
-    elected. connected: it follows this leader now; None if this member is not the leader. log_end: physical offset, as
-    last announced. lag_bytes, lag_ms: how far it is behind the leader; None if this member is not the leader.
-    heard_at_ms: time of its last announcement. last_epoch: the newest in its list, 0 for none. log_begin: physical
-    offset up to which its log has been deleted; if that is more than at the leader, its disk is fuller. differs: its
-    settings that contradict this member's. slow_ms: how long it takes to acknowledge by its leader's measure, if that
-    is too long: then it is removed from those in sync if enough others are; else None."""
+    elected. connected: it follows this leader now; None for this member itself, and if this member is not the leader.
+    log_end: physical offset, as last reported. lag_bytes, lag_ms: how far it is behind the leader; None if this member
+    is not the leader. heard_at_ms: time of its last announcement. last_epoch: the newest in its list, 0 for none.
+    log_begin: physical offset up to which its log has been deleted; if that is more than at the leader, its disk is
+    fuller. differs: its settings that contradict this member's. slow_ms: how long it takes to acknowledge by its
+    leader's measure, if that is too long: then it is removed from those in sync if enough others are; else None."""
 
     uuid: str
     slot: int

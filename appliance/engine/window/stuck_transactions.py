@@ -81,5 +81,5 @@ class StuckTransactions:
 
 
 def _asked_often(states: bytes, checks: int) -> int:
-    """Count the transactions of a page with at least so many checks. A byte is 1 + the number of checks."""
+    """Count the transactions of a page with at least `checks` checks. A byte is 1 + the number of checks."""
     return len(states.translate(None, bytes(range(checks + 1))))

@@ -451,7 +451,7 @@ class OpenWalk:
                     offset, half = base + first + index, None
                     if self._halves.checks(offset) is None:
                         continue  # decided meanwhile
-                    if queue is not None and offset - begin >= len(entries):  # entries end where a file does
+                    if queue is not None and offset - begin >= len(entries):  # entries end at the end of a file
                         begin, entries = offset, reader.entries(queue, offset, end - offset)
                     if offset - begin < len(entries):
                         physical, size, _ = entries[offset - begin]
