@@ -1,4 +1,4 @@
-"""The index without what was cut off the log, in a store that nobody runs."""
+"""The index without the records that were cut off the log, in a store that no broker runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 def cut_index(paths: StorePaths, disk: Disk, slots: int, entries: int, point: int) -> None:
-    """No entry names a record at or behind the physical offset `point`. Raises OSError; then it has to be done again.
+    """Remove entries of records at or behind physical offset `point`. After an OSError it has to be called again.
 
-    slots, entries: of a file. What is no index file of these sizes is left to the next opening.
+    slots, entries: sizes of a file. A file that is no index file of these sizes is left to the next opening.
     """
     try:
         names = [name for name in disk.names(paths.index) if FILE_NAME.match(name)]
@@ -44,8 +44,8 @@ def cut_index(paths: StorePaths, disk: Disk, slots: int, entries: int, point: in
 
 
 def _cut(file: IndexFile, count: int) -> None:
-    """Leave entries below number `count`. The slots are durable before the header says so: until then it is done
-    again."""
+    """Keep only entries below number `count`. The slots are durable before the header says so; after a crash before
+    that, the cut is made again."""
     file.cut(count)
     for _ in file.rebuild_slots():
         pass
@@ -57,7 +57,7 @@ def _cut(file: IndexFile, count: int) -> None:
 
 
 def _cut_position(paths: StorePaths, disk: Disk, slots: int, entries: int, point: int) -> None:
-    """What was known of the files before, as far as it is left: nothing more counts as synced than did."""
+    """Cut the saved position to what is left of the files. It never counts more as synced than before."""
     position_file = IndexPositionFile(paths, disk)
     saved = position_file.load()
     if saved is None or (saved.next <= point and all(end < point for _, _, end in saved.files)):

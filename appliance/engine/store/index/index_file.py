@@ -1,11 +1,11 @@
 """One index file: a header, hash slots, entries in the order they came. docs/formats/index-file.md draws it.
 
-Apache's format to the byte, header quirks included, so either broker goes on where the other stopped. All numbers are
-big-endian; entry 0 is never used, so `count` (the number the next entry gets) starts at 1.
+Apache's format to the byte, header quirks included, so that either broker can continue the other's files. All numbers
+are big-endian. Entry 0 is never used, so `count`, the number of the next entry, starts at 1.
 
-Entries and header are written with one pwrite for each run. Slots are written one by one while little happens (no
-memory), and live in a table of native ints while much does, which `checkpoint` writes out: until then the file's slots
-are older than its entries, and after a crash they are made again from these (`rebuild_slots`).
+Entries and header are written with one pwrite each per run. While few keys come, slots are written one by one and take
+no memory. While many come, they live in a table of native ints that `checkpoint` writes out. Until then the file's
+slots are older than its entries, and after a crash they are rebuilt from these (`rebuild_slots`).
 Source: RocketMQ `IndexFile`, `IndexHeader`.
 """
 
@@ -25,23 +25,23 @@ from .index_keys import IndexKey
 
 HEADER = struct.Struct(">qqqqii")
 SLOT_BYTES = 4
-#: Entries are given disk ahead of being written, so that a full disk shows before any of them is.
+#: Disk space is allocated this far ahead, so that a full disk shows before an entry is written.
 AHEAD_BYTES = 4 * 1024 * 1024
-#: A table of slots is written, read and rebuilt in pieces of this many, so that none holds the GIL long.
+#: Slots that are written, read or rebuilt at a time, so that no step holds the GIL long.
 PIECE = 32 * 1024
-#: Entries read at a time when slots are made again: 1 ms at most.
+#: Entries read at a time when slots are rebuilt; takes 1 ms at most.
 REBUILD = 20_000 if COMPILED else 2000
 _SLOT = struct.Struct(">i")
 
 
 def file_bytes(slots: int, entries: int) -> int:
-    """The size of a file; `entries` is maxIndexNum, one more than it can hold."""
+    """Return the size of a file; `entries` is maxIndexNum, one more than it can hold."""
     return HEADER.size + slots * SLOT_BYTES + entries * ENTRY.size
 
 
 class IndexHeader(NamedTuple):
-    """begin_*, end_*: store time in ms and physical offset of the first and last entry. used: slots that have one.
-    next_number: what the next entry gets."""
+    """begin_*, end_*: store time in ms and physical offset of the first and last entry. used: slots with an entry.
+    next_number: number of the next entry."""
 
     begin_ms: int
     end_ms: int
@@ -52,17 +52,17 @@ class IndexHeader(NamedTuple):
 
 
 class IndexFile:
-    """Belongs to who holds the index service's lock. Raises OSError; then nothing counts that was not written."""
+    """Used under the index service's lock. After an OSError, entries that were not written do not count."""
 
     def __init__(self, path: Path, disk: Disk, slots: int, entries: int, create: IndexHeader | None = None) -> None:
-        """Open `path`, or make it with what a new file's header begins with."""
+        """Open `path`, or create it with the header `create`."""
         self.path = path
         self.slot_count = slots
         self.max_entries = entries
         self._disk = disk
         self._entries_at = HEADER.size + slots * SLOT_BYTES
         self._table: memoryview | None = None
-        #: Entries below this number had their slots written.
+        #: Number of the first entry whose slot in the file may not be written yet.
         self.slots_count = FIRST_ENTRY
         self.closed = False
         self.fd = disk.open(path, create=create is not None)
@@ -105,11 +105,11 @@ class IndexFile:
         return self._table is not None
 
     def fault(self) -> str | None:
-        """Why this is no index file of these sizes, or its header contradicts itself."""
+        """Return why this is no index file of these sizes or its header contradicts itself; None if it is sound."""
         expected = file_bytes(self.slot_count, self.max_entries)
         if self.size != expected:
             return f"{self.size} bytes instead of {expected}"
-        # Apache's file that nothing was put into yet counts from 0 or 1.
+        # An Apache file without entries counts from 0 or 1.
         if not 0 <= self.count <= self.max_entries:
             return f"{self.count} entries of {self.max_entries}"
         if self.count > FIRST_ENTRY and not (
@@ -121,7 +121,7 @@ class IndexFile:
     # --- putting
 
     def put(self, keys: Keys, begin: int) -> int:
-        """Add keys from `keys[begin]` on, as far as there is room, in one write; returns how many were added."""
+        """Add keys from `keys[begin]` on, as far as there is room, in one write; return how many were added."""
         number = max(self.count, FIRST_ENTRY)
         count = min(len(keys) - begin, self.max_entries - number)
         if count <= 0:
@@ -138,7 +138,7 @@ class IndexFile:
         return count
 
     def _put_few(self, keys: list[IndexKey], number: int) -> int:
-        """The same with slots in the file: entries, header, slots; a chain that a crash left short is made again."""
+        """As `put`, with slots in the file. A chain that a crash left short is made again."""
         first, used, begin_ms = number, self.used, self.begin_ms
         slots: dict[int, int] = {}
         entries = []
@@ -163,7 +163,7 @@ class IndexFile:
         return len(keys)
 
     def _write(self, entries: bytes, first: int, begin: IndexKey, end: IndexKey, used: int) -> None:
-        """begin, end: the keys of the first and the last entry."""
+        """Write entries from number `first` on. begin, end: the keys of the first and the last one."""
         position = self._entries_at + first * ENTRY.size
         behind = position + len(entries)
         if behind > self._allocated:
@@ -177,7 +177,7 @@ class IndexFile:
         self.count = first + len(entries) // ENTRY.size
 
     def _allocate(self, size: int) -> None:
-        """Give the file's first bytes disk; the file has its full length, whatever allocating does elsewhere."""
+        """Allocate disk for the first `size` bytes; the file keeps its full length."""
         self._disk.allocate(self.fd, size)
         self._disk.truncate(self.fd, file_bytes(self.slot_count, self.max_entries))
         self._allocated = size
@@ -185,7 +185,7 @@ class IndexFile:
     # --- slots
 
     def slot(self, slot: int) -> int:
-        """The number of the newest entry of a slot; 0 when it has none."""
+        """Return the number of a slot's newest entry; 0 if it has none."""
         if self._table is not None:
             return self._table[slot]
         raw = self._disk.pread(self.fd, SLOT_BYTES, HEADER.size + slot * SLOT_BYTES)
@@ -198,7 +198,7 @@ class IndexFile:
         self._table = _new_table(self.slot_count)
 
     def load_table(self) -> Iterator[None]:
-        """Take the slots into memory, a piece a step. Nothing may be put meanwhile."""
+        """Read the slots into memory, one piece a step. No key may be put meanwhile."""
         table = _new_table(self.slot_count)
         for begin in range(0, self.slot_count, PIECE):
             count = min(PIECE, self.slot_count - begin)
@@ -212,7 +212,7 @@ class IndexFile:
         self._table = table
 
     def rebuild_slots(self) -> Iterator[None]:
-        """Make the slots rebuilt from the entries, in memory; a piece a step. Nothing may be put meanwhile."""
+        """Build the slots anew from the entries, in memory, one piece a step. No key may be put meanwhile."""
         table = _new_table(self.slot_count)
         used = 0
         number = FIRST_ENTRY
@@ -226,7 +226,7 @@ class IndexFile:
         self._table, self.used, self.slots_count = table, used, FIRST_ENTRY
 
     def write_slots(self) -> Iterator[None]:
-        """Bring the file's slots up to `count`; a piece a step, between which more may be put."""
+        """Write the slots of entries below `count` to the file, one piece a step; keys may be put between steps."""
         table = self._table
         if table is None or self.slots_count == self.count:
             return
@@ -246,7 +246,7 @@ class IndexFile:
         self.slots_count = count
 
     def drop_table(self) -> None:
-        """Give the memory back; the file's slots must be up to `count`."""
+        """Free the table's memory; the slots in the file must be complete."""
         assert self.slots_count == self.count
         self._table = None
 
@@ -259,7 +259,7 @@ class IndexFile:
     # --- reading
 
     def entries(self, number: int, count: int) -> bytes:
-        """Whole entries from `number` on, below `count`."""
+        """Return the whole entries from `number` on, at most `count` of them."""
         count = min(count, self.count - number)
         if count <= 0:
             return b""
@@ -267,9 +267,9 @@ class IndexFile:
         return raw[: len(raw) // ENTRY.size * ENTRY.size]
 
     def chain(self, code: int, number: int | None, steps: int) -> tuple[list[tuple[int, int]], int]:
-        """([(physical offset, entry time in ms)] of entries with this hash, newest first, and where to go on).
+        """Return ([(physical offset, time in ms)] of entries with this hash, newest first; number to go on at).
 
-        number: None to begin. Looks at `steps` entries at most; 0 to go on means that the chain has ended.
+        number: None to begin. Follows at most `steps` entries; a returned number of 0 means that the chain has ended.
         """
         number = self.slot(code % self.slot_count) if number is None else number
         found: list[tuple[int, int]] = []
@@ -279,15 +279,15 @@ class IndexFile:
                 return found, 0
             stored, physical, seconds, previous = ENTRY.unpack(raw)
             if stored == code and seconds >= 0:
-                # The first entry counts from the end of the file before.
+                # The first entry's time counts from the end of the file before.
                 found.append((physical, self.begin_ms + (seconds * 1000 if number > FIRST_ENTRY else 0)))
-            # Entries point back; one that does not is damage, and would be a circle.
+            # Entries point back; one that does not is damage, and would close a circle.
             number = previous if previous < number else 0
             steps -= 1
         return found, number if number > 0 and number < self.count else 0
 
     def first_behind(self, offset: int) -> int:
-        """The number of the first entry whose record lies at or behind `offset`; physical offsets ascend."""
+        """Return the number of the first entry whose record lies at or behind `offset`; physical offsets ascend."""
         low, high = FIRST_ENTRY, self.count
         while low < high:
             middle = (low + high) // 2
@@ -299,7 +299,7 @@ class IndexFile:
         return low
 
     def cut(self, count: int) -> None:
-        """Forget the entries from number `count` on. The slots have to be made again."""
+        """Remove the entries from number `count` on. The slots have to be rebuilt afterwards."""
         self.count = max(count, FIRST_ENTRY)
         self._table = None
         self.slots_count = FIRST_ENTRY
@@ -316,5 +316,5 @@ class IndexFile:
 
 
 def _new_table(slots: int) -> memoryview:
-    """Zeroed memory that costs nothing until it is touched."""
+    """Return zeroed memory, which the system provides only as it is touched."""
     return memoryview(bytearray(slots * SLOT_BYTES)).cast("i")

@@ -1,11 +1,11 @@
-"""CRCs of closed commit log files, block by block (D3): Apache's CRC covers a record's body only, these every byte.
+"""CRCs of closed commit log files, block by block (D3). Apache's CRC covers a record's body; these cover every byte.
 
-`DATA/rocketbox/blocks/<20 digits>`, named as the log file it belongs to:
+`DATA/rocketbox/blocks/<20 digits>`, named like the log file it belongs to:
 
     "RBXB" 4 | block size 4 | start 8 | file size 8 | one CRC-32 of 4 bytes a block | CRC-32 of all before 4
 
-A file is sealed once it is closed and durable, and scrubbed now and then: read again, from the disk if the system lets
-us, and compared. What does not match is a finding and shows in health and in the window; the bytes stay as they are.
+A file is sealed once it is closed and durable. Now and then it is scrubbed: read again, from the disk if the system
+allows it, and compared. A mismatch is a finding, shown by health and by the window; the bytes stay as they are.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ MAGIC = b"RBXB"
 _HEAD = struct.Struct(">4siqq")
 #: 64 KiB: a wrong byte is narrowed down to this much; its CRC takes 1.2 us, less than a switch of threads.
 BLOCK_BYTES = 64 * 1024
-#: Read in one go; between two of them the thread sleeps.
+#: Bytes read at a time; the thread sleeps between two reads.
 SLICE_BYTES = 1024 * 1024
-#: What may be read a second: from the page cache, where a file that was just closed is; from the disk, to seal files
-#: that were there before; from the disk, to scrub.
+#: Limits on reading, per second: from the page cache, which still holds a file that was just closed; from the disk, to
+#: seal files that were there before the start; from the disk, to scrub.
 CACHED_BYTES_PER_S = 256 * 1024 * 1024
 SEAL_BYTES_PER_S = 32 * 1024 * 1024
 SCRUB_BYTES_PER_S = 8 * 1024 * 1024
-#: A scrub begins so long after the last one began, and so long after a start.
+#: Time from the beginning of one scrub to the next, and from a start to its first scrub.
 SCRUB_EVERY_S = 24 * 3600.0
 SCRUB_DELAY_S = 600.0
-#: How often the thread looks for a file that has been closed.
+#: Interval at which the thread looks for newly closed files.
 LOOK_S = 2.0
 RETRY_S = 30.0
 
 
 def encode_checksums(start: int, file_bytes: int, checksums: list[int]) -> bytes:
-    """A whole file. start: physical offset of the log file's first byte."""
+    """Return the content of one checksum file. start: physical offset of the log file's first byte."""
     raw = _HEAD.pack(MAGIC, BLOCK_BYTES, start, file_bytes) + struct.pack(f">{len(checksums)}I", *checksums)
     return raw + crc32(raw).to_bytes(4, "big")
 
 
 def decode_checksums(raw: bytes) -> tuple[int, int, int, tuple[int, ...]]:
-    """(start, file size, block size, checksums). Raises CorruptFile."""
+    """Return (start, file size, block size, checksums). Raises CorruptFile."""
     if len(raw) < _HEAD.size + 4 or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "big"):
         raise CorruptFile("its own checksum does not match")
     magic, block_bytes, start, file_bytes = _HEAD.unpack_from(raw)
@@ -64,14 +64,14 @@ def decode_checksums(raw: bytes) -> tuple[int, int, int, tuple[int, ...]]:
 
 
 class BlockChecksums:
-    """The files, without a thread: which log files are sealed, and with what."""
+    """The checksum files, without a thread: read, written and removed by the log file they belong to."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self.directory = paths.own / "blocks"
         self._disk = disk
 
     def starts(self) -> list[int]:
-        """Where the sealed log files begin."""
+        """Return the physical offsets at which the sealed log files begin."""
         try:
             names = self._disk.names(self.directory)
         except FileNotFoundError:
@@ -79,7 +79,7 @@ class BlockChecksums:
         return [start for name in names if (start := segment_offset(name)) is not None]
 
     def load(self, start: int) -> tuple[int, tuple[int, ...]] | None:
-        """(block size, checksums) of one log file; None when it is not sealed. Raises CorruptFile, OSError."""
+        """Return (block size, checksums) of one log file; None if it is not sealed. Raises CorruptFile, OSError."""
         try:
             fd = self._disk.open(self.directory / segment_name(start), read_only=True)
         except FileNotFoundError:
@@ -94,12 +94,12 @@ class BlockChecksums:
         return block_bytes, checksums
 
     def save(self, start: int, file_bytes: int, checksums: list[int]) -> None:
-        """Seal one log file. A torn one is made again after the next start. Raises OSError."""
+        """Seal one log file. A torn checksum file is made again after the next start. Raises OSError."""
         self._disk.make_directory(self.directory)
         self._disk.replace(self.directory / segment_name(start), encode_checksums(start, file_bytes, checksums))
 
     def remove(self, start: int) -> None:
-        """Raises OSError."""
+        """Unseal one log file, if it is sealed. Raises OSError."""
         try:
             self._disk.unlink(self.directory / segment_name(start))
         except FileNotFoundError:
@@ -113,9 +113,9 @@ def mismatches(
     checksums: tuple[int, ...],
     read: Callable[[int, int, int], bytes] | None = None,
 ) -> Iterator[tuple[int, int] | None]:
-    """(begin, end) in the file of each row of blocks that do not match; None after each SLICE_BYTES read.
+    """Yield (begin, end) in the file of each run of blocks that do not match; None after each SLICE_BYTES read.
 
-    read(fd, size, position): instead of the disk's own.
+    read(fd, size, position): replaces the disk's own read.
     """
     read = read or disk.pread
     begin = -1
@@ -152,14 +152,14 @@ class BlockChecksumService(ServiceThread):
         self.checksums = BlockChecksums(paths, disk)
         # Owned by this thread.
         self._next_scrub = 0.0
-        # Where sealed files begin.
+        # Physical offsets at which sealed files begin.
         self._known: set[int] = set()
         self._was_cached = True
         # Written by this thread, read by anyone.
         self.sealed = 0
-        #: (file name, begin, end) of physical offsets whose bytes are not those that were sealed.
+        #: (file name, begin, end) of each physical range whose bytes differ from the sealed ones.
         self.damaged: tuple[tuple[str, int, int], ...] = ()
-        #: Why a file could not be sealed or read; None when all is well.
+        #: Reason that a file could not be sealed or read; None while all is well.
         self.failure: str | None = None
         self.scrubbed_bytes = 0
 
@@ -174,7 +174,7 @@ class BlockChecksumService(ServiceThread):
             self.wait(LOOK_S if well else RETRY_S)
 
     def guarded(self, step: Callable[[], None]) -> bool:
-        """Run one of the steps below; a disk that refuses is told in `failure` and tried again."""
+        """Run one of the steps below; True if it succeeded. A disk error is kept in `failure`, for a later retry."""
         try:
             step()
         except OSError as error:
@@ -187,12 +187,12 @@ class BlockChecksumService(ServiceThread):
     # --- sealing
 
     def closed(self) -> list[Segment]:
-        """Files of the log that nothing will be written to any more, and that are durable."""
+        """Return the log files that are durable and published to their end: nothing is written to them again."""
         end = min(self._log.durable, self._publication.published)
         return [segment for segment in self._log.segments if segment.end <= end]
 
     def forget_strangers(self) -> None:
-        """At the start: checksums of files that are gone, or open again because the log's end was cut back."""
+        """At the start, remove checksums of files that are gone, or open again because the log's end was cut back."""
         closed = {segment.start for segment in self.closed()}
         for start in self.checksums.starts():
             if start not in closed:
@@ -234,14 +234,14 @@ class BlockChecksumService(ServiceThread):
         logger.info("block checksums: sealed file=%s blocks=%d", segment.path.name, len(found))
 
     def _open(self, segment: Segment) -> int:
-        """A descriptor of our own, so that nobody closes it under us; -1 when the file is gone."""
+        """Return a descriptor for this thread alone, which no other thread can close; -1 if the file is gone."""
         try:
             return self._disk.open(segment.path, read_only=True)
         except FileNotFoundError:
             return -1
 
     def _read(self, fd: int, size: int, position: int) -> bytes:
-        """A slice of a file; what the page cache did not have is not left in it, others need the room."""
+        """Read a slice of a file, and drop it from the page cache again if it was not there before."""
         self._was_cached = self._disk.is_resident(fd, position, size)
         data = self._disk.pread(fd, size, position)
         if not self._was_cached:
@@ -249,7 +249,7 @@ class BlockChecksumService(ServiceThread):
         return data
 
     def _pause(self, bytes_per_s: int) -> bool:
-        """Sleep after a slice, `bytes_per_s` of which may come from the disk; whether we were asked to stop."""
+        """Sleep after a slice, at a rate of `bytes_per_s` if it came from the disk; True if the thread has to stop."""
         if not self.stopped:
             self.wait(SLICE_BYTES / (CACHED_BYTES_PER_S if self._was_cached else bytes_per_s))
         return self.stopped
@@ -269,7 +269,7 @@ class BlockChecksumService(ServiceThread):
         self.damaged = tuple(damaged)
 
     def _scrub_file(self, segment: Segment) -> list[tuple[int, int]]:
-        """Physical ranges of a file that are not what was sealed."""
+        """Return the physical ranges of a file whose bytes differ from the sealed ones."""
         try:
             sealed = self.checksums.load(segment.start)
         except CorruptFile as error:
@@ -303,7 +303,7 @@ class BlockChecksumService(ServiceThread):
     # --- removal
 
     def removed(self, begin: int) -> None:
-        """The log begins at `begin` now: older checksums go. On the cleaner's thread."""
+        """Remove the checksums of files before `begin`, the log's new first offset. On the cleaner's thread."""
         for start in self.checksums.starts():
             if start < begin:
                 self.checksums.remove(start)

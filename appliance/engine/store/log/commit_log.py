@@ -1,16 +1,16 @@
-"""The only appender of records: a row of equal files, written in one piece a tick.
+"""The only appender of records: a row of files of equal size, written with one pwrite per tick.
 
     00000000000000000000              00000000001073741824              00000000002147483648
     | record | record | ... | blank | | record | record | zeros ... | | zeros ...  made ahead |
     ^ min_offset                            durable ^  ^ written
 
-A physical offset counts bytes from the first file ever; a file's name is that of its first byte. A record never crosses
-files: what is left of one is a blank record, 4 bytes of its size, 4 bytes 0xCBD43194.
+A physical offset counts bytes from the first file ever; a file's name is the offset of its first byte. A record never
+crosses files: the rest of a file becomes a blank record, 4 bytes of its size and the 4 bytes 0xCBD43194.
 
 Records are packed into a staging buffer whose first byte will lie at `stage_base`; `write` puts the buffer into the
 file with one pwrite and moves `written`. Invariants: durable <= written == stage_base between ticks, every byte below
-`written` was written, and every byte below `durable` synced. After a failed write or sync nothing moves and the log is
-read-only (`broken`) until a restart: what the kernel still holds cannot be trusted.
+`written` was written, and every byte below `durable` synced. After a failed write or sync no position moves and the log
+is read-only (`broken`) until a restart, because the kernel's cached pages cannot be trusted then.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ logger = logging.getLogger(__name__)
 
 #: A tick writes at most this much at once (D6), one larger record or batch excepted.
 STAGE_BYTES = 1024 * 1024
-#: Kept free beside a new file, for queue files, tables and the journal; as much as a file where those are smaller.
+#: Kept free beside a new file, for queue files, tables and the journal; one file's size if that is less.
 RESERVE_BYTES = 16 * 1024 * 1024
-#: Room in the stage that no record fits, not even at its beginning.
+#: A `stage_room` that makes `reserve` reject every record, even at the beginning of the stage.
 _NO_ROOM = -(1 << 62)
-#: Taken for cached where the file system cannot tell (D2): it was written a moment ago, and memory is rarely so short.
+#: Size of the log's end that counts as cached where the file system cannot say (D2): it was written a moment ago.
 RECENT_BYTES = 64 * 1024 * 1024
 #: The next file is prepared when this share of the current one is used.
 PREPARE_AT = 0.5
 
 
 class CommitLog(StageState):
-    """Append, write, read. Appending belongs to the remoting-io thread; anyone may read below `written`."""
+    """Append, write and read. Appending belongs to the remoting-io thread; any thread may read below `written`."""
 
     def __init__(self, directory: Path, disk: Disk, segment_bytes: int, clock: Clock = SYSTEM) -> None:
         # Constant after construction.
         self.directory = directory
         self.segment_bytes = segment_bytes
-        #: What has to be free for the next file to be made.
+        #: Disk space that must be free before the next file is made.
         self.room_bytes = segment_bytes + min(segment_bytes, RESERVE_BYTES)
         self._disk = disk
         # Written by remoting-io (start() before it runs), read by anyone; the list is replaced, never changed.
@@ -61,25 +61,25 @@ class CommitLog(StageState):
         self.written = 0
         # Written by the flush-commitlog thread, read by anyone; only grows.
         self.durable = 0
-        #: What must be durable before the log is: runs in each sync, on its thread. Set before start().
+        #: Makes durable what must be so before the log is. Each `sync` calls it, on its own thread. Set before start().
         self.before_sync: Callable[[], None] = lambda: None
-        #: The next file could not be made: something has to go. From any thread; set before start().
+        #: Called when the next file could not be made, to have old ones removed. Any thread; set before start().
         self.on_no_room: Callable[[], None] = lambda: None
-        # Written once by whoever meets the failure.
+        # Written once, by the thread that meets the failure.
         self.broken: str | None = None
-        #: Which directory it was opened in, set by load().
+        #: Identity of the directory that load() opened.
         self._place: object = None
         # Owned by remoting-io.
         self.stage = bytearray(STAGE_BYTES)
         self.staged = 0
         self.stage_base = 0
         self.stage_room = STAGE_BYTES
-        #: Why nothing is taken for now; `reserve` comes to look at it only because there is no room in the stage then.
+        #: Reason that no records are taken for now. The stage has no room then, which is how `reserve` comes to see it.
         self.refused: str | None = None
-        #: Who refuses records, and why.
+        #: Reasons for refusing records, by the part that refuses.
         self._refusals: dict[str, str] = {}
         self._is_freeing = False
-        #: Records and batches that were asked for and not taken.
+        #: Number of records and batches that a producer sent and the log did not take.
         self.not_taken = 0
         self.segment_end = 0
         self._allocator = SegmentAllocator(self, clock)
@@ -87,10 +87,10 @@ class CommitLog(StageState):
     # --- opening
 
     def load(self) -> None:
-        """Open the files that are there. Raises StartError when their names or sizes make no log."""
+        """Open the files that are there. Raises StartError when their names or sizes do not form a log."""
         self._disk.make_directory(self.directory)
         self._place = self._disk.identity(self.directory)
-        # A process that died may have left names it had not synced yet.
+        # A process that died may have left names that it had not synced yet.
         self._disk.sync_directory(self.directory)
         found: list[Segment] = []
         self.segments = found
@@ -107,7 +107,7 @@ class CommitLog(StageState):
             size = self._disk.size(fd)
             if size != self.segment_bytes:
                 if size == 0 or self._is_blank(fd, size):
-                    # A file whose allocation a crash cut short: nothing was ever acknowledged in it.
+                    # A crash cut the allocation of this file short: nothing in it was ever acknowledged.
                     self._disk.allocate(fd, self.segment_bytes)
                     self._disk.fsync(fd)
                 else:
@@ -126,7 +126,7 @@ class CommitLog(StageState):
         return True
 
     def start(self, end: int) -> None:
-        """Begin appending at `end`, where recovery found the log's end; makes the first file of an empty store."""
+        """Begin appending at `end`, where recovery found the log's end; make the first file of an empty store."""
         self.written = self.durable = self.stage_base = end
         if not self.segments or self.segments[-1].end == end:
             start = self.segments[-1].end if self.segments else end - end % self.segment_bytes
@@ -136,10 +136,10 @@ class CommitLog(StageState):
         self._prepare_ahead()
 
     def create_segment(self, start: int) -> Segment:
-        """Make one file in full and sync it and its directory; OSError when the disk has no room."""
+        """Make one file at its full size and sync it and its directory. Raises OSError when the disk has no room."""
         path = self.directory / segment_name(start)
         self.check_place()
-        # Looked at first: an allocation that fails takes for a moment what others need.
+        # Free space is checked first: even an allocation that fails takes the space of others for a moment.
         if self._disk.free_bytes(self.directory) < (self.segment_bytes if self._is_freeing else self.room_bytes):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         fd = self._disk.open(path, create=True)
@@ -158,9 +158,9 @@ class CommitLog(StageState):
         return Segment(path, fd, start, self.segment_bytes, self._disk)
 
     def check_place(self) -> None:
-        """The log is where it was opened; else it takes no more, and OSError. From any thread.
+        """Break the log and raise OSError if its directory is not the one that load() opened. Any thread.
 
-        A disk that was unmounted leaves a directory of that name: a file made there would be missing in the log.
+        An unmounted disk leaves a directory of that name; a file made there would be missing in the log.
         """
         try:
             if self._disk.identity(self.directory) == self._place:
@@ -177,10 +177,10 @@ class CommitLog(StageState):
     # --- appending, on remoting-io
 
     def reserve(self, size: int) -> int:
-        """Room for one record of `size` bytes in `stage`; returns its index there.
+        """Reserve room for one record of `size` bytes in `stage`; return its index there.
 
-        The record's physical offset is `stage_base` + index. Writes and rolls first when it does not fit.
-        Raises StoreBroken when the log is or becomes unable to take it, MessageTooLarge when no file could.
+        The record's physical offset is `stage_base` + index. Writes and rolls first when it does not fit. Raises
+        StoreBroken when the log cannot take it, or fails now; MessageTooLarge when it would not fit any file.
         """
         at = self.staged
         if at + size > self.stage_room or self.stage_base + at + size + BLANK_BYTES > self.segment_end:
@@ -206,7 +206,7 @@ class CommitLog(StageState):
         return 0
 
     def write(self) -> None:
-        """Put what is staged into the file. Raises StoreBroken; then nothing of it counts as written."""
+        """Write the staged bytes to the file. Raises StoreBroken; then none of them count as written."""
         if self.broken is not None:
             self.staged = 0
             raise StoreBroken(self.broken)
@@ -229,8 +229,8 @@ class CommitLog(StageState):
             raise StoreBroken(self.broken) from None
 
     def append_copy(self, data: bytes | memoryview) -> None:
-        """Stage whole records of another broker's log, which lie at the same place there. They fit the current file
-        and leave room for a blank one. Raises StoreBroken."""
+        """Stage whole records of another broker's log, which lie at the same physical offset there. They must fit the
+        current file and leave room for a blank record. Raises StoreBroken."""
         at = self.staged
         if at + len(data) > len(self.stage):
             self.write()
@@ -242,19 +242,19 @@ class CommitLog(StageState):
         self.staged = at + len(data)
 
     def roll_copy(self, blank: bytes) -> None:
-        """Close the current file as another broker closed its own, and go on in the next one. blank: all that lies
-        there, to the file's end. Raises StoreBroken."""
+        """Close the current file as another broker closed its own, and continue in the next one. blank: all bytes of
+        that broker's file from there to its end. Raises StoreBroken."""
         self.write()
         assert len(blank) == self.segment_end - self.written
         self._roll(blank.rstrip(b"\0"))  # the file holds zeros already
 
     def begin_at(self, start: int) -> None:
-        """An empty log begins with the file that begins at `start`. Raises StoreBroken."""
+        """Let an empty log begin with the file that begins at `start`. Raises StoreBroken."""
         assert self.written == self.segments[0].start
         assert not self.staged
         gone, self.segments = self.segments, []
         try:
-            # In this order: a crash in between leaves a log without files, and none with a gap.
+            # In this order: after a crash in between, the log has no files, but never a gap.
             for segment in gone:
                 self.unlink(segment)
             self.sync_directory()
@@ -269,7 +269,7 @@ class CommitLog(StageState):
         self.segment_end = start + self.segment_bytes
 
     def _roll(self, blank: bytes = b"") -> None:
-        """Close the current file with a blank record, ours or the given one, and go on in the next one."""
+        """Close the current file with a blank record, the given one or a new one, and continue in the next file."""
         current = self.segment_at(self.written)
         assert current is not None
         following = self.segment_at(current.end)
@@ -289,21 +289,21 @@ class CommitLog(StageState):
         logger.info("commit log: rolled file=%s", following.path.name)
 
     def _prepare_ahead(self) -> None:
-        """Have the next file made when half of this one is used."""
+        """Ask for the next file when half of this one is used."""
         if self.segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
             last = self.segments[-1]
             if last.end == self.segment_end:
                 self._allocator.prepare(last.end)
 
     def after_write(self) -> None:
-        """Once a tick, after `write`."""
+        """Prepare the next file and pages if they are due. Called once a tick, after `write`."""
         if self.segment_end - self.written < self.segment_bytes * (1 - PREPARE_AT):
             self._prepare_ahead()
         if self._allocator.warmed - self.written < WARM_BYTES // 2:
             self._allocator.keep_warm()
 
     def fail(self, reason: str) -> None:
-        """The log takes no more appends: what the kernel holds cannot be trusted after a failed write or sync (D6)."""
+        """Take no appends from now on: the kernel's pages cannot be trusted after a failed write or sync (D6)."""
         if self.broken is None:
             self.broken = reason
             logger.error("commit log: read-only from now on: %s", reason)
@@ -311,8 +311,8 @@ class CommitLog(StageState):
     # --- removing, on remoting-io
 
     def refuse(self, reason: str | None, by: str = "disk") -> None:
-        """Take no more records, for a reason that passes; None: take them again, as far as `by` is concerned. What is
-        staged is still written."""
+        """Take no more records on behalf of `by`, for a temporary reason. None withdraws it: the log takes records
+        again unless another part refuses them. Staged records are still written."""
         if reason is None:
             self._refusals.pop(by, None)
         else:
@@ -324,8 +324,8 @@ class CommitLog(StageState):
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
-        """What is staged meanwhile lets a file go: a full disk does not refuse it, and the next file may take what is
-        kept free for it."""
+        """Within it, take records even from a full disk and use the space kept free for the next file. For records that
+        allow an old file to be removed. Changes nothing while another part than the disk refuses records."""
         refused = self.refused
         if self._refusals.keys() - {"disk"}:
             yield
@@ -341,21 +341,21 @@ class CommitLog(StageState):
                 self.refused, self.stage_room = refused, _NO_ROOM
 
     def not_taking(self) -> str | None:
-        """Why no record is taken now, None when one is. For a message that nothing is to be made for in vain: it counts
-        as not taken."""
+        """Return the reason that no record is taken now, and count one as not taken; None if records are taken. Asked
+        before work that would be in vain."""
         reason = self.broken or self.refused
         self.not_taken += reason is not None
         return reason
 
     def refused_by(self, by: str) -> str | None:
-        """Why no records are taken, as far as `by` is concerned. Any thread."""
+        """Return the reason that `by` refuses records, None if it does not. Any thread."""
         return self._refusals.get(by)
 
     def remove_before(self, offset: int) -> list[Segment]:
-        """Take the files off the front that end at or below `offset`; the caller unlinks and releases them, in order.
+        """Remove the files that end at or below `offset`; the caller unlinks and releases them, in order.
 
-        The file being written stays, and so does what is not durable. Readers find nothing below `min_offset` any more;
-        those that are at it hold their file.
+        The file being written stays, and so do files that are not durable. New readers find nothing below the new
+        `min_offset`; those in the middle of a removed file hold it.
         """
         limit = min(offset, self.durable)
         gone = [segment for segment in self.segments[:-1] if segment.end <= limit]
@@ -364,11 +364,11 @@ class CommitLog(StageState):
         return gone
 
     def usage(self) -> DiskUsage:
-        """Of the log's disk. Raises OSError."""
+        """Return the usage of the log's disk. Raises OSError."""
         return self._disk.usage(self.directory)
 
     def modified_ms(self, segment: Segment) -> int:
-        """When a file was written to last, by the file system's clock. Raises OSError."""
+        """Return the time of the last write to a file, by the file system's clock. Raises OSError."""
         return self._disk.modified_ms(segment.fd)
 
     def unlink(self, segment: Segment) -> None:
@@ -386,7 +386,7 @@ class CommitLog(StageState):
         return segments[0].start if segments else 0
 
     def segment_at(self, offset: int) -> Segment | None:
-        """The file that holds physical offset `offset`."""
+        """Return the file that holds physical offset `offset`; None if there is none."""
         segments = self.segments
         if not segments:
             return None
@@ -394,7 +394,7 @@ class CommitLog(StageState):
         return segments[index] if 0 <= index < len(segments) else None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes below `written`; may wait for the disk. Empty when no file holds the offset."""
+        """Return bytes below `written`; may wait for the disk. Empty when no file holds the offset."""
         segment = self.segment_at(offset)
         if segment is None or not segment.hold():
             return b""
@@ -405,15 +405,15 @@ class CommitLog(StageState):
             segment.release()
 
     def send_to(self, sock: socket.socket, segment: Segment, offset: int, size: int) -> int:
-        """Send bytes below `written` of a file that the caller holds; how many the socket took at once. May wait for
-        the disk. Raises BlockingIOError when it takes none."""
+        """Send bytes below `written` of a file that the caller holds; return how many the socket took at once. May wait
+        for the disk. Raises BlockingIOError when the socket takes none."""
         return self._disk.send_to(sock, segment.fd, offset - segment.start, size)
 
     def property_values(self, entries: bytes, first: int, most: int, names: tuple[bytes, ...]) -> list[bytes | None]:
-        """What `filter/projection.py` finds in the records of up to `most` queue entries from the one numbered `first`;
-        fewer where a file ends, none where no file holds the first. May wait for the disk, without the GIL.
+        """Return what `filter/projection.py` finds in the records of up to `most` queue entries, from entry number
+        `first` on: fewer where a file ends, none if no file holds the first. May wait for the disk, without the GIL.
 
-        Only where `reads_values`. Raises OSError.
+        Only allowed if `reads_values`. Raises OSError.
         """
         at = first * ENTRY_BYTES
         segment = self.segment_at(int.from_bytes(entries[at : at + 8], "big", signed=True))
@@ -427,13 +427,13 @@ class CommitLog(StageState):
 
     @property
     def reads_values(self) -> bool:
-        """Whether `property_values` may be asked: in the compiled twin, of a disk that is the real one."""
+        """True if `property_values` may be called: the hot path is compiled and the disk is the real one."""
         return values_of is not None and type(self._disk) is Disk
 
     def read_nowait(self, offset: int, buffer: memoryview) -> bool:
-        """Fill `buffer` from the page cache; False when that would have to wait or is not there. On remoting-io.
+        """Fill `buffer` from the page cache; False if that would have to wait or no file holds it. On remoting-io.
 
-        Where the file system cannot tell what is cached, the log's last RECENT_BYTES count as cached (D2).
+        Where the file system cannot say what is cached, the log's last RECENT_BYTES count as cached (D2).
         """
         segment = self.segment_at(offset)
         if segment is None:
@@ -444,7 +444,7 @@ class CommitLog(StageState):
             return self._is_recent(offset) and self._read_recent(segment, offset, buffer)
 
     def _is_recent(self, offset: int) -> bool:
-        """Whether an offset counts as cached since nobody can tell."""
+        """True if an offset counts as cached because the file system cannot say what is."""
         return not self._disk.reads_without_waiting and offset >= self.written - RECENT_BYTES
 
     def _read_recent(self, segment: Segment, offset: int, buffer: memoryview) -> bool:
@@ -456,10 +456,10 @@ class CommitLog(StageState):
         return len(data) == len(buffer)
 
     def resident(self, offset: int, size: int) -> tuple[int, int] | None:
-        """(descriptor, position in the file) of a range of one file, if the page cache is known to hold all of it.
+        """Return (descriptor, position in the file) of a range of one file that the page cache is known to hold.
 
-        On remoting-io, and good for the current call only: the file may be removed later. A file system without reads
-        that never wait may wait for more than the disk (a network's server): there only what is recent is believed.
+        On remoting-io, and valid for the current call only: the file may be removed later. A file system without reads
+        that never wait may wait for more than a disk (a network server): there only the log's end counts as cached.
         """
         segment = self.segment_at(offset)
         if segment is None or offset + size > segment.end:
@@ -473,7 +473,7 @@ class CommitLog(StageState):
     # --- syncing, on flush-commitlog
 
     def sync(self) -> int:
-        """Make everything written so far durable; returns the new durable position. Raises StoreBroken."""
+        """Make everything written so far durable; return the new durable position. Raises StoreBroken."""
         target = self.written  # read before the sync is called (D6)
         self.before_sync()
         if self.broken is not None:
@@ -487,12 +487,12 @@ class CommitLog(StageState):
                         self.fail(f"syncing {segment.path.name} failed: {error.strerror or error}")
                         raise StoreBroken(self.broken) from None
             assert target <= self.written
-            # A stop syncs, too, while the thread may still wait for a slow disk: whoever comes second changes nothing.
+            # A stop syncs too, perhaps while the thread waits for a slow disk: neither may move `durable` back.
             self.durable = max(self.durable, target)
         return target
 
     def close(self) -> None:
-        """Stop preparing files and close all; the prepared file stays, as Apache's does."""
+        """Stop preparing files and close all. The prepared file stays on the disk, as Apache's does."""
         self._allocator.stop()
         prepared = self._allocator.take_any()
         for segment in [*self.segments, *([prepared] if prepared else [])]:

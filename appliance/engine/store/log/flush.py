@@ -1,4 +1,4 @@
-"""Group commit: one thread makes what was written durable.
+"""Group commit: one thread makes the written bytes durable.
 
 Sync flush: woken at the end of every tick that wrote; one fdatasync serves all ticks written before it was called.
 Async flush: 500 ms after the first unsynced byte, or at 16 MiB, so that the kernel's dirty throttling never stops the
@@ -22,22 +22,22 @@ ASYNC_BYTES = 16 * 1024 * 1024
 
 
 class FlushCommitLogService(ServiceThread):
-    """The thread `flush-commitlog`. Owns `durable`. Woken by the end of a tick; `on_progress` runs on this thread."""
+    """The thread `flush-commitlog`. Owns `durable`. Woken at the end of a tick; `on_progress` runs on this thread."""
 
     def __init__(self, log: CommitLog, synchronous: bool, on_progress: Callable[[], None], clock: Clock) -> None:
         super().__init__("flush-commitlog", clock)
         self._log = log
         self._synchronous = synchronous
         self._on_progress = on_progress
-        # Written by remoting-io and this thread; a lost race costs one extra wake-up.
+        # Written by remoting-io and this thread; losing the race costs one extra wake-up.
         self._dirty = False
-        #: When the sync began that is under way, by the clock; 0.0 while there is none.
+        #: Monotonic time at which the current sync began; 0.0 when none is under way.
         self.syncing_since = 0.0
-        #: (syncs, seconds they took in all); replaced by this thread.
+        #: (number of syncs, seconds they took in all); replaced by this thread.
         self.sync_times = (0, 0.0)
 
     def tick_written(self) -> None:
-        """Called by remoting-io after it wrote."""
+        """Wake the thread if a sync is due. Called by remoting-io after it wrote."""
         if self._synchronous:
             self.wakeup()
         elif not self._dirty:

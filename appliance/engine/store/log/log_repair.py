@@ -1,7 +1,7 @@
-"""What recovery changes in the log's files: it makes them durable, keeps damage aside, and zeroes a torn tail.
+"""Recovery's changes to the log's files: make them durable, keep damaged bytes, and zero a torn tail.
 
-Nothing is ever lost by it: bytes are copied to `quarantine/`, synced and listed among the findings before they are
-stepped over or zeroed.
+No byte is lost: bytes are copied to `quarantine/`, synced and listed among the findings before a scan steps over them
+or they are zeroed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogRepair:
-    """The reporter of scans that mend. Belongs to recovery, afterwards to flush-consumequeue."""
+    """The reporter of scans that repair the log. Belongs to recovery, afterwards to flush-consumequeue."""
 
     def __init__(self, raw: RawLog, paths: StorePaths, disk: Disk, files: StoreFiles) -> None:
         self.raw = raw
@@ -26,7 +26,7 @@ class LogRepair:
         self._files = files
 
     def settle(self, start: int) -> None:
-        """Make what lies behind `start` durable, and read from the disk only.
+        """Make the log's files behind `start` durable, and have them read from the disk only.
 
         A process that died may have left bytes in the page cache that a failed sync never stored.
         """
@@ -36,11 +36,11 @@ class LogRepair:
                 self._disk.forget_cached(segment.fd)
 
     def damage(self, begin: int, end: int, reason: str) -> None:
-        """A scan steps over a range that is no record."""
+        """Keep a copy of a range without a valid record before a scan steps over it."""
         self._quarantine(begin, end, "damage", reason)
 
     def cut(self, end: int) -> None:
-        """Zero what lies behind the log's end: a later record must never be followed by stale ones."""
+        """Zero the bytes behind the log's end: stale records must never follow a later one."""
         disk = self._disk
         for segment in self.raw.files.segments:
             begin = max(end, segment.start)
@@ -60,7 +60,7 @@ class LogRepair:
             disk.fdatasync(segment.fd)
 
     def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
-        """Keep a copy of bytes that are stepped over or cut."""
+        """Copy bytes that are stepped over or cut to `quarantine/`, and report them as a finding."""
         disk, directory = self._disk, self._paths.quarantine
         disk.make_directory(directory)
         path = directory / f"commitlog-{begin:020d}-{end:020d}.{kind}"

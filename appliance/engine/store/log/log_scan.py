@@ -1,15 +1,15 @@
-"""The log read record by record to its end, which is where it is cut.
+"""Scan of the log, record by record, to its end, which is where it is cut.
 
     record | record | damage | record | blank to the file's end || record | record | torn tail
 
-The scan ends at the first bytes that are no record. When a valid record follows that was certainly durable, the range
-between is damage: the reporter is told, and it is stepped over (D15). Otherwise it is a torn tail, and the log's end.
+The scan ends at the first bytes that are no record. If a valid record that was certainly durable follows, the range in
+between is damage: the scan calls the reporter and steps over it (D15). Otherwise it is a torn tail, and the log ends.
 
-What was certainly durable: whatever a queue entry in a file names, and everything below the recovery position. In a
-store that was never ours, or was left clean, also the first record of a later file.
+Certainly durable are the records that a queue entry in a file names, and everything below the recovery position. In a
+store that RocketBox never ran, or that was closed cleanly, the first record of a later file is, too.
 
-Zeros in a record's properties may be a sector that was never written. No send is taken whose properties could be
-mistaken for that; Apache takes it, and so did we once: there it is a record when something vouches for it.
+Zeros in a record's properties may be a sector that was never written. The broker rejects sends whose properties could
+be mistaken for that; Apache takes them, and so did older versions: such a record counts only if something vouches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ...errors import CorruptFile
 from ...protocol.record import FIXED_BYTES, MAGIC_BLANK, SECTOR_BYTES, SIZE_MAGIC, Record, decode_record
 from .raw_log import RECORD_MAGICS, WINDOW_BYTES, RawLog, is_whole
 
-#: What no topic's name holds, being a directory's. Apache once took more characters than it does now.
+#: Characters that no topic's name holds, since it is a directory's name. Apache once took more than it does now.
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f/]")
 
 
 class Reporter(Protocol):
-    """Is told what a scan steps over, before it does. Recovery's keeps a copy, `store verify` lists it."""
+    """Receives each range that a scan steps over, beforehand. Recovery's keeps a copy, `store verify` lists it."""
 
     def damage(self, begin: int, end: int, reason: str) -> None: ...
 
@@ -48,22 +48,22 @@ class LogScan:
         vouches: Callable[[Record], bool] = nothing_vouches,
         next_durable: Callable[[int], int | None] | None = None,
     ) -> None:
-        """durable: below it every byte was synced; None when that is true of all of it, as far as one knows.
+        """durable: every byte below it was synced; None if that holds for the whole log, as far as is known.
 
-        vouches: whether a record that lies above was synced whole, asked where it looks as if it had not been.
-        next_durable: another rule than ours for where the next record begins that was certainly durable; None without
-        one behind an offset.
+        vouches: True if a record above `durable` was synced whole; called for one that looks as if it was not.
+        next_durable: replaces the rule for where the next certainly durable record behind an offset begins; returns
+        None if there is none.
         """
         self.raw = raw
         self._reporter = reporter
         self._durable = durable
         self._vouches = vouches
         self._next_durable = next_durable or self._next_valid
-        #: Physical offsets that queue entries name; sorted before the scan.
+        #: Physical offsets that queue entries name; must be sorted before the scan.
         self.hints: list[int] = []
 
     def records(self, offset: int) -> Iterator[tuple[int, Record | None]]:
-        """(offset behind it, record) for each record from `offset`; None where only the place moves on."""
+        """Yield (offset behind it, record) for each record from `offset`; None where only the offset moves."""
         base, data = offset, b""
         while (segment := self.raw.files.segment_at(offset)) is not None:
             if not is_whole(data, offset - base):
@@ -92,7 +92,7 @@ class LogScan:
             yield offset, record
 
     def _next_valid(self, offset: int) -> int | None:
-        """Where the next valid record behind `offset` begins that was certainly durable."""
+        """Return the offset of the next valid record behind `offset` that was certainly durable, or None."""
         durable = self._durable
         found = [
             segment.start
@@ -115,7 +115,7 @@ class LogScan:
         return following
 
     def search(self, offset: int, end: int) -> int | None:
-        """The first valid record that begins in [offset, end) of one file, known by its magic and its own place."""
+        """Return the first valid record's offset in [offset, end) of one file, found by its magic and own offset."""
         while offset < end:
             data = self.raw.read(offset, min(WINDOW_BYTES, end - offset) + 7)
             at = data.find(RECORD_MAGICS[0][:3], 4)
@@ -127,7 +127,7 @@ class LogScan:
         return None
 
     def is_record(self, offset: int) -> bool:
-        """Whether a whole valid record lies at `offset`."""
+        """True if a whole valid record lies at `offset`."""
         head = self.raw.read(offset, 8)
         if len(head) < 8 or head[4:8] not in RECORD_MAGICS:
             return False
@@ -141,7 +141,7 @@ class LogScan:
         return True
 
     def _check(self, record: Record, offset: int) -> None:
-        """CorruptFile when a record cannot be the one at `offset`, or may not have been written whole."""
+        """Raise CorruptFile when a record cannot be the one at `offset`, or may not have been written whole."""
         check_place(record, offset)
         if "\0" in record.properties:
             end = offset + record.size
@@ -152,8 +152,8 @@ class LogScan:
 
 
 def check_place(record: Record, offset: int) -> None:
-    """CorruptFile when a record lies elsewhere, or says it belongs where no queue can be: the CRC is of the body only,
-    and a torn record has zeros where its topic was."""
+    """Raise CorruptFile when a record names another offset than its own, or a queue that cannot exist. The CRC covers
+    only the body, and a torn record has zeros in place of its topic."""
     topic = record.topic
     if record.physical_offset != offset:
         raise CorruptFile(f"record at {offset} says it lies at {record.physical_offset}")
@@ -162,8 +162,8 @@ def check_place(record: Record, offset: int) -> None:
 
 
 def _unwritten(properties: bytes, end: int) -> str | None:
-    """Why a record's properties, which end at the physical offset `end`, may not have been written: their last byte is
-    zero, or all of a sector in them. None: they were."""
+    """Return why properties that end at the physical offset `end` may not have been written: their last byte is zero,
+    or a whole sector in them. None if they were written."""
     if properties[-1:] == b"\0":
         return "its properties were not written to their end"
     begin = position = end - len(properties)

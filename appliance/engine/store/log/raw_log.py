@@ -1,7 +1,7 @@
 """The log's files read as they are, whatever `written` and `published` say.
 
-For those who have to find out what the log holds: recovery, the repair of queues, the tools that look at a store from
-outside. Everybody else reads what is published, by way of `RecordReader`.
+For code that has to find out what the log holds: recovery, the repair of queues, tools that inspect a store from
+outside. All other code reads what is published, through `RecordReader`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORD_MAGICS = (struct.pack(">I", MAGIC_V1), struct.pack(">I", MAGIC_V2))
 
 
 class LogFile(Protocol):
-    """One file of the log, open; the physical offsets of its first byte and of the byte behind its last one."""
+    """One open file of the log, with the physical offsets of its first byte and of the byte behind its last one."""
 
     @property
     def path(self) -> Path: ...
@@ -34,7 +34,7 @@ class LogFile(Protocol):
 
 
 class LogFiles(Protocol):
-    """Where the bytes come from: the running broker's log, or the files of a store that nobody runs."""
+    """Source of the bytes: the running broker's log, or the files of a store that no broker runs."""
 
     @property
     def segments(self) -> Sequence[LogFile]: ...
@@ -44,21 +44,21 @@ class LogFiles(Protocol):
 
 
 class RawLog:
-    """Reads only, and never ahead of a file's end. May be shared by threads."""
+    """Reads the log's files, never ahead of a file's end. Threads may share it."""
 
     def __init__(self, files: LogFiles, disk: Disk) -> None:
         self.files = files
         self._disk = disk
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of one file; fewer where it ends, none where no file is."""
+        """Return bytes of one file: fewer where it ends, none if no file holds the offset."""
         segment = self.files.segment_at(offset)
         if segment is None or size <= 0:
             return b""
         return self._disk.pread(segment.fd, min(size, segment.end - offset), offset - segment.start)
 
     def record_at(self, physical: int, size: int) -> Record | None:
-        """The record of `size` bytes that begins at `physical` and says so itself; its body's CRC is not looked at."""
+        """Return the record at `physical` if its own size and offset agree, else None; the CRC is not checked."""
         try:
             record = decode_record(self.read(physical, size), check_crc=False)
         except CorruptFile:
@@ -66,7 +66,7 @@ class RawLog:
         return record if (record.physical_offset, record.size) == (physical, size) else None
 
     def window(self, offset: int, segment: LogFile) -> bytes:
-        """Bytes from `offset` on that hold at least the whole record there, whatever its size."""
+        """Return bytes from `offset` on that hold at least the whole record there, whatever its size."""
         data = self.read(offset, WINDOW_BYTES)
         if len(data) >= 8 and not is_whole(data, 0) and data[4:8] in RECORD_MAGICS:
             size = SIZE_MAGIC.unpack_from(data)[0]
@@ -75,9 +75,9 @@ class RawLog:
         return data
 
     def data_end(self, segment: LogFile, begin: int) -> int:
-        """Behind the last byte of a file from `begin` on that is not zero; `begin` when there is none."""
-        # Reads end at whole pages and bring no more than they ask for: what is cached looks like data, and each read
-        # would lead to the next, to the end of the file.
+        """Return the offset behind the last byte of a file from `begin` on that is not zero; `begin` if all are."""
+        # Reads end at whole pages, without read-ahead: cached pages look like data to `next_data`, so each read would
+        # lead to the next, to the end of the file.
         self._disk.forget_cached(segment.fd)
         self._disk.read_ahead(segment.fd, False)
         end = offset = begin
@@ -94,5 +94,5 @@ class RawLog:
 
 
 def is_whole(data: bytes, at: int) -> bool:
-    """Whether the record that begins at data[at], if one does, is all there."""
+    """True if `data` holds the record that begins at data[at] to its end."""
     return len(data) - at >= 8 and len(data) - at >= SIZE_MAGIC.unpack_from(data, at)[0]

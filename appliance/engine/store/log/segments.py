@@ -1,4 +1,4 @@
-"""The commit log's files: one of them, and the thread that makes the next one ahead of need."""
+"""One file of the commit log, and the thread that makes the next one ahead of need."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A file that could not be prepared is tried again after this long.
+#: Time after which a file that could not be prepared is tried again.
 RETRY_S = 1.0
-#: While the log grows faster than this, pages behind its end are taken into the page cache so far ahead. A page that is
-#: not there costs the appender up to ten times what copying into it does: where the kernel has to ask a hypervisor for
-#: memory, 98 us for 40 KB instead of 7. For slower growth that is not worth another thread's time.
+#: While the log grows faster than WARM_BYTES_PER_S, the pages WARM_BYTES ahead of its end are read into the page cache.
+#: A missing page costs the appender up to ten times the copying into it: 98 us for 40 KB instead of 7 where the kernel
+#: has to get the memory from a hypervisor. For slower growth that is not worth another thread's time.
 WARM_BYTES_PER_S = 100 * 1024 * 1024
 WARM_BYTES = 8 * 1024 * 1024
 _WARM_PIECE = 128 * 1024
 
 
 class Segment:
-    """One file: `start` is the physical offset of its first byte, `end` of the byte behind it.
+    """One file: `start` is the physical offset of its first byte, `end` that of the byte behind its last one.
 
-    The log holds it once, a reader on another thread than remoting-io while it reads; whoever lets go last closes it.
-    remoting-io needs no hold: what leaves the log leaves it there.
+    The log holds it once, and so does each reader on another thread than remoting-io while it reads; the last release
+    closes it. remoting-io needs no hold, since files leave the log on that thread.
     """
 
     __slots__ = ("_disk", "_holds", "_lock", "end", "fd", "path", "start")
@@ -54,11 +54,11 @@ class Segment:
             return True
 
     def touch(self, offset: int, size: int) -> None:
-        """Read a range into the page cache; by who holds the segment. Raises OSError."""
+        """Read a range into the page cache. The caller holds the segment. Raises OSError."""
         self._disk.pread(self.fd, size, offset - self.start)
 
     def release(self) -> None:
-        """Let go; the last one closes the descriptor."""
+        """Release one hold; the last one closes the descriptor."""
         with self._lock:
             self._holds -= 1
             assert self._holds >= 0, self.path
@@ -77,11 +77,11 @@ class SegmentAllocator(ServiceThread):
         # Written by remoting-io, read by this thread.
         self._wanted = -1
         self._cold = False
-        #: Written by this thread, read by remoting-io: where pages begin that were not looked at.
+        #: Written by this thread, read by remoting-io: physical offset up to which pages were warmed.
         self.warmed = 0
-        # Owned by this thread: when and where the log's end was seen last.
+        # Owned by this thread: time of the last look at the log's end, and the end seen then.
         self._looked_at, self._looked_from = 0.0, 0
-        # Held while a file is made: remoting-io waits for it rather than make the same file a second time.
+        # Held while a file is made, so that remoting-io waits for it instead of making the same file a second time.
         self._making = threading.Lock()
         # Guarded by _making. `taken`: the start of the last file handed out.
         self._ready: Segment | None = None
@@ -93,7 +93,7 @@ class SegmentAllocator(ServiceThread):
             self.wakeup()
 
     def obtain(self, start: int) -> Segment:
-        """The file that begins at `start`, prepared or made now; OSError when the disk has no room."""
+        """Return the file that begins at `start`, prepared or made now. Raises OSError when the disk has no room."""
         with self._making:
             ready = self._ready
             if ready is None or ready.start != start:
@@ -109,7 +109,7 @@ class SegmentAllocator(ServiceThread):
             return ready
 
     def make_wanted(self) -> bool:
-        """Make the file that was asked for; False when the disk refused."""
+        """Make the file that prepare() asked for; False if the disk refused."""
         with self._making:
             wanted = self._wanted
             if wanted <= self._taken or self._ready is not None:
@@ -123,14 +123,14 @@ class SegmentAllocator(ServiceThread):
             return True
 
     def keep_warm(self) -> None:
-        """On remoting-io: less than half of WARM_BYTES is left before `warmed`. Costs a wake-up every 4 MiB."""
+        """Wake the thread: less than WARM_BYTES / 2 is left before `warmed`. On remoting-io; once in 4 MiB."""
         if not self._cold:
             self._cold = True
             self.wakeup()
 
     def warm(self) -> None:
-        """Read what lies behind the log's end: the file was allocated in full and holds zeros there, so that the page
-        cache gets clean pages and the disk is not asked."""
+        """Read the zeros behind the log's end: the file is allocated in full, so the page cache gets clean pages
+        without any read from the disk."""
         log = self._log
         now, written = self.clock.monotonic(), log.written
         seconds, grown = now - self._looked_at, written - self._looked_from
@@ -145,7 +145,7 @@ class SegmentAllocator(ServiceThread):
                 size = min(_WARM_PIECE, segment.end - position)
                 segment.touch(position, size)
             except OSError:
-                break  # nothing is lost; a write that fails will say so
+                break  # nothing is lost; a later write reports the error
             finally:
                 segment.release()
             position += size
