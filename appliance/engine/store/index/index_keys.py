@@ -4,11 +4,11 @@ A key of the index is `topic#key`; its hash is `abs(String.hashCode)`, with 0 fo
 record has its unique key, then each word of KEYS; a rolled-back record has none.
 Source: RocketMQ `IndexService.buildIndex`, `IndexFile.indexKeyHashMethod`.
 
-Records are not decoded. Unique keys of one producer share their beginning for a millisecond at least, so the hash of
-`topic#` and the first 30 characters is kept, and the last two cost one addition each.
+Records are not decoded. A producer's unique keys share their beginning for at least a millisecond, so the hash of
+`topic#` and a key's first 30 characters is kept, and the last two cost one addition each.
 
-Where the hot path is compiled, `FastKeyScanner` has it take runs of usual records, and asks `KeyScanner` about each
-other one: IPv6 hosts, version 2, what is no UTF-8, a KEYS or unique key without a value, and what is no record.
+Where the hot path is compiled, `FastKeyScanner` lets it take runs of usual records and calls `KeyScanner` for each
+other one: IPv6 hosts, version 2, invalid UTF-8, a KEYS or unique key without a value, and bytes that are no record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...protocol.record import (
 )
 from ..dispatch import has_keys, keys_of, most_words
 
-#: Size, magic, physical offset, sys flag, store time, body length of a record with IPv4 hosts.
+#: Size, magic, physical offset, sys flag, store time and body length of a record with IPv4 hosts.
 _HEAD = struct.Struct(">iI20xqi16xq20xi")
 _IPV6 = SYS_BORN_IPV6 | SYS_STORE_IPV6
 _UNIQUE = UNIQUE_KEY.encode() + b"\x01"
@@ -40,14 +40,14 @@ _KEYS = KEYS.encode() + b"\x01"
 #: A unique key with an IPv4 address has 32 digits.
 _UNIQUE_DIGITS = 32
 _STEM = _UNIQUE_DIGITS - 2
-#: Beginnings whose hash is kept, over all topics; emptied beyond.
+#: Limit on beginnings whose hash is kept, over all topics; above it all are dropped.
 _KEPT = 4096
 #: 31 ** n for the n-th character from the end.
 _POWERS = [pow(31, n, 1 << 32) for n in range(64)]
 _BY_LENGTH = [tuple(reversed(_POWERS[:n])) for n in range(65)]
 _BOUND = 1 << 32
 
-#: Unusual records that the compiled twin leaves, looked at in one go: they take Python some 2 ms.
+#: Limit on unusual records per scan, which the compiled twin leaves to Python: they take it some 2 ms.
 LEFT = 400
 
 #: (hash, physical offset, store time in ms)
@@ -55,21 +55,21 @@ IndexKey = tuple[int, int, int]
 
 
 def index_hash(code: int) -> int:
-    """The index's hash of a Java hash code, signed or not: its abs, 0 for -2**31."""
+    """Return the index's hash of a Java hash code, signed or not: its abs, 0 for -2**31."""
     code &= 0xFFFFFFFF
     return code if code < 0x80000000 else -code & 0x7FFFFFFF
 
 
 def key_hash(topic: str, key: str) -> int:
-    """The hash that entries of `topic#key` carry."""
+    """Return the hash that entries of `topic#key` carry."""
     return index_hash(java_hash(f"{topic}#{key}"))
 
 
 class _Shape:
-    """What one topic's records have in common.
+    """Parts that the records of one topic have in common.
 
-    stems: first 30 characters of a unique key -> hash of all before the last two, times 31**2. lead: of the last
-    record the bytes from its topic's length to its unique key; tail: those behind that; no other keys in either.
+    stems: first 30 characters of a unique key -> hash of everything before the last two, times 31**2.
+    lead, tail: the last record's bytes from its topic's length to its unique key, and behind that; without other keys.
     """
 
     __slots__ = ("base", "lead", "stems", "tail")
@@ -82,7 +82,7 @@ class _Shape:
 
 
 class KeyScanner:
-    """Walks records in log bytes and collects their keys. Belongs to one thread at a time."""
+    """Scans records in log bytes and collects their keys. Belongs to one thread at a time."""
 
     #: See FastKeyScanner.
     left = 0
@@ -92,16 +92,16 @@ class KeyScanner:
         self._base = 0
         self._kept = 0
         self._shapes: dict[bytes, _Shape] = {}
-        # The shape of the current topic, taken apart.
+        # Attributes of the current topic's shape.
         self._stems: dict[bytes, int] = {}
         self._lead: bytes | None = None
         self._tail = b""
 
     def scan(self, data: bytes, at: int, base: int, found: Keys, limit: int) -> int:
-        """Append the keys of whole records from `data[at]` on to `found`; returns where it stopped in `data`.
+        """Append the keys of whole records from `data[at]` on to `found`; return where it stopped in `data`.
 
-        base: physical offset of data[0]. Stops behind `limit` records, before a record that is not whole in `data`, and
-        before bytes that are no record of this place.
+        base: physical offset of data[0]. Stops after `limit` records, before a record that is not whole in `data`, and
+        before bytes that are no record of their offset.
         """
         end = len(data)
         unpack, add = _HEAD.unpack_from, found.append
@@ -120,7 +120,7 @@ class KeyScanner:
             p = at + 88 + body_size
             v = after - behind - _UNIQUE_DIGITS
             if data[p:v] == lead and data[after - behind : after] == tail:
-                # As the record before but for its body and its unique key.
+                # Like the record before, except for its body and its unique key.
                 stem = data[v : v + _STEM]
                 code = stems.get(stem)
                 if code is None:
@@ -146,7 +146,7 @@ class KeyScanner:
         return at
 
     def _collect(self, data: bytes, p: int, q: int, after: int, found: Keys, physical: int, time_ms: int) -> None:
-        """The keys of one record: data[p] is its topic's length, data[q:after] its properties."""
+        """Append the keys of one record to `found`: data[p] is its topic's length, data[q:after] its properties."""
         topic = data[p + 1 : q - 2]
         if topic != self._topic:
             self._turn_to(topic)
@@ -158,7 +158,7 @@ class KeyScanner:
                     return
         k, k2 = data.rfind(_UNIQUE, q, after), data.rfind(_KEYS, q, after)
         if any(at >= 0 and at != q and data[at - 1] != 2 for at in (k, k2)):
-            # The end of another property's name, or a value that looks like one.
+            # It may be the end of another property's name, or a value that looks like a name.
             self._all_keys(data[q:after], physical, time_ms, found)
             return
         words = b""
@@ -201,7 +201,8 @@ class KeyScanner:
         self._stems, self._lead, self._tail = shape.stems, shape.lead, shape.tail
 
     def _learn(self, stem: bytes, stems: dict[bytes, int]) -> int:
-        """The hash of `topic#` and a stem, times 31**2, kept; -1 unless it is letters and digits only."""
+        """Return the hash of `topic#` and a stem, times 31**2, and keep it; -1 if the stem is not alphanumeric
+        ASCII."""
         if not stem.isalnum() or not stem.isascii():
             return -1
         self._kept += 1
@@ -214,7 +215,7 @@ class KeyScanner:
         return code
 
     def _hash(self, key: bytes) -> int:
-        """The index's hash of a key in the current topic."""
+        """Return the index's hash of a key in the current topic."""
         size = len(key)
         if size > 64 or not key.isascii():
             return key_hash(self._topic.decode("utf-8", "replace"), key.decode("utf-8", "replace"))
@@ -222,12 +223,12 @@ class KeyScanner:
         return index_hash(self._base * pow(31, size, _BOUND) + sum(map(mul, key, powers)))
 
     def _all_keys(self, properties: bytes, physical: int, time_ms: int, found: Keys) -> None:
-        """Keys by way of the map, for texts the short way cannot be sure of."""
+        """Append all keys of a properties text, parsed in full, where the fast way might misread it."""
         for key in keys_of(properties.decode("utf-8", "replace")):
             found.append((self._hash(key.encode("utf-8", "replace")), physical, time_ms))
 
     def _unusual(self, data: bytes, at: int, base: int, found: Keys) -> int:
-        """A record with IPv6 hosts or of version 2; returns its size, 0 when there is none of this place."""
+        """Take a record with IPv6 hosts or of version 2; return its size, 0 if there is none of this offset."""
         if int.from_bytes(data[at + 4 : at + 8], "big") in (MAGIC_V1, MAGIC_BLANK) and not data[at + 39] & _IPV6:
             return 0
         try:
@@ -243,15 +244,15 @@ class KeyScanner:
 
 
 class FastKeyScanner:
-    """As `KeyScanner`, by way of the compiled twin. Belongs to one thread at a time."""
+    """A `KeyScanner` that uses the compiled twin. Belongs to one thread at a time."""
 
     def __init__(self) -> None:
         self._scanner = KeyScanner()
-        #: Records, and what was none, that the compiled twin did not take.
+        #: Number of places, records or not, that the compiled twin left to Python.
         self.left = 0
 
     def scan(self, data: bytes, at: int, base: int, found: Keys, limit: int) -> int:
-        """As `KeyScanner.scan`, and it may stop before the limit: behind LEFT unusual records."""
+        """Like `KeyScanner.scan`, but it may stop before the limit, after LEFT unusual records."""
         until = self.left + LEFT
         while True:
             at, limit = scan_keys(data, at, base, found, limit)
@@ -265,5 +266,5 @@ class FastKeyScanner:
 
 
 def key_scanner() -> KeyScanner | FastKeyScanner:
-    """The faster one that this process has."""
+    """Return a scanner of the faster kind that this process has."""
     return FastKeyScanner() if hotpath.COMPILED else KeyScanner()

@@ -1,7 +1,7 @@
-"""Questions to the key index: the records of `topic#key`, each checked against its own properties.
+"""Queries of the key index: the records of `topic#key`, each checked against its own properties.
 
-Entries hold hashes only, so others' records turn up in a chain; they never show. Reads wait for the disk, in the thread
-of whoever asks.
+Entries hold only hashes, so a chain also contains other keys' records; these are never returned. Reads wait for the
+disk, in the caller's thread.
 Source: RocketMQ `IndexService.queryOffset`, `DefaultMessageStore.queryMessage`.
 """
 
@@ -21,21 +21,21 @@ from .index_file import IndexFile, IndexHeader
 from .index_keys import key_hash
 from .index_service import IndexService
 
-#: What a query waits for the index to catch up with what was published before it.
+#: Longest wait for the index to catch up with what was published before the query.
 CATCH_UP_S = 1.0
-#: What looking for them takes at most: entries with the same hash are as many as strangers like.
+#: Longest time for finding records: other producers may have sent any number of keys with the same hash.
 FIND_S = 2.0
-#: Entries looked at before the lock is let go.
+#: Entries looked at before the lock is released.
 STEPS = 64
-#: In an index of Apache's times may go back: so many entries are looked at behind one that is too old, or in a file
+#: In an Apache index times may go back. Hence so many entries are looked at behind one that is too old, or in a file
 #: that begins too late, and so many files that begin too early.
 _STEPS_BEHIND, _FILES_BEHIND = 1024, 2
 
 
 class KeyRecords(NamedTuple):
-    """records: oldest first. last_time_ms, last_offset: of the newest entry of the index; 0 when
-    nothing was found, as Apache says. complete: all of the log's published part was looked at; False when the index is
-    too far behind, or time or room ran out."""
+    """records: oldest first. last_time_ms, last_offset: of the index's newest entry; 0 when nothing was found, as in
+    Apache. complete: the whole published log was searched; False when the index is too far behind, or time or room ran
+    out."""
 
     records: list[StoredRecord]
     last_time_ms: int
@@ -44,7 +44,7 @@ class KeyRecords(NamedTuple):
 
 
 class IndexQuery:
-    """Any thread."""
+    """Finds records by key. Any thread."""
 
     def __init__(self, index: IndexService, records: RecordReader) -> None:
         self._index = index
@@ -52,7 +52,7 @@ class IndexQuery:
         self._clock = index.clock
 
     def catch_up(self, seconds: float = CATCH_UP_S) -> bool:
-        """Have what is published now indexed; False when that takes longer, or the index is off."""
+        """Index everything published so far; False if that takes longer than `seconds`, or the index is off."""
         index, target = self._index, self._index.target
         deadline = self._clock.monotonic() + seconds
         while index.position < target or not index.ready:
@@ -76,17 +76,17 @@ class IndexQuery:
         below: int = 1 << 62,
         deadline: float | None = None,
     ) -> KeyRecords:
-        """The newest records of `topic` whose unique key or one of whose keys is `key`, stored in [begin_ms, end_ms].
+        """Return the newest records of `topic` with `key` as unique key or in KEYS, stored in [begin_ms, end_ms].
 
-        At most `limit` of them and `max_bytes` together, one of any size aside; only those that lie below a physical
-        offset. deadline: of the monotonic clock, in FIND_S at the latest; what was found by then is the answer.
-        A range that reaches to now has what was stored while the clock was ahead, too.
+        At most `limit` records of at most `max_bytes` together (a first one may be larger), all below physical offset
+        `below`. deadline: monotonic time, FIND_S from now at the latest; the search then returns what it has found. A
+        range that reaches to now includes records stored while the clock was ahead.
         """
         now_ms = self._clock.wall_ms()
         latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
         latest = self._clock.monotonic() + FIND_S
         deadline = latest if deadline is None else min(deadline, latest)
-        others: set[int] = set()  # looked at, and not meant
+        others: set[int] = set()  # physical offsets of records that did not match
         complete = True
         found: dict[int, StoredRecord] = {}
         room = max_bytes
@@ -125,13 +125,13 @@ class IndexQuery:
     def newest(
         self, topics: Sequence[str], keys: Sequence[str], begin_ms: int, end_ms: int, below: int, deadline: float
     ) -> Iterator[tuple[int, Record | None]]:
-        """Yield (physical offset, record) of what lies below an offset in any of the topics with any of the keys, over
-        all of them the newest first; a record is read when it is its turn.
+        """Yield (physical offset, record) of records below an offset in any of the topics with any of the keys, newest
+        first over all of them. Each record is read when its turn comes.
 
-        The record is None for an entry that is another key's, or outside [begin_ms, end_ms], and between two files of
-        the index: nothing lies at that offset or above any more. Before the first record of a file the chains of all
-        topics are looked up in it. Raises ChainTooLong when that, and stepping over entries, takes longer than to
-        `deadline`, of the monotonic clock.
+        The record is None for an entry that has another key or lies outside [begin_ms, end_ms], and between two index
+        files: nothing follows at that offset or above. Before a file's first record, the chains of all topics are
+        looked up in it. Raises ChainTooLong when that, or stepping over entries, lasts past `deadline`, a monotonic
+        time.
         """
         now_ms = self._clock.wall_ms()
         latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
@@ -144,7 +144,7 @@ class IndexQuery:
             if file.begin_offset >= below or file.count <= FIRST_ENTRY:
                 continue
             if begin_offset < below:
-                # The record that the file behind this one begins with may have keys in this one.
+                # The first record of the file behind this one may also have keys in this one.
                 yield begin_offset + 1, None
             chains = [self._timely(self._candidates(file, code, begin_ms, latest_ms, below), deadline, is_first=not at)
                       for at, code in enumerate(codes)]  # fmt: skip
@@ -159,7 +159,8 @@ class IndexQuery:
                 break
 
     def _timely(self, candidates: Iterator[int | None], deadline: float, is_first: bool) -> Iterator[int]:
-        """is_first: of its file. The time is looked at before all others, most of which are empty."""
+        """Yield a chain's offsets until `deadline`. Most chains are empty, so time is checked before all but a file's
+        first."""
         if not is_first and self._clock.monotonic() > deadline:
             raise ChainTooLong
         for physical in candidates:
@@ -171,8 +172,8 @@ class IndexQuery:
     def _candidates(
         self, file: IndexFile, code: int, begin_ms: int, latest_ms: int, below: int
     ) -> Iterator[int | None]:
-        """Physical offsets of a file's entries with this hash that may be meant, newest first. None after each run of
-        entries that were looked at with the lock held, if any more follow."""
+        """Yield the physical offsets of a file's entries with this hash that may match, newest first. Yields None after
+        each run of entries that was read under the lock, if more follow."""
         is_late = file.begin_ms > latest_ms
         number: int | None = None
         behind = 0
@@ -183,7 +184,7 @@ class IndexQuery:
                 entries, number = file.chain(code, number, STEPS)
             for physical, entry_ms in entries:
                 behind += is_late
-                # Seconds were cut off. Times before the file's first are written as that one.
+                # Seconds were cut off. Times before the file's first are stored as that one.
                 if entry_ms + 1000 <= begin_ms:
                     behind += 1
                 elif physical < below and not (entry_ms > latest_ms and entry_ms > file.begin_ms):
@@ -193,11 +194,11 @@ class IndexQuery:
 
 
 class ChainTooLong(Exception):
-    """More chains of the index than there was time for had to be looked up, or entries in them stepped over."""
+    """Looking up the index's chains, or stepping over their entries, took longer than the deadline."""
 
 
 class _Meant(NamedTuple):
-    """What a question asks for. latest_ms: end_ms, or the end of all times when that is near `now_ms`."""
+    """Conditions of a query. latest_ms: end_ms, or the largest time if end_ms is near `now_ms`."""
 
     topics: frozenset[str]
     keys: frozenset[str]

@@ -1,13 +1,13 @@
-"""Which index files are trusted at a start, and from where on the log is indexed again.
+"""Decides which index files to trust at a start, and from which offset on to index the log again.
 
-Index files are derived: one that does not fit is thrown away with those behind it, and the log is read from there, in
-the background. `index-position` in our own directory says how far the files were on disk:
+Index files are derived. One that does not fit is deleted with those behind it, and the log is indexed again from there,
+in the background. `index-position`, in RocketBox's own directory, says how much of the files was on disk:
 
     {"files": [[name, entries' end number, offset of the last entry's record], ...], "next": 12345, "stopped": true,
      "crc32": of the object's text without it}
 
-`next`: the log is indexed below it. `stopped`: the index was closed as it says; a second opening by Apache in between
-shows in headers that differ. Without this file, or when it is not true any more, the headers count, as for Apache.
+`next`: the log is indexed below it. `stopped`: the index was closed in this state; if Apache opened it since, the
+headers differ. If this file is missing or no longer true, the headers count, as for Apache.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .index_keys import IndexKey, KeyScanner
 logger = logging.getLogger(__name__)
 
 NAME = "index-position"
-#: yyyyMMddHHmmssSSS of the broker's clock when the file was made.
+#: Time yyyyMMddHHmmssSSS of the broker's clock when the file was made.
 FILE_NAME = re.compile(r"[0-9]{17}\Z", re.ASCII)
-#: Between two files of Apache's lies no more than the records without keys; looked at up to this many bytes.
+#: Between two Apache files lie only records without keys; up to this many bytes are checked for that.
 _GAP_BYTES = 8 * 1024 * 1024
 
 
 class IndexPosition(NamedTuple):
-    """What `index-position` says. files: (name, count, end_offset), oldest first."""
+    """Content of `index-position`. files: (name, count, end_offset), oldest first."""
 
     files: list[tuple[str, int, int]]
     next: int
@@ -44,8 +44,8 @@ class IndexPosition(NamedTuple):
 
 
 class OpenedIndex(NamedTuple):
-    """files: oldest first. position: where indexing goes on; of the record there `skip` keys are already in the last
-    file. stale_slots: the last file's slots have to be made again before anything is put."""
+    """files: oldest first. position: offset to continue indexing at; `skip` keys of the record there are already in the
+    last file. stale_slots: the last file's slots have to be rebuilt before any key is put."""
 
     files: list[IndexFile]
     position: int
@@ -53,7 +53,7 @@ class OpenedIndex(NamedTuple):
     stale_slots: bool
 
     def summaries(self) -> list[tuple[str, int, int]]:
-        """The files as `index-position` names them; without the record that is read again."""
+        """Return the files in the form of `index-position`, without the record that is read again."""
         summaries = [summary_of(file) for file in self.files]
         if self.skip:
             last = self.files[-1]
@@ -63,14 +63,14 @@ class OpenedIndex(NamedTuple):
 
 
 class IndexPositionFile:
-    """Loads and saves it. Belongs to who holds the index service's lock for saving, and to recovery before."""
+    """Loads and saves it. Used by recovery first, then by the holder of the index service's lock."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._path = paths.own / NAME
         self._disk = disk
 
     def load(self) -> IndexPosition | None:
-        """What was saved last; None when there is nothing that can be believed."""
+        """Return the position that was saved last; None if there is none, or it cannot be trusted."""
         disk = self._disk
         try:
             fd = disk.open(self._path, read_only=True)
@@ -96,7 +96,7 @@ class IndexPositionFile:
 
 
 class IndexSettings(NamedTuple):
-    """enabled: whether new records are indexed. slots, entries: hash slots of a file, and its entries plus one."""
+    """enabled: index new records. slots, entries: hash slots of a file, and its entries plus one."""
 
     enabled: bool
     slots: int
@@ -104,8 +104,8 @@ class IndexSettings(NamedTuple):
 
 
 class FoundLog(NamedTuple):
-    """The log as recovery left it: its first byte and its end, whether the last stop was clean, and the time up to
-    which Apache's checkpoint says that index files were synced."""
+    """The log as recovery left it: its first offset and its end, `left_clean` after a clean stop, and the time up to
+    which index files were synced according to Apache's checkpoint."""
 
     raw: RawLog
     begin: int
@@ -117,9 +117,9 @@ class FoundLog(NamedTuple):
 def open_index(
     directory: Path, disk: Disk, settings: IndexSettings, saved: IndexPosition | None, log: FoundLog
 ) -> OpenedIndex:
-    """Open what is there. Files that do not fit are deleted.
+    """Open the index files and delete those that do not fit.
 
-    An OSError is not passed on: what cannot be read is left alone, and not part of the index.
+    No OSError is raised: a file that cannot be read is deleted, if possible, and not part of the index.
     """
     files = _load(directory, disk, settings)
     try:
@@ -131,7 +131,7 @@ def open_index(
 
 
 def _load(directory: Path, disk: Disk, settings: IndexSettings) -> list[IndexFile]:
-    """All files up to the first that is none; that and those behind it are deleted."""
+    """Open all files up to the first that is no index file; delete that one and those behind it."""
     try:
         names = disk.names(directory)
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def _delete(disk: Disk, path: Path, reason: str) -> None:
 
 
 class _Opening:
-    """One decision; `files` shrinks to those that are kept."""
+    """One opening; `files` shrinks to the files that are kept."""
 
     def __init__(self, disk: Disk, saved: IndexPosition | None, files: list[IndexFile], log: FoundLog) -> None:
         self._disk = disk
@@ -178,9 +178,9 @@ class _Opening:
         self._files = files
         self._log = log
         self._begin, self._end = log.begin, log.end
-        #: The last file's slots are not what its entries say.
+        #: True if the last file's slots do not match its entries.
         self._stale = False
-        #: Where indexing goes on, when the saved position tells.
+        #: Offset to continue indexing at, if the saved position is valid.
         self._next: int | None = None
 
     def run(self) -> OpenedIndex:
@@ -206,7 +206,7 @@ class _Opening:
             self._next, self._stale = None, False
 
     def _as_saved(self, saved: IndexPosition) -> None:
-        """After a crash, or a stop that came too early: files up to the saved state, the last one's slots rebuilt."""
+        """After a crash or an early stop, keep the files up to the saved state; the last one's slots become stale."""
         self._next = saved.next
         known = {name: (count, end) for name, count, end in saved.files}
         for index, file in enumerate(self._files):
@@ -229,13 +229,13 @@ class _Opening:
             self._next = None  # the last one is missing
 
     def _drop_behind(self, index: int, position: int) -> None:
-        """Delete files behind one, and keep what is known of that one."""
+        """Delete the files behind one, but keep the state of that one."""
         stale = self._stale
         self._drop_from(index + 1, "made after the index was last saved before a crash")
         self._next, self._stale = position, stale
 
     def _as_apache_after_a_crash(self) -> None:
-        """Apache's own rule: what was not yet synced by its checkpoint goes."""
+        """Apply Apache's own rule: delete files that were not yet synced according to its checkpoint."""
         synced_ms = self._log.synced_ms
         for index, file in enumerate(self._files):
             if file.end_ms > synced_ms:
@@ -243,16 +243,16 @@ class _Opening:
                 return
 
     def _drop_expired(self) -> None:
-        """Files but the last whose records have left the log."""
+        """Delete files, except the last, whose records have left the log."""
         while len(self._files) > 1 and self._files[0].end_offset < self._begin:
             file = self._files.pop(0)
             file.close()
             _delete(self._disk, file.path, "its records have expired")
 
     def _drop_unconnected(self) -> None:
-        """A deleted file in the middle or at the front is missed: what lies between the others has keys."""
+        """Delete files that follow a missing one, if the records between have keys."""
         if self._next is not None and self._saved is not None:
-            # Names and numbers are as saved; only the front may have gone, with the log's.
+            # Names and numbers are as saved; only files at the front may be gone, with the log's.
             names = [name for name, _, end in self._saved.files if end >= self._begin]
             kept = [file.name for file in self._files]
             if kept[-len(names) :] == names if names else True:
@@ -267,7 +267,7 @@ class _Opening:
                 before = max(before, file.end_offset)
 
     def _has_keys(self, begin: int, end: int, behind: bool) -> bool:
-        """Whether records in [begin, end) have keys; behind: but for the one at `begin`."""
+        """True if records in [begin, end) have keys. behind: ignore the record at `begin`."""
         if end - begin > _GAP_BYTES:
             return True
         scanner = KeyScanner()
@@ -285,14 +285,14 @@ class _Opening:
         return False
 
     def _drop_empty(self) -> None:
-        """Apache leaves a new file that nothing was put into; ours begin with their first key."""
+        """Delete files without entries: Apache leaves a new one empty, RocketBox makes one with its first key."""
         while self._files and self._files[-1].count <= FIRST_ENTRY:
             file = self._files.pop()
             file.close()
             _delete(self._disk, file.path, "it is empty")
 
     def _cut_to_log(self) -> None:
-        """No entry may lie behind the log's end."""
+        """Remove entries of records behind the log's end."""
         files = self._files
         while files and files[-1].begin_offset >= self._end:
             file = files.pop()
@@ -322,7 +322,7 @@ class _Opening:
 
 
 def summary_of(file: IndexFile) -> tuple[str, int, int]:
-    """What `index-position` says of a file: its name, the number behind its last entry, that one's offset."""
+    """Return a file's row in `index-position`: its name, the number behind its last entry, that entry's offset."""
     return file.name, file.count, file.end_offset
 
 
@@ -332,5 +332,5 @@ def _offset_of(file: IndexFile, number: int) -> int:
 
 
 def _entries_of_last(file: IndexFile) -> int:
-    """How many entries the last entry's record has in this file."""
+    """Return how many entries of this file belong to the last entry's record."""
     return file.count - file.first_behind(file.end_offset)

@@ -1,16 +1,16 @@
-"""Builds the key index behind the published log, in slices, and knows the list of index files (D8).
+"""Builds the key index behind the published log, in slices, and owns the list of index files (D8).
 
     position on disk (index-position) <= position <= published
 
-What lies between the first two is indexed again after a crash, what lies between the last two is indexed next.
-Sends pay nothing for it but processor time: a record is published first, its keys follow within INTERVAL_S. A query
-works off what is missing by itself, so that it finds what was published before it (`index_query.py`).
+The log between the first two is indexed again after a crash; the part between the last two is indexed next. Sends pay
+only processor time for it: a record is published first, and its keys follow within INTERVAL_S. A query indexes the
+missing part itself, so that it finds everything published before it (`index_query.py`).
 
-How far it may be behind: where the hot path is compiled MAX_LAG_S, at any rate up to MAX_RATE keys a second, as long
-as records are usual (`index_keys.py`) and the disk syncs what a checkpoint has for it within half of that. What adds up
-to it: records gather for INTERVAL_S; slices rest, less the further the index is behind, and hardly at the last of
-_RESTS; a checkpoint stops the thread for a sync, and comes after CHECKPOINT_KEYS already, so that this is a short one.
-The pure twin keeps up with what the pure twin can be sent one by one, and falls behind while large batches come.
+Where the hot path is compiled, the index lags by at most MAX_LAG_S at rates up to MAX_RATE keys a second, as long as
+records are usual (`index_keys.py`) and the disk syncs a checkpoint within half of that. The lag has three parts:
+records gather for INTERVAL_S; slices rest, the less the further the index is behind, and hardly at the last of _RESTS;
+a checkpoint stops the thread for a sync, kept short by one after CHECKPOINT_KEYS at the latest. The pure twin keeps up
+with single sends to a broker without compiled hot path, and falls behind during large batches.
 Source: RocketMQ `IndexService`.
 """
 
@@ -37,45 +37,45 @@ from .index_recovery import FoundLog, IndexPosition, IndexPositionFile, IndexSet
 
 logger = logging.getLogger(__name__)
 
-#: How long records gather before they are indexed.
+#: Time that records gather before they are indexed.
 INTERVAL_S = 0.1
-#: Records of a slice: well under 1 ms, and the lock is held no longer (D10).
+#: Records per slice: it takes well under 1 ms, and the lock is held no longer (D10).
 SLICE = 400
-#: The same where the hot path is compiled and slots are in memory; the GIL is let go meanwhile, and waiting to get it
-#: back is what a slice costs then.
+#: As SLICE, with a compiled hot path and slots in memory. The GIL is released meanwhile; the cost of a slice is then
+#: waiting to get it back.
 FAST_SLICE = 4000 if COMPILED else SLICE
-#: Read at a time. Pure: below the 128 KiB from which malloc maps memory again each time, which doubled the cost of a
-#: record.
+#: Bytes read at a time. Pure: below the 128 KiB from which malloc maps new memory each time, which doubled the cost of
+#: a record.
 WINDOW_BYTES = 1024 * 1024 if COMPILED else 120 * 1024
-#: Rest after a slice, as a multiple of the time it took, by how far the index is behind in bytes. Pure, a slice keeps
-#: the sends themselves waiting.
+#: Rest after a slice, as a multiple of the time it took, by the bytes that the index is behind. In the pure twin a
+#: slice delays the sends themselves.
 _RESTS = (
     ((32 << 20, 1.0), (64 << 20, 0.5), (1 << 62, 0.0))
     if COMPILED
     else ((32 << 20, 2.0), (256 << 20, 1.0), (1 << 62, 0.5))
 )
 _REST_MIN_S = 0.0002
-#: More keys than this an interval, within a second, or bytes to work off at a round's begin, and slots are kept in
-#: memory (20 MB with Apache's number of them), since two calls a key cost others the GIL as often. When nothing has
-#: come for half of IDLE_S the memory is given back.
+#: Slots are kept in memory (20 MB with Apache's number of them) above this many keys per interval over a second, or
+#: bytes to index at the beginning of a round: with slots in the file, the two calls per key cost other threads the GIL
+#: as often. The memory is freed when no key has come for half of IDLE_S.
 TABLE_AT = 300
 TABLE_WINDOW_S = 1.0
 TABLE_AT_BYTES = 256 * 1024
-#: The state on disk is brought up to date at least so often while keys come, and when none come any more.
+#: Longest time between two checkpoints while keys come; one more follows when they stop.
 CHECKPOINT_S = 30.0
-#: Or when so many keys were put: 80 MB to sync, beside the slots.
+#: A checkpoint is also due after this many keys: 80 MB to sync, besides the slots.
 CHECKPOINT_KEYS = 4_000_000
-#: The bound of the first paragraphs; tests hold it.
+#: The limit on the lag described above; tests check it.
 MAX_LAG_S, MAX_RATE = 2.0, 700_000
 IDLE_S = 20.0
 RETRY_S = 1.0
-#: What a stop waits for the index to catch up; the rest is done after the next start.
+#: Time for the index to catch up at a stop; the rest is indexed after the next start.
 STOP_S = 2.0
 _MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big")[:3]
 
 
 class IndexService(ServiceThread):
-    """The thread `index`. Anyone may query; only it, and a query under the lock, puts."""
+    """The thread `index`. Any thread may query; only this one, and a query under the lock, puts keys."""
 
     def __init__(
         self,
@@ -106,16 +106,16 @@ class IndexService(ServiceThread):
         self._scanner = key_scanner()
         self._found = Keys()
         self._window = (b"", 0)
-        #: Full files that were not synced yet.
+        #: Full files that are not synced yet.
         self._unsynced: list[IndexFile] = []
         self._new_names = False
-        #: Slots are what the entries say; until then chains may be short, and nothing is put.
+        #: True once slots match the entries; before, chains may be short and no key is put.
         self.ready = False
         self._keys_put = 0
-        # Of the thread: since when, and from which number on, keys are counted to see how many come.
+        # Owned by the thread: time and number of keys at which the current window of the key rate began.
         self._window_at, self._counted = 0.0, 0
         self._saving = threading.Lock()
-        # Owned by the thread; what is on disk, by who holds _saving.
+        # Owned by the thread; the saved state by the holder of _saving.
         self._stale_slots = False
         self._saved_at = 0.0
         self._saved_keys = 0
@@ -123,13 +123,13 @@ class IndexService(ServiceThread):
         self._put_at = 0.0
         # Written by remoting-io and the thread.
         self._dirty = False
-        #: Why the index stands still; health shows it. It is tried again.
+        #: Reason that indexing has stopped for now, shown by health. It is retried.
         self.failure: str | None = None
 
     # --- life
 
     def open(self, end: int) -> None:
-        """Open the files as recovery left the log, which ends at `end`. Raises OSError."""
+        """Open the files after recovery, with the log's end at `end`. Raises OSError."""
         checkpoint = self._small_files.checkpoint
         left_clean, synced_ms = self._small_files.left_clean, checkpoint.index_time_ms
         log = FoundLog(RawLog(self._log, self._disk), self._log.min_offset, end, left_clean, synced_ms)
@@ -138,8 +138,8 @@ class IndexService(ServiceThread):
         self._stale_slots = opened.stale_slots
         checkpoint.index_time_ms = min(checkpoint.index_time_ms, self.files[-1].end_ms if self.files else 0)
         if self.enabled:
-            # Before anything is written: what was cut with the log's end would else be believed again, once the log
-            # has grown past it with other records.
+            # Saved before anything is written. Otherwise entries that were cut with the log's end would be trusted
+            # again once the log has grown past it with other records.
             state = IndexPosition(opened.summaries(), self.position, False)
             if self._position_file.load() != state:
                 self._position_file.save(state)
@@ -148,7 +148,7 @@ class IndexService(ServiceThread):
 
     @property
     def target(self) -> int:
-        """Up to where the log is to be indexed."""
+        """Offset up to which the log is to be indexed."""
         return self._publication.published
 
     @property
@@ -157,16 +157,16 @@ class IndexService(ServiceThread):
         return max(0, self._publication.published - self.position) if self.enabled else 0
 
     def published(self) -> None:
-        """On remoting-io: a tick was published."""
+        """Wake the thread after a tick was published. On remoting-io."""
         if not self._dirty:
             self._dirty = True
             self.wakeup()
 
     def removed(self, min_offset: int) -> None:
-        """On the cleaner's thread: the log begins at `min_offset` now. Files but the last go with their records."""
+        """Delete the files but the last whose records lie below `min_offset`. On the cleaner's thread."""
         gone = []
         with self.lock:
-            # One that still waits for its sync goes the next time.
+            # A file that still waits for its sync is deleted the next time.
             while len(self.files) > 1 and self.files[0].end_offset < min_offset and self.files[0] not in self._unsynced:
                 gone.append(self.files[0])
                 self.files = self.files[1:]
@@ -185,7 +185,7 @@ class IndexService(ServiceThread):
         if self.behind > TABLE_AT_BYTES:
             logger.info("index: %d bytes of the log are to be indexed", self.behind)
         while not self.stopped:
-            # What woke us during the last round is no reason to let less gather for this one.
+            # A wake-up during the last round does not shorten the time that records gather for this one.
             self.wait(0.0 if self._dirty else self._until_checkpoint())
             if self._dirty and self.ready and not self.stopped:
                 self.wait(INTERVAL_S)
@@ -195,13 +195,13 @@ class IndexService(ServiceThread):
                 self.wait(RETRY_S)
 
     def _until_checkpoint(self) -> float | None:
-        """Seconds until there is something to do without a new record; None for ever."""
+        """Return the seconds until something is due without a new record; None if nothing is."""
         if self._saved_position == self.position and not (self.files and self.files[-1].in_memory):
             return None
         return IDLE_S
 
     def _round(self) -> bool:
-        """Catch up, and checkpoint when it is time; False when the disk refused."""
+        """Catch up, and checkpoint if one is due; False after a disk error."""
         try:
             self._prepare()
             if not self.ready:
@@ -216,7 +216,7 @@ class IndexService(ServiceThread):
                 now = self.clock.monotonic()
                 self._look_at_rate(now)
                 if self.position >= target:
-                    # What came meanwhile gathers first: slices of a few records cost others the GIL as often.
+                    # New records gather first: slices of a few records cost other threads the GIL as often.
                     self._dirty = self._dirty or self.behind > 0
                     break
                 if self._checkpoint_due(now):
@@ -243,7 +243,7 @@ class IndexService(ServiceThread):
         return now - self._saved_at > CHECKPOINT_S or self._keys_put - self._saved_keys > CHECKPOINT_KEYS
 
     def _look_at_rate(self, now: float) -> None:
-        """Keep slots in memory when many keys come: what counts is how many come in a window."""
+        """Load the slots into memory when many keys come within a window."""
         if self._keys_put - self._counted > TABLE_AT * max(TABLE_WINDOW_S, now - self._window_at) / INTERVAL_S:
             self._hold_slots()
         if now - self._window_at >= TABLE_WINDOW_S:
@@ -256,7 +256,7 @@ class IndexService(ServiceThread):
         self.failure = text
 
     def stop(self, deadline: float = 5.0) -> bool:
-        """Catch up for a moment, write and close; what is missing is made after the next start."""
+        """Catch up for a moment, write and close. Missing entries are made after the next start."""
         ended = super().stop(deadline)
         try:
             if self.enabled and ended and self.ready:
@@ -266,12 +266,12 @@ class IndexService(ServiceThread):
                 self.checkpoint(stopped=True)
         except OSError as error:
             self._fail(error)
-        if ended:  # else it still writes, and nobody else may get its descriptors
+        if ended:  # else it still writes, and its descriptors must not be reused
             self.close()
         return ended
 
     def abandon(self) -> None:
-        """End as a killed process does: nothing more is written."""
+        """End like a killed process, without writing anything."""
         super().stop()
         self.close()
 
@@ -286,7 +286,7 @@ class IndexService(ServiceThread):
     # --- building
 
     def work(self) -> bool:
-        """Index the next slice of the log; False when there is nothing (it could do). Raises OSError."""
+        """Index the next slice of the log; False if there is nothing to do that can be done now. Raises OSError."""
         if not self.enabled:
             return False
         with self.lock:
@@ -310,12 +310,12 @@ class IndexService(ServiceThread):
             return True
 
     def _slice(self) -> int:
-        """How many records are taken at a time."""
+        """Return how many records to take at a time."""
         in_memory = self.files[-1].in_memory if self.files else self.behind > TABLE_AT_BYTES
         return FAST_SLICE if in_memory else SLICE
 
     def _collect(self, position: int, limit: int, found: Keys, records: int) -> int:
-        """The keys of up to so many records from `position` on; returns where the next record begins."""
+        """Collect the keys of up to `records` records from `position` on; return the offset of the next record."""
         data, base = self._window
         at = position - base
         if 0 <= at < len(data):
@@ -340,11 +340,11 @@ class IndexService(ServiceThread):
         stop = self._scanner.scan(data, 0, position, found, records)
         if stop:
             return position + stop
-        # No record is here: damage that recovery stepped over, or a file's last bytes.
+        # No record begins here: it is damage that recovery stepped over, or the end of a file.
         return self._next_record(data, position) or min(segment.end, limit, position + max(len(data) - 7, 1))
 
     def _next_record(self, data: bytes, position: int) -> int:
-        """Where the next record behind `position` begins in `data`; 0 when none does."""
+        """Return the offset of the next record behind `position` in `data`; 0 if there is none."""
         at = data.find(_MAGIC_BEGIN, 5)
         while at >= 0:
             probe = Keys()
@@ -354,9 +354,9 @@ class IndexService(ServiceThread):
         return 0
 
     def _put(self, keys: Keys, begin: int) -> None:
-        """Add keys from `keys[begin]` on to the last file, and to new ones as it gets full.
+        """Add keys from `keys[begin]` on to the last file, and to new ones as each gets full.
 
-        Those before it are in the last file already. After an OSError `position` is where to go on.
+        The keys before are in the last file already. After an OSError, `position` is the offset to continue at.
         """
         done = begin
         try:
@@ -375,7 +375,7 @@ class IndexService(ServiceThread):
         self._keys_put += done - begin
 
     def _add_file(self) -> None:
-        """Make the next file; its header begins with where the last one ended, as Apache's does."""
+        """Make the next file. Its header begins with the last file's end, as Apache's does."""
         disk, directory = self._disk, self._directory
         last = self.files[-1] if self.files else None
         disk.make_directory(directory)
@@ -398,7 +398,7 @@ class IndexService(ServiceThread):
         logger.info("index: created file=%s", path.name)
 
     def _prepare(self) -> None:
-        """Rebuild the last file's slots when they are not to be trusted; puts wait for it."""
+        """Rebuild the last file's slots if they cannot be trusted; no key is put before."""
         if self._stale_slots:
             if not self._run_steps(self.files[-1].rebuild_slots(), abandon=True):
                 return
@@ -421,7 +421,7 @@ class IndexService(ServiceThread):
                 self.files[-1].drop_table()
 
     def _run_steps(self, steps: Iterator[None], abandon: bool = False) -> bool:
-        """Take them one by one with rests; abandon: a stop ends it, and False is returned."""
+        """Take the steps one by one, resting in between. abandon: a stop ends it, and it returns False."""
         begin = self.clock.monotonic()
         for _ in steps:
             if abandon and self.stopped:
@@ -431,7 +431,7 @@ class IndexService(ServiceThread):
         return True
 
     def _rest(self, spent: float) -> None:
-        """Let others have the GIL; less of it the further the index is behind."""
+        """Rest, so that other threads get the GIL; the further the index is behind, the shorter."""
         if not self.stopped:
             share = next(share for bytes_, share in _RESTS if self.behind < bytes_)
             self.clock.sleep(max(_REST_MIN_S, spent * share))
@@ -439,16 +439,16 @@ class IndexService(ServiceThread):
     # --- on disk
 
     def checkpoint(self, stopped: bool = False) -> None:
-        """Bring files, our position and Apache's checkpoint up to date. Raises OSError.
+        """Bring the files, the saved position and Apache's checkpoint up to date. Raises OSError.
 
-        A file whose sync failed is made again: what the kernel holds of it cannot be trusted (D6).
+        A file whose sync failed is made again: the kernel's pages of it cannot be trusted (D6).
         """
         with self._saving:
             while not self._checkpoint(stopped):
                 pass
 
     def _checkpoint(self, stopped: bool) -> bool:
-        """False when the list of files changed meanwhile, and nothing was saved."""
+        """Make one attempt; False if the list of files changed meanwhile, and nothing was saved."""
         with self.lock:
             position, files, finished = self.position, self.files, self._unsynced
         current = files[-1] if files and files[-1] not in finished else None
@@ -499,6 +499,6 @@ def _entries_of_record(file: IndexFile) -> int:
 
 
 def _new_name(now_ms: int, after: str) -> str:
-    """yyyyMMddHHmmssSSS of now, later than `after` whatever the clock does."""
+    """Return yyyyMMddHHmmssSSS of now, or a name later than `after` if the clock is not."""
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
     return name if name > after else f"{int(after) + 1:017d}"

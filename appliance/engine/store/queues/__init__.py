@@ -1,1 +1,1 @@
-"""Consume queues: tails in memory, files, ledger, and the repair of what files lack."""
+"""Consume queues: tails in memory, files, the ledger, and the repair of missing entries."""

@@ -5,8 +5,8 @@
     physical offset 8 | size 4 | tag code 8 | store time 8 | queue offset of the first message 8 | messages 2
     compacted offset 4 (-1) | reserved 4 (0)
 
-The record is one with the inner-batch bit and the property INNER_NUM; its queue offset is the first message's. We serve
-no such topic (docs/compatibility.md): the units are looked at by `rocketbox store verify` only.
+The record has the inner-batch bit and the property INNER_NUM; its queue offset is the first message's. RocketBox does
+not serve such topics (docs/compatibility.md): only `rocketbox store verify` reads the units.
 Source: RocketMQ 5.3.3 `BatchConsumeQueue`.
 """
 
@@ -38,12 +38,12 @@ class BatchUnit(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Apache's own rule; zeros follow a queue's last unit."""
+        """True by Apache's own rule; zeros follow a queue's last unit."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.messages > 0
 
 
 def batch_queue_files(root: Path) -> Iterator[tuple[str, int, Path]]:
-    """(topic, queue id, file) of a store's batch queues, in order."""
+    """Yield (topic, queue id, file) of a store's batch queues, in order."""
     top = root / DIRECTORY
     for topic in sorted(top.iterdir()) if top.is_dir() else ():
         for directory in sorted(topic.iterdir()) if topic.is_dir() else ():
@@ -55,7 +55,7 @@ def batch_queue_files(root: Path) -> Iterator[tuple[str, int, Path]]:
 
 
 def units_of(path: Path) -> Iterator[tuple[int, BatchUnit]]:
-    """(position, unit) of a file's units up to the first that is none."""
+    """Yield (position, unit) of a file's units up to the first invalid one."""
     position = 0
     with open(path, "rb") as file:
         while data := file.read(UNIT.size * _UNITS_READ):

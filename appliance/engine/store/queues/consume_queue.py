@@ -1,4 +1,4 @@
-"""The entries of one (topic, queue id): where each of its messages lies in the commit log.
+"""The entries of one (topic, queue id): physical offset and size of each message's record in the commit log.
 
 An entry is 20 bytes: physical offset 8, record size 4, tag code 8 (the Java hash of the tag, sign-extended; in the
 schedule topic the delivery time). Entry n is at byte 20n of the queue's stream, which is cut into sparse files of
@@ -24,7 +24,7 @@ from ...hotpath import QueueState
 
 ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
-#: Size of an entry that stands for no record: Apache's own filler has it, so its recovery walks over ours too.
+#: Size in an entry that stands for no record. Apache's filler has it, so Apache's recovery steps over RocketBox's, too.
 HOLE_SIZE = 0x7FFFFFFF
 #: Apache's filler in front of a queue's first entry.
 HOLE = ENTRY.pack(0, HOLE_SIZE, 0)
@@ -43,19 +43,19 @@ class ConsumeQueue(QueueState):
         self.next_offset = offset
         self.tail = bytearray()
         self.tail_base = offset
-        #: Odd while `trim` is at work, so that other threads never take a tail for one with another base.
+        #: Odd while `trim` runs, so that no other thread pairs a tail with the wrong base.
         self.trims = 0
         self.dirty = False
-        #: Its files lack entries they had: reads below the tail wait until QueueRepair has rebuilt them.
+        #: True while its files lack entries: reads below the tail wait until QueueRepair has rebuilt them.
         self.broken = False
-        #: What the queue ledger says is in its files; -1 when it does not know it. Owned by flush-consumequeue.
+        #: End of the queue's files according to the queue ledger; -1 if it has none. Owned by flush-consumequeue.
         self.recorded = -1
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} [{self.min_offset}, {self.max_offset})>"
 
     def append(self, physical_offset: int, size: int, tag_code: int) -> int:
-        """Add an entry behind the last one; returns its queue offset. Readers see it once it is published."""
+        """Add an entry behind the last one; return its queue offset. Readers see it once it is published."""
         self.tail += ENTRY.pack(physical_offset, size, tag_code)
         offset = self.next_offset
         self.next_offset = offset + 1
@@ -67,18 +67,18 @@ class ConsumeQueue(QueueState):
         self.next_offset += 1
 
     def append_entries(self, entries: bytes, count: int) -> None:
-        """`append_entry` of some that follow each other."""
+        """`append_entry` of several consecutive entries."""
         self.tail += entries
         self.next_offset += count
 
     def tail_entries(self, offset: int, count: int) -> bytes:
-        """Entries `offset`.. from the tail, published ones only; `offset` is not below `tail_base`."""
+        """Return published entries from `offset` on from the tail; `offset` must not be below `tail_base`."""
         count = min(count, self.max_offset - offset)
         begin = (offset - self.tail_base) * ENTRY_BYTES
         return bytes(self.tail[begin : begin + count * ENTRY_BYTES])
 
     def tail_entries_shared(self, offset: int, count: int) -> bytes | None:
-        """`tail_entries` from another thread; None when the files have `offset` by now."""
+        """`tail_entries` for other threads; None if `offset` has moved to the files meanwhile."""
         while True:
             trims = self.trims
             base = self.tail_base
@@ -90,11 +90,11 @@ class ConsumeQueue(QueueState):
             return found if begin >= 0 else None
 
     def unwritten(self) -> tuple[int, bytes]:
-        """(queue offset, entries) that are published but in no file yet."""
+        """Return (queue offset, entries) of the entries that are published but in no file yet."""
         return self.tail_base, bytes(self.tail[: (self.max_offset - self.tail_base) * ENTRY_BYTES])
 
     def trim(self, offset: int) -> int:
-        """The files hold everything below `offset`; returns the bytes let go."""
+        """Drop the tail below `offset`, which the files hold; return the bytes dropped."""
         count = offset - self.tail_base
         if count <= 0:
             return 0
@@ -107,18 +107,18 @@ class ConsumeQueue(QueueState):
 
 
 def has_zeros(entries: bytes) -> bool:
-    """Whether there are none, or the first or the last has no size: below a queue's end a file lost some then."""
+    """True if there are no entries, or the first or last has size 0: below a queue's end, a file has lost some."""
     end = len(entries) - len(entries) % ENTRY_BYTES
     return not end or entries[8:12] == b"\0\0\0\0" or entries[end - 12 : end - 8] == b"\0\0\0\0"
 
 
 def unpack_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(physical offset, size, tag code) of each entry."""
+    """Yield (physical offset, size, tag code) of each entry."""
     return ENTRY.iter_unpack(data)
 
 
 def split_entries(data: bytes, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(physical offsets, sizes) of the first `count` entries, without a Python step per entry."""
+    """Return (physical offsets, sizes) of the first `count` entries, without a Python step per entry."""
     numbers = _flat(count).unpack_from(data)
     return numbers[0::2], numbers[1::2]
 

@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 _NO_BEGINS: Mapping[int, Begin] = MappingProxyType({})
 
-#: Open descriptors of queue files on the reading and on the writing side; fewer below a low limit of open files.
+#: Limit on open descriptors of queue files, on the reading and on the writing side; see `descriptors_below`.
 DESCRIPTORS = 1024
 
 
 def descriptors_below(limit: int) -> int:
-    """How many of them there may be on each side below a limit of open files: with the smaller sets of other threads
-    they stay within what the server keeps back from its peers."""
+    """Return the limit on each side if the process may open `limit` files. With the smaller sets of other threads, they
+    stay within what the server keeps back from its peers."""
     return max(16, min(DESCRIPTORS, limit // 16))
 
 
@@ -39,30 +39,30 @@ class ConsumeQueueTable:
         self._descriptors = descriptors
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, list[ConsumeQueue]] = {}
-        #: topic -> queue id -> where it goes on, though it may be empty: the offsets below were given away, by a topic
-        #: of this name that was deleted, or to messages that had gone before this log began.
+        #: topic -> queue id -> its first offset if it is not 0, even while empty: the offsets below belonged to a
+        #: deleted topic of this name, or to messages that were gone before this log began.
         self.begins: Ends = {}
-        #: Counts deletions of files; written by flush-consumequeue, read by every QueueFiles and whoever keeps entries.
+        #: Number of file deletions; written by flush-consumequeue, read by QueueFiles and parts that keep entries.
         self.deletions = [0]
         # Owned by remoting-io.
         self.files = QueueFiles(paths, disk, file_bytes, descriptors, self.deletions)
-        #: Those of other threads.
+        #: Descriptor sets of other threads.
         self._others: weakref.WeakSet[QueueFiles] = weakref.WeakSet()
-        #: Something of them is not in files yet, or not in the ledger.
+        #: Queues with something that is not in files, or not in the ledger, yet.
         self.dirty: list[ConsumeQueue] = []
-        #: Called, from any thread, with a queue whose files lack entries. Set by the store.
+        #: Called, on any thread, with a queue whose files lack entries. Set by the store.
         self.on_broken: Callable[[ConsumeQueue], None] = lambda queue: None
 
     @property
     def directory_name(self) -> str:
-        """Of the directory of all queues, in the store's."""
+        """Name of the directory of all queues within the store's."""
         return self._paths.consume_queues.name
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.get((topic, queue_id))
 
     def get_or_create(self, topic: str, queue_id: int, offset: int = 0) -> ConsumeQueue:
-        """The queue; a new one is in memory only until its first entries are flushed (D5)."""
+        """Return the queue; a new one exists only in memory until its first entries are flushed (D5)."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             if not offset and self.begins:
@@ -72,7 +72,7 @@ class ConsumeQueueTable:
         return queue
 
     def take_begins(self, ends: Mapping[str, Mapping[int, Begin]]) -> None:
-        """Offsets below these were given away."""
+        """Let the queues begin at these offsets: those below were used before. An offset of 0 removes a beginning."""
         for topic, queues in ends.items():
             together = {
                 queue_id: begin for queue_id, begin in {**self.begins_of(topic), **queues}.items() if begin.offset
@@ -83,30 +83,30 @@ class ConsumeQueueTable:
                 self.begins.pop(topic, None)
 
     def begin_of(self, topic: str, queue_id: int) -> int:
-        """The offset of a queue's first message, if it had none that were not deleted with their topic."""
+        """Return the offset of a queue's first message, not counting messages that were deleted with their topic."""
         begins = self.begins.get(topic)
         begin = None if begins is None else begins.get(queue_id)
         return 0 if begin is None else begin.offset
 
     def begins_of(self, topic: str) -> Mapping[int, Begin]:
-        """Queue id -> where it begins, of the queues that do not begin at 0; nobody changes it."""
+        """Return queue id -> first offset, for the queues that do not begin at 0. Not to be changed."""
         return self.begins.get(topic, _NO_BEGINS)
 
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """A topic's queues, a copy."""
+        """Return a copy of a topic's list of queues."""
         return list(self._topics.get(topic, ()))
 
     def touch(self, queue: ConsumeQueue) -> None:
-        """On remoting-io: the next round notes the queue's minimum offset in the ledger, if something else moves it."""
+        """Have the next round note the queue's minimum offset in the ledger, if it moves. On remoting-io."""
         if not queue.dirty:
             queue.dirty = True
             self.dirty.append(queue)
 
     def on_disk(self, topics: Iterable[str] | None = None) -> list[tuple[str, int]]:
-        """The (topic, queue id) of every queue directory, or of those of some topics."""
+        """Return the (topic, queue id) of every queue directory, or of those of some topics."""
         found = []
         disk = self._disk
         if topics is None:
@@ -127,11 +127,11 @@ class ConsumeQueueTable:
         return found
 
     def write_entries(self, files: QueueFiles, queue: ConsumeQueue, offset: int, entries: bytes) -> None:
-        """Into a queue's files, from `offset` on. In front of the first one of a queue that does not begin at 0 stands
-        Apache's filler: its recovery would stop at zeros.
+        """Write entries into a queue's files from `offset` on. If the queue does not begin at 0, Apache's filler goes
+        in front of its first entry: Apache's recovery would stop at zeros.
 
-        It depends on what the queue serves and on the file, not on where a queue of this name begins now: the topic may
-        have been deleted again meanwhile, and what is in the file may be wanted when a deletion is taken back.
+        That depends on the queue's minimum offset and on the file, not on `begins`: the topic may have been deleted
+        again meanwhile, and the file's entries may be needed if a deletion is undone.
         """
         front = offset % files.entries_per_file
         if front and (queue.min_offset < offset or self._has_entry(files, queue, offset - 1)):
@@ -139,12 +139,12 @@ class ConsumeQueueTable:
         files.write(queue.topic, queue.queue_id, offset - front, HOLE * front + entries)
 
     def _has_entry(self, files: QueueFiles, queue: ConsumeQueue, offset: int) -> bool:
-        """Whether the file has an entry there that is no filler."""
+        """True if the file has an entry there that is no filler."""
         entry = files.read(queue.topic, queue.queue_id, offset, 1)
         return not has_zeros(entry) and not entry.startswith(HOLE[:12])
 
     def sync_directories(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Make the names of queues' files durable, from their directories up."""
+        """Make the names of the queues' files durable, from their directories up."""
         directories: dict[Path, None] = {}
         for queue in queues:
             directory = self._paths.queue_dir(queue.topic, queue.queue_id)
@@ -153,26 +153,26 @@ class ConsumeQueueTable:
             self._disk.sync_directory(directory)
 
     def usage(self) -> DiskUsage | None:
-        """Of the queues' disk; None before there is one. Raises OSError."""
+        """Return the usage of the queues' disk; None if there are no queues yet. Raises OSError."""
         top = self._paths.consume_queues
         return self._disk.usage(top) if self._disk.exists(top) else None
 
     def new_files(self, capacity: int = DESCRIPTORS) -> QueueFiles:
-        """A set of descriptors for one more thread."""
+        """Return a new set of descriptors for another thread."""
         capacity = min(capacity, self._descriptors)
         files = QueueFiles(self._paths, self._disk, self._file_bytes, capacity, self.deletions)
         self._others.add(files)
         return files
 
     def files_deleted(self) -> None:
-        """Files are gone, or others came in their place: readers let their descriptors go before they look again."""
+        """Note that files were deleted or replaced: readers close their descriptors before they read again."""
         self.deletions[0] += 1
 
     def read_entries(self, queue: ConsumeQueue, offset: int, count: int, files: QueueFiles | None = None) -> bytes:
-        """Published entries from `offset`, waiting for the disk if need be; fewer where a file or the queue ends.
+        """Return published entries from `offset` on; may wait for the disk. Fewer where a file or the queue ends.
 
-        Raises QueueBroken while the queue's files lack entries: none is not the same as none yet. Empty when the queue
-        has been deleted. On remoting-io without `files`; another thread brings its own.
+        Raises QueueBroken while the queue's files lack entries, since an empty answer would mean that none came yet.
+        Empty if the queue was deleted. On remoting-io without `files`; other threads pass their own.
         """
         while True:
             base = queue.tail_base
@@ -193,13 +193,13 @@ class ConsumeQueueTable:
                 return found
 
     def remove_queues(self, topic: str, queues: Iterable[ConsumeQueue]) -> None:
-        """Forget some of a topic's queues, on remoting-io; as `remove_topic`."""
+        """Remove some of a topic's queues, like `remove_topic`. On remoting-io."""
         for queue in queues:
             self.forget(queue)
         self.files.forget_topic(topic)
 
     def remove_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Forget a topic's queues, on remoting-io; the files are the caller's to delete."""
+        """Remove a topic's queues from the table and return them; the caller deletes the files. On remoting-io."""
         gone = self._topics.pop(topic, [])
         for queue in gone:
             del self._queues[topic, queue.queue_id]
@@ -221,7 +221,7 @@ class ConsumeQueueTable:
         self.files.close()
 
     def close_others(self) -> None:
-        """Close the sets of other threads, too, some time after `close`: nobody may read any more."""
+        """Close the sets of other threads, too. Called some time after `close`, when no thread reads any longer."""
         for files in list(self._others):
             files.close()
         self.clear()
