@@ -201,8 +201,7 @@ class KeyScanner:
         self._stems, self._lead, self._tail = shape.stems, shape.lead, shape.tail
 
     def _learn(self, stem: bytes, stems: dict[bytes, int]) -> int:
-        """Return the hash of `topic#` and a stem, times 31**2, and keep it; -1 if the stem is not alphanumeric
-        ASCII."""
+        """Keep and return the hash of `topic#` and a stem, times 31**2; -1 if the stem is not alphanumeric ASCII."""
         if not stem.isalnum() or not stem.isascii():
             return -1
         self._kept += 1

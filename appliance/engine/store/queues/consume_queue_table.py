@@ -100,7 +100,7 @@ class ConsumeQueueTable:
         return list(self._topics.get(topic, ()))
 
     def touch(self, queue: ConsumeQueue) -> None:
-        """Have the next round note the queue's minimum offset in the ledger, if it moves. On remoting-io."""
+        """Have the next round note in the ledger the minimum offset that the caller moves. On remoting-io."""
         if not queue.dirty:
             queue.dirty = True
             self.dirty.append(queue)

@@ -5,11 +5,11 @@
     copy their entries       write them, sync the files
     trim their tails         save the ledger, then the recovery position
 
-So an entry in a file says that its record is durable, and below the recovery position (what was published at the
-round's start) every entry is in a synced file (D3, D5). The order is the promise: each step only says what the one
-before it made durable.
+So a record whose entry is in a file is durable, and every entry below the recovery position (the end of what was
+published at the round's start) is in a synced file (D3, D5). The order guarantees this: each step records only what the
+one before made durable.
 
-A write or sync that failed is done again from the tails, which let go only of what was synced.
+A failed write or sync is repeated from the tails, which drop only what was synced.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from .queue_repair import PAUSE_S, QueueRepair
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
-#: A round begins early at this many bytes of entries, or of log since the last one (D3).
+#: A round begins early when entries take this many bytes, or the log has grown by as many since the last one (D3).
 EARLY_TAIL_BYTES = 100_000 * ENTRY_BYTES
-#: Queues written and synced at a time, and those of them that remoting-io copies or trims in one call: it is held for
-#: less than half a millisecond.
+#: PART: queues written and synced at a time. SLICE: those of them that remoting-io copies or trims in one call, which
+#: takes it less than half a millisecond.
 PART = 1000
 SLICE = 200
 RETRY_S = 1.0
-#: How often a round looks whether the log has become durable.
+#: Interval at which a round checks if the log has become durable.
 DURABLE_POLL_S = 0.02
-#: How long `record` waits.
+#: Longest wait of `record`.
 RECORD_S = 10.0
 
 
@@ -64,7 +64,7 @@ class _Part(NamedTuple):
 
 
 class _Round:
-    """What was published when it began. `queues`: dirty ones, off the store's list, not yet worked off."""
+    """State of the publication when the round began. `queues`: dirty ones off the store's list, still to be written."""
 
     def __init__(self, publication: Publication, queues: list[ConsumeQueue], waiting: list[threading.Event]) -> None:
         self.position = publication.published
@@ -75,13 +75,13 @@ class _Round:
 
 
 class TopicDeletion:
-    """One topic to delete: records of it below physical offset `offset` will not be dispatched again."""
+    """One topic to delete: its records below physical offset `offset` will not be dispatched again."""
 
     def __init__(self, topic: str, offset: int = 0) -> None:
         self.topic = topic
         self.offset = offset
         self.queues: list[ConsumeQueue] = []
-        #: Queue id -> the offset that it goes on from when there is such a topic again.
+        #: Queue id -> offset at which the queue continues if the topic is made again.
         self.ends: dict[int, Begin] = {}
         #: The topic's other queues, which stay.
         self.stay: list[ConsumeQueue] = []
@@ -92,7 +92,7 @@ class TopicDeletion:
 class FlushConsumeQueueService(ServiceThread):
     """The thread `flush-consumequeue`. Owns the writing side of queue files, checkpoint and recovery position."""
 
-    #: Mends queues between rounds; set before start().
+    #: Repairs queues between rounds; set before start().
     repair: QueueRepair
 
     def __init__(
@@ -106,7 +106,7 @@ class FlushConsumeQueueService(ServiceThread):
         tail_written: Callable[[int], None],
         clock: Clock,
     ) -> None:
-        """tail_written: told, on remoting-io, how many bytes of entries left the tails."""
+        """tail_written: called on remoting-io with the number of bytes of entries that left the tails."""
         super().__init__("flush-consumequeue", clock)
         # Constant after construction.
         self._log = log
@@ -118,22 +118,22 @@ class FlushConsumeQueueService(ServiceThread):
         self._tail_written = tail_written
         #: The writing side. Owned by this thread.
         self.files = queues.new_files()
-        # Written by remoting-io and this thread; a lost race costs one more wake-up.
+        # Written by remoting-io and this thread; losing the race costs one extra wake-up.
         self._dirty = False
-        # Appended by remoting-io, worked off by this thread. While there is one, no round begins.
+        # Appended by remoting-io, processed by this thread. No round begins before the list is empty.
         self._deletions: list[TopicDeletion] = []
-        #: Who waits for the next round to be over. Owned by remoting-io.
+        #: Events that are set after the next round. Owned by remoting-io.
         self.waiting: list[threading.Event] = []
-        #: Held by whoever removes queue files: a queue found in the table under it keeps its files' names until it is
-        #: let go, since a new queue of that name gets none before the old one's are gone.
+        #: Held while queue files are removed. A queue that is found in the table while it is held keeps its files'
+        #: names until the release: a new queue of that name gets no files before the old one's are gone.
         self.removing = threading.Lock()
-        #: Why the last round failed; health shows it. The recovery position is frozen meanwhile.
+        #: Reason that the last round failed, shown by health. The recovery position stays where it is meanwhile.
         self.failure: str | None = None
-        #: Why the recovery position may not move until a restart.
+        #: Reason that the recovery position may not move until a restart.
         self.frozen: str | None = None
 
     def published(self, tail_bytes: int) -> None:
-        """On remoting-io: a tick was published and the tails hold this much."""
+        """Wake the thread if a round is due: a tick was published, and the tails hold `tail_bytes`. On remoting-io."""
         if not self._dirty:
             self._dirty = True
             self.wakeup()
@@ -141,12 +141,12 @@ class FlushConsumeQueueService(ServiceThread):
             self.wakeup()
 
     def delete_later(self, deletion: TopicDeletion) -> None:
-        """On remoting-io, in the call that makes the queues disappear."""
+        """Queue a deletion. On remoting-io, in the call that removes the queues from the table."""
         self._deletions.append(deletion)
         self.wakeup()
 
     def wait_deleted(self, deletion: TopicDeletion) -> None:
-        """Until the files are gone; OSError when the disk refused. From any thread but this one and remoting-io."""
+        """Wait until the files are gone. Raises OSError. On any thread but this one and remoting-io."""
         while not deletion.done.wait(1.0):
             if not self.alive and not deletion.done.is_set():
                 raise OSError(errno.ECANCELED, "the store has stopped")
@@ -154,9 +154,9 @@ class FlushConsumeQueueService(ServiceThread):
             raise deletion.error
 
     def record(self, queues: list[ConsumeQueue], goes_on: Callable[[], bool] = lambda: True) -> bool:
-        """Have the ledger note minimum offsets that were moved, durably: before the files below them go.
+        """Note moved minimum offsets in the ledger, durably, before the files below them are deleted.
 
-        Waits for a round; False when it failed, or `goes_on` says no. From any thread but this one and remoting-io.
+        Waits for a round; False if it failed or `goes_on` returned False. Any thread but this one and remoting-io.
         """
         done = threading.Event()
 
@@ -176,7 +176,7 @@ class FlushConsumeQueueService(ServiceThread):
         return True
 
     def delete_topics(self) -> bool:
-        """Work off what `delete_later` was given; False when it has to be tried again."""
+        """Process the deletions that `delete_later` queued; False if that has to be repeated."""
         remembered = 0
         while self._deletions:
             deletion = self._deletions[0]
@@ -203,14 +203,14 @@ class FlushConsumeQueueService(ServiceThread):
         return True
 
     def _remember(self, deletions: list[TopicDeletion]) -> int:
-        """Note those that are to be worked off; how many they are. Raises OSError."""
+        """Note the given deletions, durably; return their number. Raises OSError."""
         notes = [Deletion(one.topic, one.offset, one.ends) for one in deletions if one.offset or one.ends]
         if notes:
             self._small_files.deleted_topics.remember(notes, self._log.min_offset)
         return len(deletions)
 
     def _drop(self, deletion: TopicDeletion) -> None:
-        """The ledger forgets topics as a whole: of the queues that stay it is told anew."""
+        """Remove a deletion's queues from the ledger. It drops whole topics, so queues that stay are noted again."""
         stay = [(queue, queue.recorded) for queue in deletion.stay if queue.recorded >= 0]
         if deletion.stay and not deletion.queues:
             return
@@ -232,7 +232,7 @@ class FlushConsumeQueueService(ServiceThread):
                 self.wait(RETRY_S)
 
     def _idle(self, seconds: float | None) -> None:
-        """`wait`, and mend queues meanwhile."""
+        """Wait, and repair queues meanwhile."""
         clock = self.clock
         end = None if seconds is None else clock.monotonic() + seconds
         while not self.stopped:
@@ -247,11 +247,11 @@ class FlushConsumeQueueService(ServiceThread):
                 return
 
     def work(self, running: bool = True) -> bool:
-        """Deletions, then a round; False when either has to be tried again. Inline when remoting-io has ended."""
+        """Process deletions, then do a round; False if either has to be repeated. running: remoting-io still runs."""
         return self.delete_topics() and self._round(running)
 
     def flush_now(self) -> bool:
-        """A last round when all threads have ended; False when it failed."""
+        """Do a last round after all threads have ended; False if it failed."""
         self.repair.close()
         ok = self.work(running=False) and self.frozen is None
         self.files.close()
@@ -260,14 +260,14 @@ class FlushConsumeQueueService(ServiceThread):
     # --- one round
 
     def call(self, callback: Callable[[], None], running: bool = True) -> bool:
-        """Run `callback` on remoting-io and wait for it; False when that has ended, and flush_now takes over."""
+        """Run `callback` on remoting-io and wait for it; False if that has ended, so that flush_now takes over."""
         if not running:
             callback()
             return True
         return run_on_loop(self._scheduler.call_soon, callback, lambda: self.stopped)
 
     def _round(self, running: bool = True) -> bool:
-        """Write and sync all dirty queues, then save the position; False when it has to be tried again."""
+        """Write and sync all dirty queues, then save the position; False if the round has to be repeated."""
         begun: list[_Round] = []
 
         def begin() -> None:
@@ -283,20 +283,20 @@ class FlushConsumeQueueService(ServiceThread):
                 self._queues.dirty.extend(queue for queue in current.queues if self._is_known(queue))
                 self.waiting.extend(current.waiting)
 
-            # Without remoting-io nobody else touches the list.
+            # Once remoting-io has ended, no other thread touches the list.
             if not self.call(give_back, running):
                 give_back()
             return False
         return True
 
     def _new_round(self) -> _Round:
-        """Take what is dirty, and who waits, on remoting-io."""
+        """Begin a round with the dirty queues and the waiting events. On remoting-io."""
         dirty, self._queues.dirty = self._queues.dirty, []
         waiting, self.waiting = self.waiting, []
         return _Round(self._publication, dirty, waiting)
 
     def _work_off(self, current: _Round, running: bool) -> bool:
-        """Entries into files, then the ledger, then the position; False when the round has to be done again."""
+        """Write entries into files, then the ledger, then the position; False if the round has to be repeated."""
         if not self._wait_durable(current.position, running) or not self._write_queues(current, running):
             return False
         self.failure = self.frozen
@@ -322,10 +322,10 @@ class FlushConsumeQueueService(ServiceThread):
         return True
 
     def _queues_to_note(self, running: bool) -> list[ConsumeQueue] | None:
-        """All queues, at a moment when every deletion is on the disk; None if one cannot be worked off.
+        """Return all queues, at a moment when every deletion is on the disk; None if a deletion failed.
 
-        A topic that was forgotten since the round began is not among them. With the position behind its records, and
-        nothing that says where its queues ended, a start would give its numbers once more.
+        Topics deleted since the round began are not included. Otherwise the position would lie behind their records
+        without a note of where their queues ended, and after a start their offsets would be used again.
         """
         found: list[list[ConsumeQueue]] = []
 
@@ -342,7 +342,7 @@ class FlushConsumeQueueService(ServiceThread):
                 return None
 
     def _is_known(self, queue: ConsumeQueue) -> bool:
-        """Whether it was not deleted meanwhile."""
+        """True if the queue was not deleted meanwhile."""
         return self._queues.find(queue.topic, queue.queue_id) is queue
 
     def _wait_durable(self, position: int, running: bool) -> bool:
@@ -352,7 +352,7 @@ class FlushConsumeQueueService(ServiceThread):
         return log.durable >= position
 
     def _write_queues(self, current: _Round, running: bool) -> bool:
-        """Write and sync the entries of the round's queues; those not done stay in `current.queues`."""
+        """Write and sync the entries of the round's queues; the rest stays in `current.queues` on failure."""
         while current.queues:
             parts: list[_Part] = []
             while current.queues and len(parts) < PART:
@@ -370,7 +370,7 @@ class FlushConsumeQueueService(ServiceThread):
                 logger.error("consume queue: %s", self.failure)
                 current.queues.extend(part.queue for part in parts)
                 return False
-            # When remoting-io has ended the tails stay as they are, and are written once more.
+            # If remoting-io has ended the tails stay as they are, and are written again.
             for at in range(0, len(parts), SLICE):
                 if not self.call(partial(self._trim, parts[at : at + SLICE]), running):
                     current.queues.extend(part.queue for part in parts[at:])
@@ -378,7 +378,7 @@ class FlushConsumeQueueService(ServiceThread):
         return True
 
     def _note(self, parts: list[_Part]) -> None:
-        """The parts are in synced files: the ledger may say so, once the position is there, too."""
+        """Note the parts, now in synced files, in the ledger. They count once the position names them."""
         for topic, queue_id in self.files.incomplete:
             queue = self._queues.find(topic, queue_id)
             if queue is not None and not queue.broken:
@@ -390,7 +390,7 @@ class FlushConsumeQueueService(ServiceThread):
                 self._ledger.note(queue, end)
 
     def _copy(self, current: _Round, parts: list[_Part]) -> None:
-        """Take some queues off the round and copy their entries, on remoting-io. They stay marked as dirty."""
+        """Take some queues off the round and copy their entries. They stay marked as dirty. On remoting-io."""
         queues = current.queues
         for queue in queues[-SLICE:]:
             if self._is_known(queue):
@@ -400,7 +400,7 @@ class FlushConsumeQueueService(ServiceThread):
         del queues[-SLICE:]
 
     def _trim(self, parts: list[_Part]) -> None:
-        """Let the tails go that are in files, on remoting-io."""
+        """Drop the tails of parts that are in files. On remoting-io."""
         freed = 0
         again = False
         for queue, offset, entries in parts:
@@ -433,7 +433,7 @@ class FlushConsumeQueueService(ServiceThread):
         files.checkpoint.save(time_ms, time_ms)
 
     def save_recovered(self) -> None:
-        """Recovery left everything on disk: say so, or the next start reads it all again."""
+        """Save the ledger and the position after recovery, so that the next start does not read all of it again."""
         current = self._new_round()
         self._queues.dirty = current.queues
         try:
@@ -443,7 +443,7 @@ class FlushConsumeQueueService(ServiceThread):
             logger.warning("store: the recovery position cannot be saved yet: %s", error)
 
     def save_for(self, queues: list[ConsumeQueue]) -> int | None:
-        """On this thread: a round that notes `queues`; the position it saved, None when it could not."""
+        """Do a round that notes `queues`; return the position it saved, None if it failed. On this thread."""
         for at in range(0, len(queues), SLICE):
             self.call(partial(self._touch, queues[at : at + SLICE]), self.alive)
         if not self.work(self.alive) or self.frozen is not None:
@@ -458,7 +458,7 @@ class FlushConsumeQueueService(ServiceThread):
 
 
 def _below(entries: bytes, position: int) -> int:
-    """How many of a queue's entries name records below physical offset `position`; physical offsets ascend."""
+    """Return how many of a queue's entries are of records below physical offset `position`; physical offsets ascend."""
     count = len(entries) // ENTRY_BYTES
     if not count or int.from_bytes(entries[-ENTRY_BYTES:][:8], "big") < position:
         return count

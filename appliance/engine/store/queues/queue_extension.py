@@ -1,10 +1,10 @@
-"""ConsumeQueueExt, which Apache writes with `enableConsumeQueueExt`: what an entry's tag code leads to then. Read only.
+"""ConsumeQueueExt, which Apache writes with `enableConsumeQueueExt`: units that entries' tag codes point to. Read only.
 
     consumequeue_ext/<topic>/<queue id>/<20 digits>       2 size | 8 tag code | 8 store time | 2 bytes of bit map | map
 
-A queue entry's tag code is then an address: the unit's place in the queue's extension stream plus the smallest i64.
-Real tag codes are hashes of 32 bits, so the two never meet. A size of -1 ends a file. We never write such units:
-entries that we make carry the code itself, which Apache reads as well. Source: RocketMQ `ConsumeQueueExt`.
+A queue entry's tag code is then an address: the unit's position in the queue's extension stream plus the smallest i64.
+Real tag codes are 32-bit hashes, so the two never collide. A size of -1 ends a file. RocketBox never writes such units:
+its entries carry the tag code itself, which Apache reads too. Source: RocketMQ `ConsumeQueueExt`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..paths import StorePaths, segment_name, segment_offset
 EXTENSION_DIRECTORY = "consumequeue_ext"
 UNIT = struct.Struct(">hqqh")
 _MIN_I64 = -(1 << 63)
-#: The smallest tag code there is; below it lie addresses.
+#: The smallest tag code; lower values are addresses.
 MIN_CODE = -(1 << 31)
 _DESCRIPTORS = 64
 
 
 class ExtensionUnit(NamedTuple):
-    """One unit; `size` with its bit map. store_time_ms: of the message."""
+    """One unit; `size` includes its bit map. store_time_ms: of the message."""
 
     size: int
     tag_code: int
@@ -36,17 +36,17 @@ class ExtensionUnit(NamedTuple):
 
 
 def is_address(code: int) -> bool:
-    """Whether an entry's tag code is the address of an extension unit."""
+    """True if an entry's tag code is the address of an extension unit."""
     return code < MIN_CODE
 
 
 def address_of(position: int) -> int:
-    """What an entry says of the unit at `position` of the stream."""
+    """Return the tag code that stands for the unit at `position` of the stream."""
     return position + _MIN_I64
 
 
 def decode_unit(data: bytes) -> ExtensionUnit | None:
-    """The unit at the beginning of `data`; None when there is none."""
+    """Return the unit at the beginning of `data`; None if there is none."""
     if len(data) < UNIT.size:
         return None
     size, code, time_ms, map_bytes = UNIT.unpack_from(data)
@@ -56,7 +56,7 @@ def decode_unit(data: bytes) -> ExtensionUnit | None:
 
 
 class QueueExtension:
-    """Descriptors of extension files, the least recently used closed. Belongs to one thread."""
+    """Open descriptors of extension files; the least recently used is closed. Belongs to one thread."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._directory = paths.root / EXTENSION_DIRECTORY
@@ -65,11 +65,11 @@ class QueueExtension:
         self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
     def read(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
-        """The unit an entry's tag code leads to, waiting for the disk if need be; None when there is none."""
+        """Return the unit that a tag code points to, or None; may wait for the disk."""
         return self._read(topic, queue_id, address, self._disk.pread)
 
     def read_nowait(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
-        """As `read`; None also when the disk would have to be asked (D2)."""
+        """As `read`, but also None if that would have to wait for the disk (D2)."""
 
         def read(fd: int, size: int, position: int) -> bytes:
             buffer = bytearray(size)
@@ -95,7 +95,7 @@ class QueueExtension:
             return None
 
     def _start(self, topic: str, queue_id: int, position: int) -> int | None:
-        """Where the file begins that holds a place of the stream."""
+        """Return the start of the file that holds a position of the stream; None if there is none."""
         starts = self._starts.get((topic, queue_id))
         if starts is None:
             names = self._disk.names(self._directory / topic / str(queue_id))

@@ -1,6 +1,6 @@
 """The files behind consume queues: a bounded set of open descriptors, reads, writes, syncs.
 
-Each thread that touches queue files has a QueueFiles of its own, so that no descriptor is closed under a reader.
+Each thread that uses queue files has its own QueueFiles, so that no descriptor is closed while it is read from.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .queue_extension import EXTENSION_DIRECTORY
 
 logger = logging.getLogger(__name__)
 
-#: Files and directories to sync from which on the whole file system is synced instead.
+#: From this many files and directories on, the whole file system is synced instead.
 MANY = 64
 
 _Key = tuple[str, int, int]  # topic, queue id, file number
 
 
 class QueueFiles:
-    """Descriptors of queue files, the least recently used closed beyond `capacity`. Belongs to one thread."""
+    """Open descriptors of queue files; beyond `capacity` the least recently used is closed. Belongs to one thread."""
 
     def __init__(
         self, paths: StorePaths, disk: Disk, file_bytes: int, capacity: int, deletions: list[int] | None = None
     ) -> None:
-        """deletions: a count kept by who deletes files; when it moved, no descriptor is believed any more."""
+        """deletions: a count that grows with each deletion of files; all descriptors are closed when it has changed."""
         self._paths = paths
         self._disk = disk
         self._entries_per_file = file_bytes // ENTRY_BYTES
@@ -41,13 +41,13 @@ class QueueFiles:
         self._open: OrderedDict[_Key, int] = OrderedDict()
         # In the order they were written.
         self._unsynced: dict[_Key, None] = {}
-        # Of the store's directory, opened before the first write.
+        # Descriptor of the store's directory, opened before the first write.
         self._root_fd = -1
         # Directories with new names in them.
         self._unsynced_names: dict[Path, None] = {}
-        # Whose sync failed: what was not durable is lost, their length included (D6).
+        # Files whose sync failed: what was not durable is lost, including their length (D6).
         self._refused: set[_Key] = set()
-        #: (topic, queue id) of files that `write` found without what comes before its entries.
+        #: (topic, queue id) of files in which `write` found nothing before its entries, though there should be.
         self.incomplete: set[tuple[str, int]] = set()
         self._deletions = deletions or [0]
         self._deletions_seen = self._deletions[0]
@@ -56,7 +56,7 @@ class QueueFiles:
         return self._paths.queue_dir(key[0], key[1]) / segment_name(key[2] * self.file_bytes)
 
     def _fd(self, key: _Key, create: bool, index: int = 0) -> int:
-        """index: entries that should be in the file already, when it is made or lengthened here."""
+        """Return a file's descriptor. index: entries that it should already hold if it is made or lengthened here."""
         if self._deletions_seen != self._deletions[0]:
             self._deletions_seen = self._deletions[0]
             while self._open:
@@ -75,7 +75,7 @@ class QueueFiles:
         except FileNotFoundError:
             if not create:
                 raise
-            # Names are synced with what is written: many new queues share their directories.
+            # Names are synced together with the entries, since many new queues share their directories.
             self._unsynced_names.update(dict.fromkeys(self._disk.make_directories(path.parent)))
             self._unsynced_names[path.parent] = None
             fd = self._disk.open(path, create=True)
@@ -95,7 +95,7 @@ class QueueFiles:
         return fd
 
     def let_go(self, queues: Container[tuple[str, int]]) -> None:
-        """Close the files of some queues: the next write finds out how long they are."""
+        """Close the files of some queues, so that the next write checks their lengths."""
         for key in [key for key in self._open if key[:2] in queues]:
             self._open.move_to_end(key, last=False)
             self._close_oldest()
@@ -109,7 +109,7 @@ class QueueFiles:
             self._disk.close(fd)
 
     def read(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
-        """Up to `count` entries from `offset`, within one file; empty when it is not there in full. May wait."""
+        """Return up to `count` entries of one file from `offset` on; empty if it is not there in full. May wait."""
         number, index = divmod(offset, self._entries_per_file)
         count = min(count, self._entries_per_file - index)
         try:
@@ -117,15 +117,15 @@ class QueueFiles:
         except FileNotFoundError:
             return b""
         data = self._disk.pread(fd, count * ENTRY_BYTES, index * ENTRY_BYTES)
-        return data[: len(data) - len(data) % ENTRY_BYTES]  # it may have been cut short within an entry
+        return data[: len(data) - len(data) % ENTRY_BYTES]  # the file may have been cut short within an entry
 
     def names(self, record: Record) -> bool:
-        """Whether an entry names a record at its place. OSError when the disk fails."""
+        """True if the entry at a record's queue offset points to it. Raises OSError."""
         entry = self.read(record.topic, record.queue_id, record.queue_offset, 1)
         return len(entry) == ENTRY_BYTES and ENTRY.unpack(entry)[:2] == (record.physical_offset, record.size)
 
     def read_nowait(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | None:
-        """As `read`, but None when the disk would have to be asked, or nobody can tell (D2)."""
+        """As `read`, but None if that would have to wait for the disk, or the system cannot say (D2)."""
         if not self._disk.reads_without_waiting:
             return None
         number, index = divmod(offset, self._entries_per_file)
@@ -139,11 +139,11 @@ class QueueFiles:
         except OSError:
             return None
         if got < len(buffer) and self._disk.size(fd) < index * ENTRY_BYTES + len(buffer):
-            return bytes(buffer[: got - got % ENTRY_BYTES])  # the file was cut short: no disk has more
+            return bytes(buffer[: got - got % ENTRY_BYTES])  # the file was cut short: the disk has no more of it
         return bytes(buffer[:got]) if got == len(buffer) else None
 
     def write(self, topic: str, queue_id: int, offset: int, entries: bytes) -> None:
-        """Write entries from `offset` on, over as many files as they take; `sync` makes them durable."""
+        """Write entries from `offset` on, into as many files as needed; `sync` makes them durable."""
         if self._root_fd < 0:
             self._root_fd = self._disk.open_directory(self._paths.root)
         view = memoryview(entries)
@@ -161,20 +161,20 @@ class QueueFiles:
             view = view[len(part) :]
 
     def sync(self) -> None:
-        """Make every write since the last sync durable, and the names of new files."""
+        """Make all writes since the last sync durable, and the names of new files."""
         if len(self._unsynced) + len(self._unsynced_names) >= MANY and self._sync_all():
             return
         for directory in list(self._unsynced_names):
             try:
                 self._disk.sync_directory(directory)
-            except FileNotFoundError:  # somebody removed it: its files are missed at the next start
+            except FileNotFoundError:  # removed by someone: its files are found missing at the next start
                 pass
             del self._unsynced_names[directory]
         for key in list(self._unsynced):
             self._sync_file(key, self._fd(key, create=True))
 
     def _sync_all(self) -> bool:
-        """All of it in one call; False when the kernel has none that tells of errors."""
+        """Sync all of it in one call; False if the kernel has no such call that reports errors."""
         try:
             if self._root_fd < 0 or not self._disk.sync_file_system(self._root_fd):
                 return False
@@ -194,7 +194,7 @@ class QueueFiles:
         self._unsynced.pop(key, None)
 
     def numbers(self, topic: str, queue_id: int) -> list[int]:
-        """The numbers of the files a queue has, in order; StartError when a file's name fits no file size."""
+        """Return the numbers of a queue's files, in order. Raises StartError when a name does not fit the file size."""
         found = []
         directory = self._paths.queue_dir(topic, queue_id)
         for name in self._disk.names(directory):
@@ -208,7 +208,7 @@ class QueueFiles:
         return found
 
     def check_size(self, topic: str, queue_id: int, number: int) -> None:
-        """StartError when a file is larger than configured: its rest would be taken for the next file's."""
+        """Raise StartError when a file is larger than configured, since its rest would be taken for the next file's."""
         key = (topic, queue_id, number)
         try:
             size = self._disk.size(self._fd(key, create=False))
@@ -221,7 +221,7 @@ class QueueFiles:
             )
 
     def next_data(self, topic: str, queue_id: int, offset: int) -> int:
-        """The first entry from `offset` on, within its file, that may not be zero; the file's end without one."""
+        """Return the first entry from `offset` on, within its file, that may not be zero; the file's end if none is."""
         number, index = divmod(offset, self._entries_per_file)
         try:
             fd = self._fd((topic, queue_id, number), create=False)
@@ -241,18 +241,18 @@ class QueueFiles:
         self._disk.unlink(self._path(key))
 
     def sync_directory(self, topic: str, queue_id: int) -> None:
-        """Make the names of a queue's files durable, those that are gone among them."""
+        """Make the names of a queue's files durable, and the removal of deleted ones."""
         self._disk.sync_directory(self._paths.queue_dir(topic, queue_id))
 
     def remove_topic(self, topic: str) -> None:
-        """Delete a topic's files, durably, and what Apache wrote beside them; foreign files stay. Raises OSError; done
-        a second time it finishes what was left."""
+        """Delete a topic's files durably, including Apache's extension files; foreign files stay. Raises OSError; a
+        repeated call finishes the rest."""
         self.forget_topic(topic)
         for top in (self._paths.consume_queues, self._paths.root / EXTENSION_DIRECTORY):
             _remove_numbered_files(self._disk, top / topic)
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """The same of one queue."""
+        """Delete one queue's files in the same way."""
         directory = self._paths.queue_dir(topic, queue_id)
         self._unsynced_names.pop(directory, None)
         for key in [key for key in self._open if key[:2] == (topic, queue_id)]:
@@ -270,7 +270,7 @@ class QueueFiles:
             self._disk.close(fd)
 
     def forget_topic(self, topic: str) -> None:
-        """Close what belongs to a topic that is being deleted."""
+        """Close the files of a topic that is being deleted."""
         top = self._paths.consume_queues / topic
         for directory in [path for path in self._unsynced_names if path == top or path.parent == top]:
             del self._unsynced_names[directory]

@@ -1,6 +1,6 @@
-"""Looking into queue files: where a queue ends, whether its entries are true, what lies behind them.
+"""Inspects queue files: where a queue ends, whether its entries match the log, and what lies behind them.
 
-Used by recovery, which has the store for itself, and by QueueRepair beside the running broker.
+Used by recovery, which has the store to itself, and by QueueRepair beside the running broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .queue_files import QueueFiles
 
 logger = logging.getLogger(__name__)
 
-#: What a disk writes whole: an entry that crosses such a border may be torn.
+#: Bytes that a disk writes as a whole: an entry that crosses such a border may be torn.
 _SECTOR_BYTES = 512
 
 
@@ -29,18 +29,18 @@ class QueueInspector:
         files: QueueFiles,
         writing: QueueFiles | None = None,
     ) -> None:
-        """files: for reading. writing: for what is zeroed, the same unless given."""
+        """files: for reading. writing: for zeroing entries; `files` unless given."""
         self._raw = raw
         self._queues = queues
         self._files = files
         self._writing = writing or files
-        #: Physical offsets that entries name, and that a scan may go on from behind damage; in no order.
+        #: Physical offsets of entries, at which a scan may continue behind damage; unordered.
         self.hints: list[int] = []
 
     def is_whole(self, queue: ConsumeQueue) -> bool:
-        """Whether the files have what they should, as far as their names, lengths, first and last entries tell.
+        """True if the files are complete, judging by their names, lengths, first and last entries.
 
-        What lies behind the end is zeroed.
+        Entries behind the end are zeroed.
         """
         files, per_file = self._files, self._files.entries_per_file
         topic, queue_id, end = queue.topic, queue.queue_id, queue.tail_base
@@ -65,7 +65,7 @@ class QueueInspector:
         return True
 
     def first_physical(self, topic: str, queue_id: int) -> int:
-        """Where the record of a queue's first entry lies, fillers aside; -1 when it has none."""
+        """Return the physical offset of a queue's first entry, skipping fillers; -1 if it has none."""
         numbers = self._files.numbers(topic, queue_id)
         per_file = self._files.entries_per_file
         entries = self._files.read(topic, queue_id, numbers[0] * per_file, per_file) if numbers else b""
@@ -77,7 +77,7 @@ class QueueInspector:
         return -1
 
     def load(self, topic: str, queue_id: int, limit: int) -> None:
-        """Find a queue's offsets from its files; entries below physical offset `limit` count."""
+        """Set a queue's offsets from its files; only entries of records below physical offset `limit` count."""
         numbers = self._files.numbers(topic, queue_id)
         if not numbers:
             return
@@ -93,12 +93,12 @@ class QueueInspector:
         queue.min_offset = numbers[0] * per_file
 
     def _end_in_file(self, topic: str, queue_id: int, number: int, limit: int) -> int:
-        """The offset behind the last entry of a file that lies below `limit`; entries ascend, zeros follow the last."""
+        """Return the offset behind a file's last entry below `limit`; entries ascend, zeros follow the last."""
         end = self._search_end(topic, queue_id, number, lambda physical, size, _: size > 0 and physical < limit)
         begin = number * self._files.entries_per_file
         at = (end - 1 - begin) * ENTRY_BYTES
         if end > begin and at // _SECTOR_BYTES != (at + ENTRY_BYTES - 1) // _SECTOR_BYTES:
-            # It may be half an entry, whose numbers say anything: then only entries count that the log bears out.
+            # This may be half an entry with arbitrary numbers: then only entries count that match the log.
             def counts(physical: int, size: int, offset: int) -> bool:
                 return size > 0 and physical < limit and self.is_true(topic, queue_id, physical, size, offset)
 
@@ -108,7 +108,7 @@ class QueueInspector:
         return end
 
     def _search_end(self, topic: str, queue_id: int, number: int, counts: Callable[[int, int, int], bool]) -> int:
-        """The offset behind the last entry for which counts(physical offset, size, queue offset)."""
+        """Return the offset behind the last entry for which counts(physical offset, size, queue offset) is true."""
         per_file = self._files.entries_per_file
         low, high = number * per_file, (number + 1) * per_file
         while low < high:
@@ -122,7 +122,7 @@ class QueueInspector:
         return low
 
     def is_true(self, topic: str, queue_id: int, physical: int, size: int, offset: int) -> bool:
-        """Whether the log has, where an entry says, the record it stands for; nothing to say of what has expired."""
+        """True if the log has the record that an entry names. Entries of expired records and holes count as true."""
         if physical < self._raw.files.min_offset or size == HOLE_SIZE:
             return True
         record = self._raw.record_at(physical, size)
@@ -134,7 +134,7 @@ class QueueInspector:
             self._collect(topic, queue_id, number * per_file, self._raw.files.min_offset)
 
     def _collect(self, topic: str, queue_id: int, offset: int, limit: int) -> None:
-        """Remember where a file's entries from `offset` on say that records lie, as far as they could be true."""
+        """Add the physical offsets in a file's entries from `offset` on to `hints`, if they lie in the log."""
         count = 64
         while True:
             data = self._files.read(topic, queue_id, offset, count)
@@ -149,9 +149,9 @@ class QueueInspector:
             count = 20_000
 
     def cut(self, queue: ConsumeQueue, end: int, numbers: list[int] | None = None) -> None:
-        """Zero entries behind the queue's end: stale ones would be taken for real after a later crash.
+        """Zero entries behind the queue's end: after a later crash, stale ones would be taken for valid.
 
-        numbers: of its files, if they are known.
+        numbers: of the queue's files, if they are known.
         """
         files, per_file = self._files, self._files.entries_per_file
         try:
@@ -176,8 +176,8 @@ class QueueInspector:
             offset += count
 
     def first_offset(self, queue: ConsumeQueue, end: int) -> int:
-        """The first entry, below `end`, whose record the log still has. Fillers at the front have size HOLE_SIZE and
-        offset 0."""
+        """Return the first offset, below `end`, whose record is still in the log. Fillers at the front have size
+        HOLE_SIZE and offset 0."""
         low, high = queue.min_offset, end
         if low >= high or not self._is_gone(queue, low):
             return low

@@ -1,10 +1,10 @@
-"""What is in the queue files, in one file of ours, so that a start need not look into each of them.
+"""State of all queue files in one file of RocketBox, so that a start need not look into each of them.
 
-DATA/rocketbox/queue-ledger-<generation>: a header, then a record for each queue whose offsets moved and each topic that
-was deleted, appended by every round of flush-consumequeue after the queue files were synced. The recovery position
-names the generation, the length and the CRC of all bytes below it: what is behind that length, or does not have that
-CRC, does not count. A file that grew to several times what it says is rewritten as the next generation; the old one
-goes when a recovery position names the new one. docs/formats/queue-ledger.md has the layout.
+DATA/rocketbox/queue-ledger-<generation>: a header, then a record for each queue whose offsets moved and for each
+deleted topic. Every round of flush-consumequeue appends to it after syncing the queue files. The recovery position
+names the generation, the length and the CRC of all bytes below it: bytes behind that length do not count, and none do
+if the CRC differs. A file several times larger than needed is rewritten as the next generation; the old one is deleted
+when a recovery position names the new one. docs/formats/queue-ledger.md has the layout.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ RECORD = struct.Struct(">BHIqq")
 WHOLE, BROKEN, DELETED = 1, 2, 3
 PREFIX = "queue-ledger-"
 
-#: Rewritten beyond this many bytes and this many times what it would take.
+#: The file is rewritten when it exceeds this many bytes and this multiple of the bytes needed.
 LARGE_BYTES = 4 * 1024 * 1024
 LARGE_RATIO = 3
 _PIECE_BYTES = 1024 * 1024
-_JOINED = 5000  # records a join, so that no call holds the GIL long
+_JOINED = 5000  # records joined in one call, so that it does not hold the GIL long
 
 
 class LedgerPlace(NamedTuple):
-    """How much of which ledger counts. generation 0: none."""
+    """The part of a ledger that counts. generation 0: none."""
 
     generation: int
     length: int
@@ -51,7 +51,7 @@ NOWHERE = LedgerPlace(0, 0, 0)
 
 
 class QueueLedger:
-    """Owned by flush-consumequeue, and before it runs by recovery."""
+    """Owned by recovery, then by flush-consumequeue."""
 
     def __init__(self, paths: StorePaths, disk: Disk, file_bytes: int) -> None:
         self._directory = paths.own
@@ -60,9 +60,9 @@ class QueueLedger:
         self._fd = -1
         self._place = NOWHERE
         self._pending: list[bytes] = []
-        #: Sum of the recorded offsets of all queues.
+        #: Sum of the recorded ends of all queues.
         self.entries = 0
-        #: It has to be rewritten: there is none to be trusted, or a write failed.
+        #: True if it has to be rewritten: there is none that can be trusted, or a write failed.
         self.void = True
         self._live_bytes = 0
 
@@ -72,7 +72,7 @@ class QueueLedger:
     # --- loading
 
     def load(self, place: LedgerPlace, queues: ConsumeQueueTable) -> bool:
-        """Fill the table from what `place` names; False, and nothing is filled, when it is not there as it was."""
+        """Fill the table from the ledger at `place`; False, with nothing filled, if the ledger does not match it."""
         if place.generation <= 0 or place.length < HEADER.size:
             return False
         try:
@@ -117,7 +117,7 @@ class QueueLedger:
             self._live_bytes -= RECORD.size + len(topic.encode()) if queue.recorded >= 0 else 0
 
     def reset(self) -> None:
-        """What was loaded does not count."""
+        """Discard what was loaded."""
         self.close()
         self.entries = self._live_bytes = 0
         self._pending.clear()
@@ -126,7 +126,7 @@ class QueueLedger:
     # --- noting
 
     def note(self, queue: ConsumeQueue, end: int) -> None:
-        """The files have, synced, all entries of a queue below `end`. Counts with the next `save`."""
+        """Note that the files hold, synced, all entries of a queue below `end`. Counts with the next `save`."""
         record = _pack(queue, end)
         if queue.recorded < 0:
             self._live_bytes += len(record)
@@ -135,22 +135,22 @@ class QueueLedger:
         self._pending.append(record)
 
     def drop(self, topic: str, queues: list[ConsumeQueue]) -> None:
-        """A topic's queues are gone with their files."""
+        """Note that a topic's queues and their files were deleted."""
         self._forget(topic, queues)
         raw = topic.encode()
         self._pending.append(RECORD.pack(DELETED, len(raw), 0, 0, 0) + raw)
 
     @property
     def place(self) -> LedgerPlace:
-        """Of the last `save`."""
+        """Place of the last `save`."""
         return self._place
 
     # --- saving
 
     def save(self, queues: list[ConsumeQueue]) -> LedgerPlace:
-        """Make what was noted durable; returns what a recovery position has to name.
+        """Make the notes durable; return the place that a recovery position has to name.
 
-        queues: all there are, for a ledger that is rewritten. Raises OSError; the next save goes to a new file then.
+        queues: all queues, in case the ledger is rewritten. After an OSError the next save writes a new file.
         """
         try:
             if self.void or self._place.length > max(LARGE_BYTES, LARGE_RATIO * self._live_bytes):
@@ -174,7 +174,7 @@ class QueueLedger:
         return LedgerPlace(generation, length, crc)
 
     def _rewrite(self, queues: list[ConsumeQueue]) -> LedgerPlace:
-        """The next generation, from what the files have of each queue now."""
+        """Write the next generation, from the ends of all queues' files as they are now."""
         generation = max((self._place.generation, *self._generations())) + 1
         fd = self._disk.open(self._path(generation), create=True)
         try:
@@ -203,7 +203,7 @@ class QueueLedger:
         return LedgerPlace(generation, length, crc)
 
     def settled(self) -> None:
-        """A recovery position names the last save: older files go. One that stays does no harm."""
+        """Delete older files, since a recovery position names the last save. One that stays does no harm."""
         for generation in self._generations():
             if generation != self._place.generation:
                 try:
@@ -222,7 +222,7 @@ class QueueLedger:
 
 
 def _read(disk: Disk, fd: int, place: LedgerPlace) -> bytes | None:
-    """The bytes that count, None when they are not what they were."""
+    """Return the bytes that count; None if length or CRC differs."""
     pieces, crc = [], 0
     for position in range(0, place.length, _PIECE_BYTES):
         piece = disk.pread(fd, min(_PIECE_BYTES, place.length - position), position)
@@ -233,7 +233,7 @@ def _read(disk: Disk, fd: int, place: LedgerPlace) -> bytes | None:
 
 
 def ledger_matches(place: LedgerPlace, paths: StorePaths, disk: Disk) -> bool:
-    """Whether a ledger is what a recovery position says, for who looks at a store from outside."""
+    """True if the ledger matches a recovery position. For tools that inspect a store from outside."""
     try:
         fd = disk.open(paths.own / f"{PREFIX}{place.generation:08d}", read_only=True)
     except OSError:

@@ -1,14 +1,14 @@
-"""Where a record's queue entry goes when it is not the next one of its queue, in a recovery that reads the whole log.
+"""Places the queue entry of a record that is not the next of its queue, in a recovery that reads the whole log.
 
-A queue's offsets ascend along the log without a gap. They do not where records were damaged and stepped over, where a
-topic was deleted by Apache and made again, and where a flipped bit, which no CRC of Apache's covers, altered a record's
-queue id or queue offset. One such record must not cost the others of its queue their entries:
+A queue's offsets ascend along the log without a gap, with three exceptions: damaged records were stepped over; Apache
+deleted a topic and it was made again; a flipped bit, which no Apache CRC covers, altered a record's queue id or queue
+offset. One such record must not cost the others of its queue their entries:
 
-- A gap becomes holes, if as many records could have been in the log between the two; else the record is passed over.
-- A record whose offset was there before is left undecided. When the next record of the queue follows it, the queue
-  goes on from there and what it had behind is forgotten: the topic was made again, or the odd one was what came before.
-  When the next one goes on as if nothing had been, the undecided one gets its entry if that is a hole or came behind a
-  gap, or if it was its own in the queue's file; else it is passed over.
+- A gap becomes holes if the log between the two records has room for as many; else the record is passed over. - A
+  record with an offset that was there before stays undecided. If the queue's next record has the following offset,
+  the queue continues from there and drops its later entries: the topic was made again, or the odd record came before.
+  If the next record continues the queue as if there had been none, the undecided one gets its entry if that is a hole
+  or came behind a gap, or if the queue's file had it; else it is passed over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueOrder:
-    """One recovery's records out of order. Works on queues whose entries are all below `next_offset`."""
+    """The records out of order of one recovery. All entries of its queues lie below `next_offset`."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class QueueOrder:
         append: Callable[[ConsumeQueue, Record], None],
         write_tails: Callable[[], None],
     ) -> None:
-        """append: gives a record the next entry of a queue. write_tails: writes entries into files, all
-        that the disk has room for."""
+        """append: gives a record the next entry of a queue. write_tails: writes entries into files, as far as the disk
+        has room."""
         self._log_begin = log_begin
         self._queues = queues
         self._files = files
@@ -48,11 +48,11 @@ class QueueOrder:
         self._write_tails = write_tails
         #: The last record of a queue whose offset was there before.
         self.undecided: dict[ConsumeQueue, Record] = {}
-        # The last offset of a queue that came behind a gap: if it comes a second time, the first one was the odd one.
+        # Last offset of a queue that came behind a gap. If it comes again, the first record with it was the odd one.
         self._after_gap: dict[ConsumeQueue, int] = {}
 
     def decide(self, queue: ConsumeQueue) -> None:
-        """The queue went on as if its undecided record had not been."""
+        """Decide on the undecided record of a queue that continued as if there had been none."""
         record = self.undecided.pop(queue)
         if queue.min_offset <= record.queue_offset < queue.next_offset:
             size = ENTRY.unpack(self._entry(queue, record.queue_offset))[1]
@@ -63,7 +63,7 @@ class QueueOrder:
         self._pass_over(record, f"its queue has another message at offset {record.queue_offset}")
 
     def place(self, record: Record, queue: ConsumeQueue | None) -> None:
-        """Give a record its entry that is not the next one of `queue`, or leave it undecided, or pass it over."""
+        """Give a record that is not the next of `queue` its entry, or leave it undecided, or pass it over."""
         offset = record.queue_offset
         if queue is None:
             if offset < 0:
@@ -94,8 +94,8 @@ class QueueOrder:
         self._append(queue, record)
 
     def finish(self) -> None:
-        """The log has ended: one message in a topic made again is believed, any other record out of order is
-        not."""
+        """Decide on the rest at the end of the log: a record with offset 0 counts as the first message of a topic that
+        was made again, any other is decided as usual."""
         for queue, record in list(self.undecided.items()):
             if record.queue_offset:
                 self.decide(queue)
@@ -115,7 +115,7 @@ class QueueOrder:
     # --- entries
 
     def _was_there(self, queue: ConsumeQueue, record: Record) -> bool:
-        """Whether the queue's file, as the last run left it, names the record at its offset."""
+        """True if the queue's file, as the last run left it, has the record's entry at its offset."""
         if record.queue_offset < queue.tail_base:
             return False  # rewritten already
         try:
@@ -132,7 +132,7 @@ class QueueOrder:
         return found if len(found) == ENTRY_BYTES else bytes(ENTRY_BYTES)
 
     def _put(self, queue: ConsumeQueue, record: Record) -> None:
-        """Give the record the entry at its offset."""
+        """Write the record's entry at its offset."""
         entry = self._dispatch.entry(record)
         if record.queue_offset >= queue.tail_base:
             at = (record.queue_offset - queue.tail_base) * ENTRY_BYTES
@@ -148,11 +148,11 @@ class QueueOrder:
     # --- queues
 
     def _go_back(self, queue: ConsumeQueue, record: Record) -> ConsumeQueue:
-        """The queue, ended in front of a record's offset."""
+        """Return the queue, cut in front of the record's offset."""
         logger.error("recovery: %r goes on from %d", queue, record.queue_offset)
         self._write_tails()
         end = max(record.queue_offset, queue.min_offset)
-        del queue.tail[max(0, end - queue.tail_base) * ENTRY_BYTES :]  # what a full disk did not take
+        del queue.tail[max(0, end - queue.tail_base) * ENTRY_BYTES :]  # entries that a full disk did not take
         queue.next_offset = queue.max_offset = end
         queue.tail_base = min(queue.tail_base, end)
         if record.queue_offset > queue.min_offset:
@@ -161,16 +161,16 @@ class QueueOrder:
         return self._new_queue(record)
 
     def _new_queue(self, record: Record) -> ConsumeQueue:
-        """A queue that begins with a record."""
+        """Return a queue that begins with the record."""
         offset, per_file = record.queue_offset, self._files.entries_per_file
         begin = offset - offset % per_file
         if begin < offset:
-            # Apache's filler: its recovery would stop at zeros.
+            # Apache's filler: Apache's recovery would stop at zeros.
             try:
                 self._files.write(record.topic, record.queue_id, begin, HOLE * (offset - begin))
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise  # what comes with the first entry is written when there is room
+                    raise  # the filler is written with the first entry when there is room
         try:
             numbers = self._files.numbers(record.topic, record.queue_id)
         except FileNotFoundError:

@@ -1,13 +1,13 @@
-"""Looks at queue files behind the running broker, and rebuilds from the log what they lack.
+"""Checks queue files beside the running broker, and rebuilds missing entries from the log.
 
-A start by the queue ledger opens no queue file. So each is looked at afterwards, a little at a time; one that is
-missing, cut short or empty where it should not be makes its queue `broken`, as a reader does that meets one. A broken
-queue takes sends (its offsets are known) and serves what is in its tail; what is below waits: pulls are held or
-answered like those of a queue without news, so that clients ask again. The ledger says that a queue is broken before
-its files are written to, so that a crash in between begins again.
+A start with the queue ledger opens no queue file. So each is checked afterwards, a little at a time. A file that is
+missing, cut short or empty where it should not be makes its queue `broken`; so does a reader that finds one. A broken
+queue takes sends, since its offsets are known, and serves its tail. Pulls below it are held or answered as from a queue
+without news, so that clients ask again. The ledger marks a queue as broken before its files are written, so that after
+a crash in between the repair begins again.
 
-One pass over the log rebuilds all queues that are broken when it begins. All of it runs on flush-consumequeue, which
-alone writes queue files, in steps between its rounds.
+One pass over the log rebuilds all queues that are broken when it begins. All steps run on flush-consumequeue between
+its rounds, since only that thread writes queue files.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from .queue_inspector import QueueInspector
 
 logger = logging.getLogger(__name__)
 
-#: CPU time at a time, time at most with what the disk takes, and the pause after it.
+#: CPU time of one step, its longest duration including the disk, and the pause after it.
 STEP_S = 0.002
 LONGEST_S = 0.05
 PAUSE_S = 0.008
-#: After the disk refused.
+#: Pause after a disk error.
 RETRY_S = 5.0
-#: Entries found are written to files when they take this much.
+#: Bytes of collected entries at which they are written to files.
 _WRITE_BYTES = 16 * 1024 * 1024
-#: Queues named one by one in the findings; beyond that their number is.
+#: Limit on queues that findings name one by one; beyond it they give only the number.
 _NAMED = 20
-#: Served again at a time, so that remoting-io is not held long.
+#: Queues that are served again in one call, so that it does not hold remoting-io long.
 _SLICE = 500
 
 
 class QueueWriter(Protocol):
-    """The thread that writes queue files, which everything here runs on: what of its rounds a repair uses."""
+    """The part of flush-consumequeue that a repair uses. It alone writes queue files, and repairs run on it."""
 
     removing: threading.Lock
     failure: str | None
@@ -68,13 +68,13 @@ class _Rebuilt:
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
-        #: What is behind it is in the tail, or written from there.
+        #: Entries from here on are in the tail, or written from there.
         self.until = queue.tail_base
         self.first = self.at = -1
-        #: Where its last record lies.
+        #: Physical offset of the last record taken.
         self.last_physical = 0
         self.data = bytearray()
-        #: (offset, entry) of the last record whose offset was there before; see QueueOrder for what that may mean.
+        #: (offset, entry) of the last record whose offset was there before; see QueueOrder for its meaning.
         self.undecided: tuple[int, bytes] | None = None
 
     @property
@@ -83,7 +83,7 @@ class _Rebuilt:
 
 
 class QueueRepair:
-    """Belongs to flush-consumequeue; `ask` may be called by anyone."""
+    """Belongs to flush-consumequeue; any thread may call `ask`."""
 
     def __init__(
         self,
@@ -104,17 +104,17 @@ class QueueRepair:
         self._delay_levels_ms = delay_levels_ms
         self._writer = writer
         self._clock = clock
-        #: On remoting-io: a queue whose files lacked entries is whole again. Set before start().
+        #: Called on remoting-io when a broken queue is whole again. Set before start().
         self.on_repaired: Callable[[ConsumeQueue], None] = lambda queue: None
-        # Owned by flush-consumequeue; `_asked` is set by anyone.
+        # Owned by flush-consumequeue; any thread sets `_asked`.
         self._asked = False
         self._unchecked = False
         self._job: Generator[None, None, None] | None = None
         self._not_before = 0.0
 
     def ask(self, queue: ConsumeQueue) -> None:
-        """The queue's files lack entries: nothing below its tail is served until they are rebuilt."""
-        if not self._is_known(queue):  # it was deleted, and so were its files
+        """Mark a queue whose files lack entries as broken: nothing below its tail is served until they are rebuilt."""
+        if not self._is_known(queue):  # it was deleted, and its files too
             return
         if not queue.broken:
             queue.broken = True
@@ -123,22 +123,22 @@ class QueueRepair:
         self._writer.wakeup()
 
     def check_all(self) -> None:
-        """Look at the files of every queue, beginning with those that are known to be broken."""
+        """Check the files of every queue, after rebuilding those that are known to be broken."""
         self._unchecked = True
         self._asked = any(queue.broken for queue in self._queues.all())
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to do."""
+        """True if there is work to do."""
         return self._job is not None or self._asked or self._unchecked
 
     @property
     def broken(self) -> int:
-        """Queues that wait for it."""
+        """Number of broken queues."""
         return sum(1 for queue in self._queues.all() if queue.broken)
 
     def step(self, seconds: float = STEP_S) -> bool:
-        """Work for so long; False when nothing is left, or the disk refused a moment ago."""
+        """Work for `seconds` of CPU time; False if nothing is left to do, or a disk error was a moment ago."""
         begin, worked = self._clock.monotonic(), time.thread_time()
         if begin < self._not_before:
             return False
@@ -163,11 +163,11 @@ class QueueRepair:
                 return True
 
     def retry_in(self) -> float:
-        """Seconds until `step` may work again."""
+        """Return the seconds until `step` may work again."""
         return max(0.0, self._not_before - self._clock.monotonic())
 
     def close(self) -> None:
-        """Drop what is under way; a broken queue is known as such by the ledger."""
+        """Abort the current work; the ledger still marks broken queues."""
         if self._job is not None:
             self._job.close()
         self._job, self._asked, self._unchecked = None, False, False
@@ -195,7 +195,7 @@ class QueueRepair:
         logger.info("consume queue: %d queues checked in %.1f s", len(queues), self._clock.monotonic() - begin)
 
     def _correct_min_offset(self, inspector: QueueInspector, queue: ConsumeQueue) -> None:
-        """Files may have left the log since the ledger was told."""
+        """Raise a queue's minimum offset if log files were removed since the ledger noted it."""
         first = inspector.first_offset(queue, queue.tail_base)
         if first <= queue.min_offset:
             return
@@ -214,7 +214,7 @@ class QueueRepair:
         broken = [queue for queue in self._queues.all() if queue.broken and queue.tail_base > 0]
         if not broken:
             return
-        # The ledger has to know before files are written to, and the log is read up to where it stands then.
+        # The ledger must have it before files are written. The log is read up to the position saved then.
         position = writer.save_for(broken)
         if position is None:
             raise OSError(errno.EAGAIN, writer.failure or "the recovery position cannot be saved")
@@ -253,7 +253,7 @@ class QueueRepair:
             self._small_files.report("queue", place, "files lacked entries; rebuilt from the log")
 
     def _take(self, rebuilt: _Rebuilt, record: Record, entry: bytes) -> None:
-        """Put a record's entry where it belongs; what is missing before becomes holes."""
+        """Put a record's entry in its place; missing entries before it become holes."""
         offset = record.queue_offset
         if rebuilt.first < 0:
             self._begin(rebuilt, offset)
@@ -275,7 +275,8 @@ class QueueRepair:
         rebuilt.data = bytearray(HOLE * (offset - rebuilt.at))
 
     def _go_back(self, rebuilt: _Rebuilt, undecided: tuple[int, bytes]) -> None:
-        """Two records in a row went on from there: the topic was made again, or what came before was the odd one."""
+        """Continue from the undecided record, since another follows it: the topic was made again, or one before was
+        the odd one."""
         offset, entry = undecided
         if offset <= rebuilt.first:
             self._begin(rebuilt, offset)
@@ -286,10 +287,10 @@ class QueueRepair:
         rebuilt.data += entry
 
     def _complete(self, rebuilt: _Rebuilt) -> None:
-        """The log has no record for what is still missing.
+        """Fill the missing entries, for which the log has no record, with holes.
 
-        Behind the last record the holes say its place: they expire with it, and are not older than it. Only those in
-        front of the first one say 0, which is how fillers are known.
+        Holes behind the last record carry its physical offset: they expire with it, not before. Only holes in front of
+        the first record carry 0, the mark of a filler.
         """
         undecided = rebuilt.undecided
         if undecided is not None and undecided[0] + 1 == rebuilt.until:
@@ -314,8 +315,8 @@ class QueueRepair:
         self._files.incomplete.clear()
 
     def _finish(self, done: list[_Rebuilt]) -> None:
-        """Serve them again, on remoting-io."""
-        self._queues.files_deleted()  # a reader may have one open that was lost
+        """Serve the rebuilt queues again, on remoting-io."""
+        self._queues.files_deleted()  # a reader may still have a lost file open
 
         def serve(part: list[_Rebuilt]) -> None:
             for rebuilt in part:

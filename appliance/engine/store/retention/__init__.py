@@ -1,1 +1,1 @@
-"""What leaves the store: expired log files, queue files behind them, deleted topics."""
+"""Removal from the store: expired log files, queue files behind them, deleted topics."""
