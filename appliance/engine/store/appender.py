@@ -20,10 +20,10 @@ Packer = Callable[[int, int, int], tuple[bytes, bytes, list[int]]]
 
 
 class Tick(TickState):
-    """What one tick staged.
+    """The puts that one tick has staged.
 
-    acks: (who waits, what became of it) for each put, whatever these are: they come back when the tick is published or
-    has failed. early: the same for those who do not wait for the sync (WAIT=false): they come back when it is written.
+    acks: (waiter, result) for each put, of any types: handed back when the tick is published or has failed. early: the
+    same for puts that do not wait for the sync (WAIT=false), handed back when the tick is written.
     """
 
     __slots__ = ()
@@ -38,14 +38,14 @@ class Tick(TickState):
 
 
 class Appender(AppenderState):
-    """The appending half of MessageStore: its base class, so that a send pays for no call between them."""
+    """The appending half of MessageStore: its base class, so that a send costs no call between the two."""
 
     def __init__(self, log: CommitLog, scheduler: Scheduler, store_host: bytes) -> None:
         # Constant after construction.
         self.log = log
         self.scheduler = scheduler
         self.store_host = store_host
-        # Length of the born host -> (bytes before the body, what packs them, the hosts' flags).
+        # Length of the born host -> (bytes before the body, function that packs them, the hosts' flags).
         layouts = {born: LAYOUTS[born, len(store_host)] for born in (8, 20)}
         self._layouts = {
             born: (layout.fixed.size, layout.fixed.pack_into, layout.host_flags) for born, layout in layouts.items()
@@ -68,15 +68,15 @@ class Appender(AppenderState):
         reconsume_times: int,
         prepared_transaction_offset: int = 0,
     ) -> int:
-        """Stage one message for `queue` in this tick; returns its physical offset.
+        """Stage one message for `queue` in this tick; return its physical offset.
 
-        topic_field: length byte and topic. properties: the stored text. tag_code: of its entry; one that depends on
-        the store time is made of `next_store_ms`. born_host: 8 or 20 bytes; the sys flag's bits for them are set here.
-        Numbers must fit their fields (struct.error otherwise, and nothing is staged). Raises StoreBroken when the log
-        cannot take it.
+        topic_field: length byte and topic. properties: the stored text. tag_code: of the queue entry; if it depends on
+        the store time, it is computed with `next_store_ms`. born_host: 8 or 20 bytes; the sys flag's bits for them are
+        set here. Numbers must fit their fields, otherwise struct.error is raised and nothing is staged. Raises
+        StoreBroken when the log cannot take the record.
         """
         log = self.log
-        store_ms = self.scheduler.wall_ms  # as next_store_ms, without a call for each message
+        store_ms = self.scheduler.wall_ms  # like next_store_ms, without a call for each message
         if store_ms > self.store_ms:
             self.store_ms = store_ms
         else:
@@ -124,18 +124,18 @@ class Appender(AppenderState):
         return physical
 
     def next_store_ms(self, wall_ms: int = 0) -> int:
-        """The store time of what is put next in this tick: the wall clock's, never before that of an earlier record,
-        as searches by time rely on it. wall_ms: a look at the clock that is later than the tick's."""
+        """Return the store time of the next put in this tick: the wall clock's, but never before an earlier record's,
+        since searches by time rely on that. wall_ms: a reading of the clock later than the tick's."""
         now = max(wall_ms, self.scheduler.wall_ms)
         if now > self.store_ms:
             self.store_ms = now
         return self.store_ms
 
     def put_batch(self, queue: ConsumeQueue, pack: Packer) -> list[int]:
-        """Stage messages at consecutive offsets, all in one file and one write; returns their physical offsets.
+        """Stage messages at consecutive offsets, in one file and one write; return their physical offsets.
 
-        `pack` makes their records and entries; it is asked again when they have to begin elsewhere than was thought.
-        All of them are staged, or none: what `pack` raises comes out. Raises StoreBroken when the log cannot take them.
+        `pack` makes their records and entries; it is called again if they have to begin at another offset than assumed.
+        All of them are staged or none. Raises whatever `pack` raises, and StoreBroken when the log cannot take them.
         """
         log = self.log
         store_ms = self.next_store_ms()

@@ -1,10 +1,9 @@
-"""Two small files recovery starts from: Apache's `checkpoint`, and the recovery position that is ours (D3).
+"""Two small files that recovery starts from: Apache's `checkpoint`, and RocketBox's own recovery position (D3).
 
-checkpoint, 4096 bytes: store time in ms of the last log flush @0, of the last queue flush @8, of the last index
-flush @16. recovery-position, two slots at 0 and 4096, written in turn: sequence 8, physical offset 8, then of the
-record just before that offset: its offset 8, size 4, body crc 4, store time 8; the sum of all queues' maximum offsets
-8, so that a queue file that got lost is missed; of the queue ledger its generation 8, length 8, CRC 4; last a CRC-32 4
-of what stands before.
+checkpoint, 4096 bytes: store time in ms of the last log flush @0, of the last queue flush @8, of the last index flush
+@16. recovery-position, two slots at 0 and 4096, written in turn: sequence 8; physical offset 8; of the record that ends
+there: offset 8, size 4, body crc 4, store time 8; sum of all queues' maximum offsets 8, which reveals a lost queue
+file; of the queue ledger: generation 8, length 8, CRC 4; last a CRC-32 4 of everything before.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ CHECKPOINT_BYTES = 4096
 
 _SLOT = struct.Struct(">qqqiiqqqqI")
 _SLOT_DISTANCE = 4096
-#: A slot with its CRC.
+#: Size of a slot with its CRC.
 SLOT_BYTES = _SLOT.size + 4
 
 
 class RecoveryPosition(NamedTuple):
-    """Below `offset` the log is durable and every queue entry on disk. record_*: the record that ends there.
+    """Below `offset` the log is durable and every queue entry is on disk. record_*: the record that ends there.
 
-    entries: the sum of all queues' maximum offsets, counting what lies below `offset`. ledger_*: how much of which
-    queue ledger says so queue by queue; generation 0: none does.
+    entries: sum of all queues' maximum offsets, counting records below `offset`. ledger_*: generation, length and CRC
+    of the queue ledger that holds the same for each queue; generation 0: none.
     """
 
     offset: int
@@ -45,7 +44,7 @@ class RecoveryPosition(NamedTuple):
     ledger_crc: int = 0
 
     def is_true(self, record: Record | None) -> bool:
-        """Whether the record found at its place is the one it was saved with."""
+        """True if `record`, found at record_offset, is the one that the position was saved with."""
         return record is not None and (record.body_crc, record.store_time_ms) == (self.record_crc, self.record_time_ms)
 
     @property
@@ -54,7 +53,7 @@ class RecoveryPosition(NamedTuple):
 
 
 class Checkpoint:
-    """Apache's checkpoint file. Times never pass what the files hold (D5)."""
+    """Apache's checkpoint file. Its times are never later than what the files hold (D5)."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._disk = disk
@@ -71,14 +70,14 @@ class Checkpoint:
         self._disk.fdatasync(self._fd)
 
     def save_index(self, time_ms: int) -> None:
-        """The store time up to which index files are on disk; from the index's thread."""
+        """Save the store time up to which index files are on disk. On the index's thread."""
         self.index_time_ms = time_ms
         self._disk.write_all(self._fd, struct.pack(">q", time_ms), 16)
         self._disk.fdatasync(self._fd)
 
     def limit(self, time_ms: int) -> None:
-        """No time may pass the last record's: a damaged file, or one the log fell behind, is put right with the next
-        save."""
+        """Lower times that are later than the last record's, from a damaged file or a log that was cut. The file is
+        corrected by the next save."""
         self.log_time_ms = min(self.log_time_ms, time_ms)
         self.queue_time_ms = min(self.queue_time_ms, time_ms)
 
@@ -87,15 +86,15 @@ class Checkpoint:
 
 
 class RecoveryPositionFile:
-    """Loads and saves the recovery position; a torn save leaves the other slot."""
+    """Loads and saves the recovery position; after a torn save the other slot counts."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._disk = disk
         self._fd = disk.open(path, create=True)
         self._sequence = 0
-        #: None when there is none to trust.
+        #: None if there is none that can be trusted.
         self.position: RecoveryPosition | None = None
-        #: Below it the log was durable, whatever became of the queues; -1 when this store was never ours.
+        #: The log was durable below it, whatever the state of the queues; -1 if RocketBox never ran this store.
         self.durable = -1
         for slot in (0, 1):
             raw = disk.pread(self._fd, _SLOT.size + 4, slot * _SLOT_DISTANCE)
@@ -112,7 +111,7 @@ class RecoveryPositionFile:
         self.position = position
 
     def withdraw(self, durable: int) -> None:
-        """From now on the queues are not to be trusted; the log still is, below `durable`."""
+        """Declare the queues untrusted from now on; the log below `durable` still is trusted."""
         self._save(RecoveryPosition(durable, -1, 0, 0, 0, 0))
         self.position = None
 

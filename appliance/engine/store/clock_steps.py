@@ -1,4 +1,4 @@
-"""Steps of the clocks that stamped the log: how far this broker's wall clock is ahead of the one that stamped a record.
+"""Steps of the clocks that stamped the log: how far this broker's wall clock is ahead of a record's stamping clock.
 
     0 ............. | begin ........ | begin ......... the log's end
       ahead: 0        ahead: +1 h      ahead: 0
@@ -6,12 +6,12 @@
                       clock is an
                       hour behind
 
-A store time and what follows from it, such as when a delayed message is due, is read on this broker's clock by adding
-what it is ahead there. When this clock is set, it is ahead of all stamps so far by as much more; so nothing waits
-shorter or longer for it, and no file is older or younger. A step while no process runs is not seen.
+A store time, and what follows from it such as the time a delayed message is due, is converted to this broker's clock by
+adding its distance there. When this clock is set, its distance to all earlier stamps changes by the same amount, so no
+message waits shorter or longer and no file gets older or younger. A step while no process runs goes unnoticed.
 
-Kept in `DATA/rocketbox/clock-steps`, which is there once a clock differed: one line with a CRC (`crc_lines.py`),
-`{"spans": [[begin, ahead_ms], ...]}`. A damaged file is as good as none: the wall clock counts then.
+Kept in `DATA/rocketbox/clock-steps`, which exists once a clock differed: one line with a CRC (`crc_lines.py`),
+`{"spans": [[begin, ahead_ms], ...]}`. A damaged file counts as none: then store times are taken as they are.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from .disk import Disk
 logger = logging.getLogger(__name__)
 
 NAME = "clock-steps"
-#: A difference of the two clocks that is more than slewing and rounding: so much, and so much of the time that passed.
+#: Difference of the two clocks beyond slewing and rounding: this much, plus this share of the time that passed.
 STEP_MS = 20.0
 SLEW = 0.001
-#: Spans kept; of more the two oldest become one, which is late rather than early.
+#: Spans kept; of more, the two oldest are merged into one, with the later result rather than the earlier.
 MOST_SPANS = 512
 _MOST_BYTES = 1 << 20
 
 
 def is_step(jump_ms: float, passed_ms: float) -> bool:
-    """Whether a difference of the wall clock and a steady one since the last look is one that somebody made."""
+    """True if the wall clock was set since the last look: its jump against a steady clock is more than slewing."""
     return abs(jump_ms) > STEP_MS + passed_ms * SLEW
 
 
 class Stamped(NamedTuple):
-    """Records from `begin` on, a physical offset, were stamped by a clock that this broker's is ahead of by so much."""
+    """Records from physical offset `begin` on were stamped by a clock that this broker's is `ahead_ms` ahead of."""
 
     begin: int
     ahead_ms: int
 
 
 class ClockSteps:
-    """Written by one thread at a time: that of delayed messages where the broker appends, else the one that asks the
-    leader. Read by any: the spans are replaced whole."""
+    """Written by one thread at a time: that of delayed messages while the broker appends, else the one that follows the
+    leader. Any thread may read: the spans are replaced whole."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         # Constant after construction.
         self._path = path
         self._disk = disk
-        #: Guards changes.
+        #: Held while the spans change.
         self._lock = threading.Lock()
         #: Ascending; before the first one the clocks agree.
         self.spans: tuple[Stamped, ...] = ()
 
     def load(self, begin: int, end: int) -> None:
-        """Read what an earlier life knew of a log that begins and ends there. Raises OSError."""
+        """Read the spans saved by an earlier process, for a log from `begin` to `end`. Raises OSError."""
         try:
             fd = self._disk.open(self._path, read_only=True)
         except FileNotFoundError:
@@ -82,28 +82,28 @@ class ClockSteps:
         except (ValueError, TypeError, KeyError) as error:
             logger.error("clock steps: %s is damaged, store times count as they are: %s", self._path, error)
             return
-        # What lay behind the end was cut off.
+        # Spans behind the end belong to records that were cut off.
         self.spans = _within([one for one in found if one.begin <= end], begin)
 
     def ahead_ms(self, physical: int) -> int:
-        """By how much this broker's wall clock is ahead of the one that stamped the record there. Any thread."""
+        """Return how far this broker's wall clock is ahead of the one that stamped this record. Any thread."""
         return ahead_of(self.spans, physical)
 
     def stamped(self, begin: int, ahead_ms: int, log_begin: int = 0) -> None:
-        """From `begin` on records are stamped by a clock that this one is ahead of by so much."""
+        """Note that records from `begin` on are stamped by a clock that this one is `ahead_ms` ahead of."""
         with self._lock:
             self._take(_stamped(self.spans, begin, ahead_ms), log_begin)
 
     def set_by(self, ms: int, log_begin: int = 0) -> None:
-        """This broker's clock was set: it is ahead of all that was stamped so far by as much more."""
+        """Note that this broker's clock was set by `ms`, which adds to its distance ahead of all earlier stamps."""
         with self._lock:
             self._take(_set_by(self.spans, ms, log_begin), log_begin)
 
     def set_while_appending(self, ms: int, looked: int, written: int, log_begin: int = 0) -> None:
-        """The same, of a broker that stamps records itself. looked, written: what lies between was stamped before it
-        was set or after; it counts as what makes it later, as nothing may come early.
+        """As `set_by`, for a broker that stamps records itself. looked, written: records between these offsets were
+        stamped before or after the setting; they count as whichever makes them later, since no message may come early.
 
-        Saved in one: the first half alone says that all that is yet to come is stamped by the old clock.
+        Both changes are saved at once: the first alone would mean that all later records are stamped by the old clock.
         """
         with self._lock:
             spans = _set_by(self.spans, ms, log_begin)
@@ -117,12 +117,12 @@ class ClockSteps:
         try:
             text = json.dumps({"spans": found}, separators=(",", ":")).encode()
             self._disk.replace(self._path, line_of(text))
-        except OSError as error:  # the next life takes store times as they are
+        except OSError as error:  # the next process takes store times as they are
             logger.error("clock steps: %s cannot be written: %s", self._path, error)
 
 
 def ahead_of(spans: tuple[Stamped, ...], physical: int) -> int:
-    """What spans say of a physical offset."""
+    """Return `ahead_ms` of the span that a physical offset lies in; 0 before the first."""
     at = bisect_right(spans, physical, key=lambda one: one.begin)
     return spans[at - 1].ahead_ms if at else 0
 
@@ -142,11 +142,11 @@ def _stamped(spans: Iterable[Stamped], begin: int, ahead_ms: int) -> list[Stampe
 
 
 def _within(spans: list[Stamped], log_begin: int) -> tuple[Stamped, ...]:
-    """Without what is before the log's begin, and what says the same as the one before it."""
+    """Return the spans without those before the log's beginning, and without those that repeat the one before."""
     found: list[Stamped] = []
     for one in spans:
         if found and one.begin <= log_begin:
-            found.pop()  # it ends where the log begins, or before
+            found.pop()  # it ends at the log's beginning, or before
         if (found[-1].ahead_ms if found else 0) != one.ahead_ms:
             found.append(one)
     while len(found) > MOST_SPANS:

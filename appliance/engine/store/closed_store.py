@@ -1,4 +1,4 @@
-"""A store that nobody runs, opened to be changed: locked, its log's files and its small files open. No thread runs."""
+"""A store that no broker runs, opened to be changed: locked, its log's files and small files open. No thread runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .store_files import StoreFiles
 
 
 class ClosedStore:
-    """A context: entering it raises StartError when the store is in use or its files make no log."""
+    """A context manager; entering it raises StartError when the store is in use or its files form no log."""
 
     def __init__(self, paths: StorePaths, disk: Disk, settings: StoreSettings, now_ms: Callable[[], int]) -> None:
         self.paths = paths
@@ -39,7 +39,7 @@ class ClosedStore:
         self.files.close(clean=False)
 
     def data_end(self, offset: int) -> int:
-        """Behind the last byte of the log, from `offset` on, that is not zero; `offset` when there is none."""
+        """Return the offset behind the log's last byte that is not zero, from `offset` on; `offset` if all are."""
         for segment in reversed(self.log.segments):
             begin = max(offset, segment.start)
             if begin < segment.end and (end := self.raw.data_end(segment, begin)) > begin:
@@ -47,15 +47,15 @@ class ClosedStore:
         return offset
 
     def trusted_position(self) -> RecoveryPosition | None:
-        """The recovery position, if its record is what it was."""
+        """Return the recovery position if the record it names is unchanged, else None."""
         position = self.files.recovery_position.position
         if position is None:
             return None
         return position if position.is_true(self.raw.record_at(position.record_offset, position.record_size)) else None
 
     def record_boundary(self, offset: int) -> int:
-        """Where the record begins that `offset` lies in; `offset` itself where one begins, and where the log cannot be
-        read up to there."""
+        """Return the offset of the record that `offset` lies in. Return `offset` itself if a record begins there, or
+        the log cannot be read up to it."""
         segment = self.log.segment_at(offset)
         if segment is None or offset == segment.start or LogScan(self.raw, _NoDamage(), None).is_record(offset):
             return offset

@@ -1,8 +1,8 @@
-"""Queue entries for a pull whose queue file is not in the page cache, or where nobody can tell (D2), and for a filter
-that has many records to read.
+"""Queue entries for a pull whose queue file is not in the page cache, or may not be (D2), and for a filter that has
+many records to read.
 
-What was read here is handed to `MessageStore.get`: to look into the page cache once more would go round for ever where
-the file system cannot tell what it holds, or memory is so short that it is gone again.
+The entries read here are passed to `MessageStore.get`. A new look into the page cache could repeat without end where
+the file system cannot say what is cached, or memory is so short that they are gone again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .queues.consume_queue_table import ConsumeQueueTable
 from .queues.queue_extension import QueueExtension, is_address
 from .settling import Settling
 
-#: Queue files kept open: pulls of what is cold mostly go on where the last one ended.
+#: Queue files kept open: pulls of cold entries mostly continue where the last one ended.
 _DESCRIPTORS = 64
 
 
 class ColdReader:
-    """Belongs to one thread, which may wait for the disk. scan_count: of the MessageReader that takes what is read."""
+    """Belongs to one thread, which may wait for the disk. scan_count: of the MessageReader that gets the entries."""
 
     def __init__(
         self,
@@ -39,12 +39,11 @@ class ColdReader:
         self.settling = Settling(log.read, log.property_values if log.reads_values else None)
 
     def entries(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING) -> bytes:
-        """What `get` with the same arguments looks through, from `offset` on; fewer where the file ends.
+        """Return the entries that `get` with the same arguments looks through, from `offset` on; fewer at a file's end.
 
-        Empty where there is nothing to read now: the queue is being rebuilt, or has been deleted. Addresses of
-        extension units are the tag codes that lie there. For a filter that reads records the tag code is its verdict
-        (`settling`), and there are no more entries behind `max_count` that are wanted. Raises OSError when the disk
-        fails.
+        Empty if there is nothing to read now: the queue is being rebuilt, or was deleted. Addresses of extension units
+        are replaced by the units' tag codes. For a filter that reads records, the tag code is its verdict (`settling`),
+        and the entries end after `max_count` matches. Raises OSError when the disk fails.
         """
         count = self._scan_count(max_count, wanted)
         try:

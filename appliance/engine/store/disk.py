@@ -1,6 +1,6 @@
-"""Every call of the store that touches the disk, behind one object.
+"""All disk access of the store, behind one object.
 
-Tests put a recording or a failing disk in its place; nothing in the store calls `os` for files otherwise.
+Tests replace it with a recording or a failing disk; no other part of the store calls `os` for files.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..own_files import DIRECTORY_MODE, FILE_MODE
 
 logger = logging.getLogger(__name__)
 
-#: Linux: a read that would have to wait for the disk answers EAGAIN instead (D2). 0 where there is no such flag: a read
-#: with it would wait.
+#: Linux: a read with this flag that would have to wait for the disk fails with EAGAIN (D2). 0 if the flag does not
+#: exist, so that every read would wait.
 RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-#: Where a file system (tmpfs, many network and FUSE ones) or a kernel has no such reads. Source: preadv2(2); ENOSYS
-#: before Linux 4.6, EINVAL from kernels that take the flag for a wrong argument.
+#: Errors of a file system (tmpfs, many network and FUSE ones) or a kernel without such reads. Source: preadv2(2);
+#: ENOSYS before Linux 4.6, EINVAL from kernels that reject the flag as an argument.
 NO_SUCH_READ = frozenset((errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL))
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -34,9 +34,9 @@ _SYS_CACHESTAT = 451  # the same on every architecture
 
 
 def _make_cached_pages() -> Callable[[int, int, int], int]:
-    """cachestat(2) -> pages of a range that are cached, -1 when the kernel cannot tell.
+    """Return a function for cachestat(2): cached pages of a range, -1 if the kernel cannot say.
 
-    PyDLL keeps the GIL: the call takes no longer than giving the GIL up would.
+    PyDLL keeps the GIL: the call takes no longer than releasing it would.
     """
     if sys.platform != "linux":
         return lambda fd, position, size: -1
@@ -59,7 +59,7 @@ _cached_pages = cached_pages or _make_cached_pages()
 
 
 class DiskUsage(NamedTuple):
-    """Of one file system, as this user sees it: blocks kept for root are neither used nor free.
+    """Usage of one file system, as this user sees it: blocks reserved for root are neither used nor free.
 
     Source of the rule: RocketMQ `UtilAll.getDiskPartitionSpaceUsedPercent`.
     """
@@ -70,13 +70,13 @@ class DiskUsage(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The part in use, 0 to 1."""
+        """Share in use, 0 to 1."""
         known = self.used_bytes + self.free_bytes
         return self.used_bytes / known if known else 0.0
 
 
 def disk_usage(path: str | os.PathLike[str]) -> DiskUsage:
-    """OSError when the file system cannot tell."""
+    """Return the usage of a path's file system. Raises OSError."""
     stat = os.statvfs(path)
     size = stat.f_frsize
     return DiskUsage(stat.f_blocks * size, (stat.f_blocks - stat.f_bfree) * size, stat.f_bavail * size)
@@ -84,8 +84,8 @@ def disk_usage(path: str | os.PathLike[str]) -> DiskUsage:
 
 @cache
 def _syncfs() -> Callable[[int], int] | None:
-    """syncfs(2), which gives the GIL up and returns 0 or an error number; None before Linux 5.8, where it keeps quiet
-    about what was not written."""
+    """Return syncfs(2) as a function that releases the GIL and returns 0 or an error number. None before Linux 5.8,
+    where the call does not report failed writes."""
     if sys.platform != "linux" or tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) < (5, 8):
         return None
     import ctypes
@@ -95,17 +95,17 @@ def _syncfs() -> Callable[[int], int] | None:
 
 
 class Disk:
-    """The real disk. Errors are OSError, as the kernel gives them."""
+    """The real disk. Errors are OSError, as the kernel reports them."""
 
-    #: Whether reads that never wait work here. Only ever goes from True to False: by `find_out_about_reads`, or by the
-    #: first read that is told so.
+    #: True while reads that never wait are taken to work here. Changes only from True to False: by
+    #: `find_out_about_reads`, or by the first read that fails for lack of them.
     reads_without_waiting = RWF_NOWAIT != 0
     #: Directories whose sync failed; replaced, never changed.
     _owed: frozenset[Path] | set[Path] = frozenset()
     _private: Path | None = None
 
     def __init__(self, private: Path | None = None) -> None:
-        """private: what is made at or below it is for this user only; None for nothing."""
+        """private: files made at or below it are for this user only; None for none."""
         self._private = private
 
     def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
@@ -118,7 +118,7 @@ class Disk:
         return self._private is not None and path.is_relative_to(self._private)
 
     def lock(self, path: Path) -> int:
-        """Apache's lock of a store directory: bytes 0..1 of `path`. BlockingIOError when another process holds it."""
+        """Take Apache's lock of a store directory: bytes 0..1 of `path`. BlockingIOError if another process has it."""
         fd = self.open(path, create=True)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -138,7 +138,7 @@ class Disk:
         return os.pwrite(fd, data, position)
 
     def write_all(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of it; the kernel may take it in pieces."""
+        """Write all of `data`, which the kernel may take in pieces."""
         view = memoryview(data)
         done = 0
         while done < len(view):
@@ -151,12 +151,12 @@ class Disk:
         return os.pread(fd, size, position)
 
     def send_to(self, sock: socket.socket, fd: int, position: int, size: int) -> int:
-        """Send bytes of a file without copying them; how many the socket took. BlockingIOError when it takes none."""
+        """Send bytes of a file without copying; return how many the socket took. BlockingIOError when it takes none."""
         return os.sendfile(sock.fileno(), fd, position, size)
 
     def read_nowait(self, fd: int, buffer: memoryview, position: int) -> int:
-        """Read what the page cache has; BlockingIOError when the disk would have to be asked, another OSError where
-        such reads do not work, which `reads_without_waiting` says from then on."""
+        """Read from the page cache. Raises BlockingIOError if that would have to wait for the disk, another OSError
+        where such reads do not work; `reads_without_waiting` is False from then on."""
         if not self.reads_without_waiting:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         try:
@@ -168,7 +168,7 @@ class Disk:
             raise
 
     def tell_of_slow_reads(self, error: OSError) -> None:
-        """Once: reads that never wait do not work here."""
+        """Log that reads which never wait do not work here. Called once."""
         logger.warning(
             "store: this file system does not tell what the page cache holds (%s): messages older than the last 64 MiB "
             "and all queue files are read by the thread pool-pull-cold. Nothing is lost by that; ext4 and xfs are read "
@@ -177,26 +177,26 @@ class Disk:
         )
 
     def find_out_about_reads(self, fd: int) -> bool:
-        """Whether reads that never wait work for a file, which may be empty."""
+        """Return whether reads that never wait work for a file, which may be empty."""
         try:
             self.read_nowait(fd, memoryview(bytearray(1)), 0)
-        except OSError:  # EAGAIN is an answer
+        except OSError:  # EAGAIN means that they work
             pass
         return self.reads_without_waiting
 
     def is_resident(self, fd: int, position: int, size: int) -> bool:
-        """Whether the page cache holds a range, as cachestat(2) of Linux 6.5 sees it; False where that is not known."""
+        """True if the page cache holds all of a range, by cachestat(2) of Linux 6.5; False if that is not known."""
         return _cached_pages(fd, position, size) == (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
 
     def allocate(self, fd: int, size: int) -> None:
-        """Give the file `size` bytes of disk now, so that a full disk shows here and not in a write."""
+        """Allocate `size` bytes of disk to the file now, so that a full disk shows here and not in a write."""
         if sys.platform == "linux":
             os.posix_fallocate(fd, 0, size)
         else:
             os.ftruncate(fd, size)
 
     def next_data(self, fd: int, position: int) -> int:
-        """Where bytes that may not be zero begin, from `position` on; the file's size when only a hole is left."""
+        """Return the first position from `position` on that may not be zero; the file's size if only a hole is left."""
         seek_data = getattr(os, "SEEK_DATA", None)
         if seek_data is None:
             return position
@@ -206,21 +206,21 @@ class Disk:
             return self.size(fd) if error.errno == errno.ENXIO else position
 
     def forget_cached(self, fd: int) -> None:
-        """Have later reads ask the disk: after a failed sync the page cache shows what was never stored."""
+        """Make later reads go to the disk: after a failed sync the page cache holds bytes that were never stored."""
         file_sync.forget_cached(fd)
 
     def read_ahead(self, fd: int, wanted: bool) -> None:
-        """Whether reads bring more of the file into the page cache than they ask for. On ext4 what is cached of a part
-        that was allocated and never written counts as data for `next_data`."""
+        """Turn read-ahead into the page cache on or off. On ext4, cached pages of a part that was allocated and never
+        written count as data for `next_data`."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL if wanted else os.POSIX_FADV_RANDOM)
 
     def forget_range(self, fd: int, position: int, size: int) -> None:
-        """Give the page cache's memory of a range back."""
+        """Free the page cache's memory of a range."""
         file_sync.forget_cached(fd, position, size)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Set the length, sparse."""
+        """Set the file's length, sparse."""
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
@@ -233,9 +233,9 @@ class Disk:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def sync_file_system(self, fd: int) -> bool:
-        """Make all of a file system durable in one call; False where that would not tell of errors.
+        """Make a whole file system durable in one call; False where that would not report errors.
 
-        fd: of a directory, opened before what is to be made durable was written: errors since then are told.
+        fd: of a directory, opened before the writes in question: the call reports errors since then.
         """
         syncfs = _syncfs()
         if syncfs is None:
@@ -258,14 +258,14 @@ class Disk:
         file_sync.sync_directory(path)
 
     def sync_owed(self, path: Path) -> None:
-        """Sync those of a directory and the ones above it whose last sync failed: what is there is not yet durable."""
+        """Sync those of a directory and its parents whose last sync failed, since their names are not durable yet."""
         if self._owed:
             for directory in (path, *path.parents):
                 if directory in self._owed:
                     self.sync_directory(directory)
 
     def identity(self, path: Path) -> object:
-        """What tells a directory from any other that has its name later. OSError when there is none."""
+        """Return a value that no other directory of this name will have later. Raises OSError if there is none."""
         stat = os.stat(path)
         return stat.st_dev, stat.st_ino
 
@@ -276,16 +276,16 @@ class Disk:
         return path.is_dir()
 
     def names(self, path: Path) -> list[str]:
-        """What a directory holds, sorted. FileNotFoundError when there is none."""
+        """Return the names in a directory, sorted. Raises FileNotFoundError if there is none."""
         return sorted(os.listdir(path))
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; sync each one that is new, so that a crash cannot take it back."""
+        """Make a directory and its parents; sync the parent of each new one, so that a crash cannot undo it."""
         for directory in self._make_missing(path):
             self.sync_directory(directory.parent)
 
     def make_directories(self, path: Path) -> list[Path]:
-        """As make_directory, but the directories that it returns are the caller's to sync."""
+        """As make_directory, but return the directories to sync, which the caller must do."""
         return [directory.parent for directory in self._make_missing(path)]
 
     def _make_missing(self, path: Path) -> Iterator[Path]:
@@ -310,7 +310,7 @@ class Disk:
         os.rename(old, new)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Put `data` into a small file, whole or not at all; durable when this returns. One thread at a time a path."""
+        """Replace a small file by `data`, durably, whole or not at all. Only one thread at a time for each path."""
         temporary = path.with_suffix(".tmp")
         fd = self.open(temporary, create=True)
         try:
@@ -326,12 +326,12 @@ class Disk:
         os.unlink(path)
 
     def modified_ms(self, fd: int) -> int:
-        """When the file was last written, ms since the epoch by the clock of then."""
+        """Return when the file was last written, in ms since the epoch by the clock at that time."""
         return os.fstat(fd).st_mtime_ns // 1_000_000
 
     def free_bytes(self, path: Path) -> int:
         return self.usage(path).free_bytes
 
     def usage(self, path: Path) -> DiskUsage:
-        """Of the file system `path` is on. OSError when it cannot tell."""
+        """Return the usage of the file system that `path` is on. Raises OSError."""
         return disk_usage(path)

@@ -1,7 +1,7 @@
-"""Queues follow the log: minimum offsets move forward when files or a topic's time are gone, and queue files go.
+"""Queues follow the log: minimum offsets rise when files or a topic's time are gone, and queue files are deleted.
 
-A minimum offset is written by recovery, then by the cleaner's thread alone, and only grows. A queue's last file stays,
-whatever is left of it: its offsets go on from there.
+A minimum offset is written by recovery, then by the cleaner's thread alone, and only grows. A queue's last file always
+stays, since its offsets continue from there.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..time_search import Boundary, TimeSearch
 
 logger = logging.getLogger(__name__)
 
-#: Queues looked at between two pauses of PAUSE_S, so that other threads get their turn.
+#: Queues processed between two pauses of PAUSE_S, so that other threads get their turn.
 _SLICE = 500
 PAUSE_S = 0.002
 
 
 def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int) -> int:
-    """The first offset in [low, high) whose entry names a record the log still has, `high` without one.
+    """Return the first offset in [low, high) whose entry names a record that is still in the log; `high` if none does.
 
-    read: an offset -> its entry, b"" where no file has it. Fillers and lost files stand at a queue's front only.
+    read: returns the entry at an offset, b"" if no file has it. Fillers and lost files occur at a queue's front only.
     """
 
     def is_gone(offset: int) -> bool:
@@ -43,7 +43,7 @@ def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int
 
     if low >= high or not is_gone(low):
         return low
-    if is_gone(high - 1):  # as in each queue that nobody writes to any more
+    if is_gone(high - 1):  # as in each queue without new messages
         return high
     while low < high:
         middle = (low + high) // 2
@@ -64,7 +64,7 @@ class Raised(NamedTuple):
 
 
 class QueueTrimmer:
-    """Belongs to the cleaner's thread. `pause`: sleeps some seconds, False when it is time to stop."""
+    """Belongs to the cleaner's thread. `pause`: sleeps for some seconds; returns False when the thread must stop."""
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class QueueTrimmer:
         self._files = queues.new_files(64)
         self._spans: tuple[Stamped, ...] = ()
         self._times = TimeSearch(queues, records, ahead_ms=lambda physical: ahead_of(self._spans, physical))
-        #: What was raised since it was taken last.
+        #: Minimum offsets raised since the last `take_raised`.
         self._raised: list[Raised] = []
-        #: Where the record of a queue's first entry lies, as far as it was looked up.
+        #: Physical offset of a queue's first entry, where it was looked up.
         self._first_physical: dict[ConsumeQueue, int] = {}
-        #: Below this number a queue has no files any more, or has to keep its last.
+        #: Below this file number a queue has no more files to delete: they are gone, or the last one has to stay.
         self._first_file: dict[ConsumeQueue, int] = {}
 
     def follow_log(self, file_pause_s: float) -> int:
-        """Correct every queue's minimum offset to what the log has; returns the queue files deleted. OSError."""
+        """Raise each queue's minimum offset to what the log has; return the number of files deleted. Raises OSError."""
         log_begin = self._log.min_offset
         queues = self._queues.all()
         current = set(queues)
@@ -102,22 +102,22 @@ class QueueTrimmer:
             if count % _SLICE == 0 and not self._pause(PAUSE_S):
                 return 0
             low, high = queue.min_offset, queue.max_offset
-            if queue.broken:  # its turn comes when its files are whole again
+            if queue.broken:  # it is corrected once its files are whole again
                 continue
             if low < high and self._first_physical.get(queue, -1) < log_begin:
                 try:
                     self._raise(queue, first_kept(partial(self._entry, queue), low, high, log_begin))
                     entry = self._entry(queue, queue.min_offset) if queue.min_offset < high else b""
-                except QueueBroken:  # found out just now
+                except QueueBroken:  # noticed just now
                     continue
                 if len(entry) == ENTRY_BYTES:
                     self._first_physical[queue] = ENTRY.unpack(entry)[0]
         return self._delete_files(queues, file_pause_s)
 
     def follow_times(self, keep_from_ms: Mapping[str, int], spans: tuple[Stamped, ...], file_pause_s: float) -> int:
-        """Move the queues of topics (name -> store time) to their first message not older; files deleted. OSError.
+        """Raise queues of topics to their first message from a time on; return how many files were deleted. OSError.
 
-        spans: as `ClockSteps` had them when these times were reckoned.
+        keep_from_ms: topic -> store time. spans: those of `ClockSteps` when these times were computed.
         """
         self._spans = spans
         looked_at = []
@@ -141,19 +141,19 @@ class QueueTrimmer:
         return self._queues.read_entries(queue, offset, 1, self._files)
 
     def take_raised(self) -> list[Raised]:
-        """Which minimum offsets were raised since the last call."""
+        """Return the minimum offsets that were raised since the last call."""
         found, self._raised = self._raised, []
         return found
 
     def _raise(self, queue: ConsumeQueue, offset: int) -> None:
         offset = min(offset, queue.max_offset)
-        if offset > queue.min_offset and not queue.broken:  # whose entries nobody can read
+        if offset > queue.min_offset and not queue.broken:  # a broken queue's entries cannot be read
             logger.debug("consume queue: %s-%d begins at %d now", queue.topic, queue.queue_id, offset)
             self._raised.append(Raised(queue.topic, queue.queue_id, queue.min_offset, offset))
             queue.min_offset = offset
 
     def _delete_files(self, queues: list[ConsumeQueue], file_pause_s: float) -> int:
-        """Delete what lies below the minimum offsets, when the ledger has these: it would miss the files."""
+        """Delete files below the minimum offsets, after noting these in the ledger, which would else miss the files."""
         per_file = self._files.entries_per_file
         due = [queue for queue in queues if queue.min_offset // per_file > self._first_file.get(queue, 0)]
         if due and not self._writer.record(due, lambda: self._pause(0.0)):
@@ -165,12 +165,12 @@ class QueueTrimmer:
             deleted += self._delete_below(queue, queue.min_offset // per_file, file_pause_s)
             if not self._pause(0.0):
                 break
-        if deleted:  # every thread closes what it still has open of them
+        if deleted:  # every thread closes its descriptors of them
             self._queues.files_deleted()
         return deleted
 
     def _delete_below(self, queue: ConsumeQueue, first: int, file_pause_s: float) -> int:
-        """Delete a queue's files with numbers below `first`, but for the last one there is."""
+        """Delete a queue's files with numbers below `first`, except the last file there is."""
         deleted = 0
         while True:
             with self._writer.removing:

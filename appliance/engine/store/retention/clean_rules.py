@@ -1,6 +1,6 @@
-"""When the cleaner deletes: the hours, the stages of a disk that fills up, the time by which things are old.
+"""Rules for deleting: the hours, the stages of a disk that fills up, and the time that ages are measured by.
 
-Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`. Differs: a clock that was set forward is not believed at
+Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`. Differs: a clock that was set forward is not trusted at
 once.
 """
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
-#: A wall clock that gets this far ahead of the steady one between two looks was set, not slewed.
+#: A wall clock that gains this much on the steady one between two looks was set, not slewed.
 JUMP_MS = 10 * 60_000
-#: Set forward, it is believed when it has stayed there so long: time to notice and put it right.
+#: A clock that was set forward is trusted after this long: time for an operator to notice and correct it.
 BELIEVED_AFTER_S = 3600.0
 
 
 class Watermarks(NamedTuple):
-    """Shares of the disk in use beyond which: expired files go at any hour; any file goes; sends are refused."""
+    """Shares of the disk in use above which expired files go at any hour, any file goes, or sends are refused."""
 
     clean: float
     force: float
@@ -35,7 +35,7 @@ class Watermarks(NamedTuple):
 
 
 def watermarks(options: StoreConfig) -> Watermarks:
-    """The stages in force. Lower bounds are Apache's; 100 switches one of the last two off."""
+    """Return the stages in force. Lower bounds are Apache's; 100 switches either of the last two off."""
     clean = min(max(options.disk_max_used_space_ratio, 10), 95) / 100
     force = max(options.disk_space_clean_forcibly_ratio, 30) / 100
     refuse = max(options.disk_space_warning_level_ratio, 35) / 100
@@ -43,15 +43,15 @@ def watermarks(options: StoreConfig) -> Watermarks:
 
 
 def is_cleaning_hour(delete_when: str, now_ms: int) -> bool:
-    """Whether the local hour is one of `deleteWhen`."""
+    """True if the local hour is one of `deleteWhen`."""
     return time.localtime(now_ms / 1000).tm_hour in parse_hours(delete_when)
 
 
 class AgeClock:
-    """The time by which things are old. Belongs to one thread.
+    """The time that ages are measured by. Belongs to one thread.
 
-    Back is believed at once, since it keeps more. Forward counts only after BELIEVED_AFTER_S: until then time goes on
-    at the steady clock's pace, so that a wrong year deletes nothing.
+    A clock set back is followed at once, since that keeps more. One set forward is followed only after
+    BELIEVED_AFTER_S; until then time passes at the steady clock's pace, so that a wrong year deletes nothing.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -63,11 +63,11 @@ class AgeClock:
 
     @property
     def ahead_ms(self) -> int:
-        """How far the wall clock is ahead of what is believed; 0 when it is believed."""
+        """Distance of the wall clock ahead of the time used; 0 while it is trusted."""
         return self._ahead_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch. To be asked now and then, so that drift is not taken for a jump."""
+        """Return milliseconds since the epoch. To be called regularly, so that drift is not taken for a jump."""
         wall_ms, steady = self._clock.wall_ms(), self._clock.steady()
         expected_ms = self._wall_ms + int((steady - self._steady) * 1000)
         ahead_ms = wall_ms - expected_ms

@@ -1,11 +1,11 @@
-"""Deletes what is old or has no room, and refuses sends while the disk is too full: the thread `clean-store`.
+"""Deletes old files, or files that a full disk has no room for, and refuses sends meanwhile: the thread `clean-store`.
 
-Whole log files go, oldest first, never the one being written and never one that recovery may still need:
+Whole log files are deleted, oldest first, but not the one being written or one that recovery may still need:
 
     remoting-io takes it off the log -> unlinked -> directory synced -> descriptor released -> on_removed -> queues
 
-Before that its keepers let it go: what waits in it, and has to come once more, was stored again, durably.
-One unlink is synced before the next, so that a crash leaves the log without a gap. Readers that hold the file read on.
+Before that, keepers agree: messages that wait in the file and are still needed have been stored again, durably. One
+unlink is synced before the next, so that a crash leaves no gap in the log. Readers that hold the file can read on.
 Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueueService`.
 """
 
@@ -34,23 +34,23 @@ from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, waterm
 
 logger = logging.getLogger(__name__)
 
-#: Nothing is deleted by its age so soon after the start. Source: the first delay of Apache's task.
+#: No file is deleted for its age this soon after the start. Source: the first delay of Apache's task.
 FIRST_AFTER_S = 60.0
-#: Rounds at any hour that one request for cleaning asks for (`MAX_MANUAL_DELETE_FILE_TIMES`).
+#: Rounds at any hour after one request for cleaning (`MAX_MANUAL_DELETE_FILE_TIMES`).
 REQUESTED_ROUNDS = 20
-#: What waits in files that are to go has so long to be stored once more; then the next round asks again.
+#: Time for keepers to store waiting messages again; after it the next round asks them again.
 KEPT_S = 5.0
-#: Of a file whose times are yet to come, so many behind it are asked for theirs.
+#: If a file's times lie in the future, the times of this many files behind it are tried instead.
 _FILES_BEHIND = 64
-#: How often topics with a time of their own are looked at.
+#: Interval between looks at topics with a retention time of their own.
 TOPICS_EVERY_S = 60.0
 
 
 class CleanStatus(NamedTuple):
-    """What the cleaner saw and did last. Times in ms since the epoch, -1 for never.
+    """Results of the cleaner's last round. Times in ms since the epoch, -1 for never.
 
     refusing: why sends are refused, None when they are not. failure: why the last round could not do its work.
-    clock_ahead_ms: how far the wall clock is ahead of what ages are judged by.
+    clock_ahead_ms: distance of the wall clock ahead of the time that ages are measured by.
     """
 
     looked_at_ms: int = -1
@@ -80,8 +80,8 @@ class CleanService(ServiceThread):
         scheduler: Scheduler,
         clock: Clock,
     ) -> None:
-        """writer: of queue files, which is asked to note minimum offsets before files go. steps: of the clocks that
-        stamped the log."""
+        """writer: notes minimum offsets in the ledger before queue files are deleted. steps: of the clocks that stamped
+        the log."""
         super().__init__("clean-store", clock)
         # Constant after construction.
         self._log = log
@@ -94,8 +94,8 @@ class CleanService(ServiceThread):
         self._scheduler = scheduler
         # Set by the owner before start(); values are read at each use.
         self.options = StoreConfig()
-        #: Asked by this thread with the end of files that are to go: why they must stay a little, None when they may
-        #: go. Who says so has what waits in them stored once more, and is asked again.
+        #: Called by this thread with the end of files to delete; each returns why they must stay for now, None if they
+        #: may go. A keeper with a reason has the messages that wait in them stored again, and is called again.
         self.keepers: list[Callable[[int], str | None]] = []
         #: Called by this thread with the log's new minimum offset once files are gone.
         self.on_removed: list[Callable[[int], None]] = []
@@ -103,9 +103,9 @@ class CleanService(ServiceThread):
         self.on_looked: list[Callable[[DiskUsage, float], None]] = []
         #: Called by this thread with the minimum offsets that a round has raised.
         self.on_raised: list[Callable[[Sequence[Raised]], None]] = []
-        #: Topic -> hours that its messages are shown, where shorter than fileReservedTime.
+        #: Topic -> hours that its messages are kept, where that is shorter than fileReservedTime.
         self.topic_hours: Callable[[], Mapping[str, int]] = dict
-        # Written by any thread, worked off by this one.
+        # Written by any thread, processed by this one.
         self._rounds = 0
         self._no_room = False
         self._all_queues = False
@@ -115,11 +115,11 @@ class CleanService(ServiceThread):
         self._ages: AgeClock
         self._trimmer: QueueTrimmer
         self._leaving: list[Segment] = []
-        self._unlinked = False  # the first of _leaving, its directory not synced yet
+        self._unlinked = False  # the first of _leaving is unlinked, its directory not synced yet
         self._retry_at = 0.0
         self._kept_for = ""
         self._first_seen_ms: dict[int, int] = {}
-        #: What the queues and `on_removed` were told last.
+        #: Log beginnings that the queues were last trimmed to, and `on_removed` was last called with.
         self._log_begin = self._told_begin = -1
         self._topics_at = 0.0
         self._topics: Mapping[str, int] = {}
@@ -140,17 +140,17 @@ class CleanService(ServiceThread):
     # --- from any thread
 
     def request(self) -> None:
-        """Delete expired files in the next rounds, whatever the hour."""
+        """Delete expired files in the next rounds, at any hour."""
         self._rounds = REQUESTED_ROUNDS
         self.wakeup()
 
     def request_queues(self) -> None:
-        """Look at every queue's minimum offset and files in the next round."""
+        """Check every queue's minimum offset and files in the next round."""
         self._all_queues = True
         self.wakeup()
 
     def no_room(self) -> None:
-        """The next log file could not be made."""
+        """Note that the next log file could not be made, and wake the thread."""
         self._no_room = True
         self.wakeup()
 
@@ -164,7 +164,7 @@ class CleanService(ServiceThread):
     def stop(self, deadline: float = 5.0) -> bool:
         ended = super().stop(deadline)
         if ended:
-            for segment in self._leaving:  # their names stay, and are the log's again after the next start
+            for segment in self._leaving:  # their names stay, and belong to the log again after the next start
                 segment.release()
             self._leaving = []
             if hasattr(self, "_trimmer"):
@@ -172,14 +172,14 @@ class CleanService(ServiceThread):
         return ended
 
     def _pause(self, seconds: float) -> bool:
-        """Sleep, in pieces; False when the thread is to end."""
+        """Sleep, in short pieces; False if the thread must stop."""
         end = self.clock.monotonic() + seconds
         while not self.stopped and (left := end - self.clock.monotonic()) > 0:
             self.clock.sleep(min(left, 0.1))
         return not self.stopped
 
     def look(self) -> None:
-        """One round."""
+        """Do one round."""
         failure = None
         deleted = queue_files = 0
         try:
@@ -197,7 +197,7 @@ class CleanService(ServiceThread):
                 self._tell_of_raised()
         except OSError as error:
             failure = f"cleaning failed: {error.strerror or error} ({error.filename or self._log.directory.parent})"
-        except RocketBoxError as error:  # odd names among a queue's files, a queue that is being rebuilt
+        except RocketBoxError as error:  # odd names among a queue's files, or a queue that is being rebuilt
             failure = f"cleaning failed: {error}"
         if failure is not None and failure != self.status.failure:
             logger.error("cleaner: %s", failure)
@@ -219,7 +219,7 @@ class CleanService(ServiceThread):
     # --- the disk
 
     def _look_at_disk(self, stages: Watermarks) -> DiskUsage:
-        """Refuse sends, or take them again, by the fuller one of log and queues; the log's disk."""
+        """Refuse or allow sends, by the fuller disk of log and queues; return the usage of the log's disk."""
         usage, of_queues = self._log.usage(), self._queues.usage()
         share = usage.share if of_queues is None else max(usage.share, of_queues.share)
         refusing = None
@@ -242,7 +242,7 @@ class CleanService(ServiceThread):
     # --- log files
 
     def _delete_log_files(self, usage: DiskUsage, stages: Watermarks) -> int:
-        """Decide and delete; returns how many are gone. OSError when one could not be deleted, which ends the round."""
+        """Delete the log files that are due; return their number. Raises OSError if one fails, which ends the round."""
         options = self.options
         deleted = self._unlink_leaving()
         wanted = 0
@@ -271,8 +271,8 @@ class CleanService(ServiceThread):
         return deleted
 
     def _now(self) -> tuple[tuple[Stamped, ...], int]:
-        """What stamps lack to be of this clock, and what it shows. In this order, and once for a round: a clock that is
-        set back meanwhile would make all that was stored older."""
+        """Return the clock spans and the time that ages are measured by. In this order, and once a round: if the clock
+        was set back in between, all stored records would seem older."""
         return self._steps.spans, self._ages.now_ms()
 
     def _may_expire(self, now_ms: int) -> bool:
@@ -283,7 +283,7 @@ class CleanService(ServiceThread):
         )
 
     def _count_expired(self, now_ms: int, spans: tuple[Stamped, ...], limit: int) -> int:
-        """How many files at the front have been left alone for fileReservedTime."""
+        """Return how many files at the front were last written more than fileReservedTime ago."""
         segments = self._log.segments
         reserved_ms = self.options.file_reserved_time_hours * HOUR_MS
         first_seen = self._first_seen_ms
@@ -296,11 +296,11 @@ class CleanService(ServiceThread):
         return count
 
     def _last_written_ms(self, segments: Sequence[Segment], at: int, now_ms: int, spans: tuple[Stamped, ...]) -> int:
-        """When a file's last record was stored, rather too late than too early.
+        """Return the time at which a file's last record was stored, rather too late than too early.
 
-        The later one of its modification and of the next file's first record, by the clock as it is now, whatever it
-        was set to since. A time still to come says nothing: the file was written before those behind it. Without any
-        time it counts from when this process first saw the file.
+        That is the later of its modification time and the store time of the next file's first record, both converted to
+        the present clock. A time in the future is ignored: the file is older than those behind it, so their times are
+        tried. Without any time, it is the time at which this process first saw the file.
         """
         for index in range(at, min(at + _FILES_BEHIND, len(segments))):
             times = self._times_of(segments, index, spans)
@@ -311,7 +311,7 @@ class CleanService(ServiceThread):
 
     def _times_of(self, segments: Sequence[Segment], at: int, spans: tuple[Stamped, ...]) -> list[int]:
         segment = segments[at]
-        # A slave's files have its own clock's times and its leader's records: the later one of both counts.
+        # A slave's files have modification times of its own clock, and its leader's store times: the later counts.
         times = [self._log.modified_ms(segment) + ahead_of(spans, segment.end - 1)]
         if at + 1 < len(segments):
             following = segments[at + 1].start
@@ -321,7 +321,7 @@ class CleanService(ServiceThread):
         return times
 
     def _count_forced(self, usage: DiskUsage, stages: Watermarks) -> int:
-        """How many files have to go for the disk to be below the forced stage, or to hold the next file."""
+        """Return how many files have to go for the disk to fall below the forced stage, or to hold the next file."""
         log = self._log
         size = log.segment_bytes
         known = usage.used_bytes + usage.free_bytes
@@ -331,8 +331,8 @@ class CleanService(ServiceThread):
         return -(-excess // size) if excess > 0 else 0
 
     def _is_let_go(self, index: int, wanted: int) -> bool:
-        """Whether nothing waits in the first file any more. Of all that are wanted it is asked for at once, and waited
-        for a little."""
+        """True if no keeper needs the first file. Keepers are called at once for all files that are to go, and have a
+        little time."""
         segments = self._log.segments
         if len(segments) < 2:
             return False
@@ -351,7 +351,7 @@ class CleanService(ServiceThread):
         return False
 
     def _take_first(self) -> bool:
-        """Take the oldest file off the log, on remoting-io; False when it must stay."""
+        """Take the oldest file off the log, on remoting-io; False if it must stay."""
         segments = self._log.segments
         if len(segments) < 2 or segments[0].end > self._needed_from():
             return False
@@ -362,10 +362,10 @@ class CleanService(ServiceThread):
         return bool(taken)
 
     def _needed_from(self) -> int:
-        """What recovery would read: from the saved position's record on.
+        """Return the offset that recovery would read from: the record of the saved position.
 
-        Without a position it is all that was published since the start: entries in no file yet are all that says where
-        a queue goes on. What recovery left is in files.
+        Without a position, everything published since the start is needed: entries that are in no file yet say where a
+        queue continues. What recovery read is in files.
         """
         publication = self._publication
         position = self._files.recovery_position.position
@@ -374,11 +374,11 @@ class CleanService(ServiceThread):
         return 0 if publication.messages else min(publication.published, self._log.durable)
 
     def _call(self, callback: Callable[[], object]) -> bool:
-        """Run it on remoting-io and wait; False when that has ended."""
+        """Run `callback` on remoting-io and wait for it; False if that has ended."""
         return run_on_loop(self._scheduler.call_soon, callback, lambda: self.stopped)
 
     def _unlink_leaving(self) -> int:
-        """Delete the files that have left the log, in order; returns how many. After a failure not before its time."""
+        """Delete the files that left the log, in order; return their number. After a failure, wait for `_retry_at`."""
         if not self._leaving or self.clock.monotonic() < self._retry_at:
             return 0
         deleted = 0
@@ -402,7 +402,7 @@ class CleanService(ServiceThread):
     # --- queues
 
     def _look_at_queues(self) -> int:
-        """Bring queues and whatever else follows the log to its new beginning; returns the queue files deleted."""
+        """Bring queues and other followers to the log's new beginning; return the number of queue files deleted."""
         begin = self._log.min_offset
         if begin != self._told_begin:
             for removed in self.on_removed:
@@ -415,7 +415,7 @@ class CleanService(ServiceThread):
         return deleted
 
     def _look_at_topics(self) -> int:
-        """Move the queues of topics that keep their messages for less time."""
+        """Raise the queues of topics with a shorter retention time; return the number of queue files deleted."""
         topics = self.topic_hours()
         now = self.clock.monotonic()
         if not topics or (topics == self._topics and now - self._topics_at < TOPICS_EVERY_S):

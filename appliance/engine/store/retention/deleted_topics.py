@@ -1,16 +1,16 @@
-"""What is left of topics that were deleted: `deleted-topics.json` in our own directory.
+"""Notes on deleted topics: `deleted-topics.json` in RocketBox's own directory.
 
     {"topics": {"T": 12345}, "crc32": of that text, "ends": {"T": {"0": [10, 12345]}}, "ends_crc32": of that one}
 
-topics: records of T below this physical offset are a deleted topic's. Records stay in the log after their topic is
+topics: records of T below this physical offset belong to a deleted topic. Records stay in the log after their topic is
 gone; without this note recovery would give them queue entries again, and a new topic of that name would begin with the
 old one's messages.
-ends: offsets of queue 0 of T below 10 were given away before physical offset 12345. A topic of this name goes on behind
-them: a consumer that still has an offset of the old one would step over the new one's messages. Also of queues whose
-messages were gone before this log began, as their master said. Where the log has a smaller one behind that place, the
-log is right: Apache's brokers begin at 0 again.
+ends: in queue 0 of T, offsets below 10 were used before physical offset 12345. A new topic of this name continues
+behind them; otherwise a consumer with an offset of the old one would skip messages of the new one. Also noted for
+queues whose messages were gone before this log began, as their master reported. If the log has a smaller offset behind
+that place, the log is right: Apache's brokers begin at 0 again.
 
-The checksums are there because one flipped digit would take messages for a deleted topic's.
+The checksums are needed because one flipped digit could assign live messages to a deleted topic.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from ..paths import StorePaths
 logger = logging.getLogger(__name__)
 
 NAME = "deleted-topics.json"
-#: Queues whose ends are kept; those that were noted first go first.
+#: Limit on queues whose ends are kept; the oldest notes are dropped first.
 MOST_ENDS = 200_000
 
 
 class Begin(NamedTuple):
-    """Where a queue goes on. place: the physical offset before which the offsets below were given away."""
+    """Offset at which a queue continues. place: the offsets below it were used before this physical offset."""
 
     offset: int
     place: int
 
 
-#: topic -> queue id -> where it goes on.
+#: topic -> queue id -> where it continues.
 Ends = dict[str, dict[int, Begin]]
 
 
 class Deletion(NamedTuple):
-    """below: physical offset; records of the topic before it are the deleted one's. 0: only ends are noted. ends: an
-    offset of 0 takes one back."""
+    """below: records of the topic before this physical offset belong to the deleted one; 0: only ends are noted. ends:
+    an offset of 0 removes one."""
 
     topic: str
     below: int
@@ -54,21 +54,21 @@ class Deletion(NamedTuple):
 
 
 class DeletedTopics:
-    """The file. Written by recovery, then by flush-consumequeue alone; read by anyone."""
+    """The file. Written by recovery, then by flush-consumequeue alone; any thread may read it."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._path = paths.own / NAME
         self._disk = disk
-        #: What the file was when it was last read or written here, and what that says; replaced whole, never changed.
+        #: The file's bytes when last read or written here, and their content; replaced whole, never changed.
         self._known: tuple[bytes, dict[str, int], Ends] = (b"", {}, {})
-        # Of who writes: topic -> (value, the same as the file holds it). A large file is a join of what is there.
+        # Owned by the writer: topic -> (value, its text in the file), so that a large file is joined from known texts.
         self._topic_texts: dict[str, tuple[int, str]] = {}
         self._end_texts: dict[str, tuple[Mapping[int, Begin], str]] = {}
-        #: Topics whose notes changed since this object was made, in their order, durable. Read by anyone.
+        #: Topics whose notes were changed, durably, since this object was made, in order. Read by any thread.
         self.changed: list[str] = []
 
     def load(self) -> dict[str, int]:
-        """topic -> physical offset below which its records are a deleted topic's."""
+        """Return topic -> physical offset below which its records belong to a deleted topic."""
         found = self._read()
         return {} if found is None else found[0]
 
@@ -76,7 +76,7 @@ class DeletedTopics:
         return self.load_all()[1]
 
     def load_all(self) -> tuple[dict[str, int], Ends]:
-        """What `load` and `load_ends` return, of one moment."""
+        """Return the results of `load` and `load_ends` from one state of the file."""
         return self._read() or ({}, {})
 
     def _read(self) -> tuple[dict[str, int], Ends] | None:
@@ -98,7 +98,7 @@ class DeletedTopics:
             return None
 
     def remember(self, deletions: Sequence[Deletion], log_begin: int) -> None:
-        """Note deletions, durably; those whose records have all left the log are dropped, and their ends stay."""
+        """Note deletions, durably. Topics without records left in the log are dropped; their ends stay."""
         topics, ends = self._read() or ({}, {})
         topics = {name: below for name, below in topics.items() if below > log_begin}
         for topic, below, queues in deletions:
@@ -111,10 +111,10 @@ class DeletedTopics:
         self.changed += [deletion.topic for deletion in deletions]
 
     def limit(self, end: int) -> None:
-        """What recovery found of the log ends at `end`: records written behind it are no deleted topic's, and their
-        numbers were not given away before.
+        """Limit all notes to the log's end `end`, as recovery found it: records that are written behind it belong to no
+        deleted topic, and their offsets are not used yet.
 
-        A deletion is durable before what was written until then is, so a power cut may leave the log shorter.
+        A deletion is durable earlier than records written before it, so after a power cut the log may end before it.
         """
         topics, ends = self._read() or ({}, {})
         if self._behind(end, topics, ends):
@@ -125,7 +125,7 @@ class DeletedTopics:
             self._save({topic: min(below, end) for topic, below in topics.items()}, short)
 
     def undo(self, topics: Sequence[str]) -> None:
-        """These were not deleted after all: their set went on without that."""
+        """Remove the notes of topics whose deletion did not happen, since their set continued without it."""
         known, ends = self._read() or ({}, {})
         for topic in topics:
             known.pop(topic, None)
@@ -133,7 +133,7 @@ class DeletedTopics:
         self._save(known, ends)
 
     def behind(self, point: int) -> list[str]:
-        """Topics of which something was noted behind a physical offset: their deletion, or where a queue goes on."""
+        """Return the topics with a note behind a physical offset: their deletion, or where a queue continues."""
         return self._behind(point, *(self._read() or ({}, {})))
 
     @staticmethod
@@ -143,7 +143,7 @@ class DeletedTopics:
         return list(dict.fromkeys(found))
 
     def cut(self, point: int) -> None:
-        """The log was cut there: what was noted behind it did not happen. What was noted before stays."""
+        """Remove the notes made behind `point`, where the log was cut. Earlier ones stay."""
         topics, ends = self._read() or ({}, {})
         left = {
             topic: {queue_id: begin for queue_id, begin in queues.items() if begin.place <= point}
@@ -169,7 +169,7 @@ class DeletedTopics:
 
 
 def decode(found: Any) -> tuple[dict[str, int], Ends]:
-    """(topics, ends) of the file's document. Raises ValueError, AttributeError, KeyError, TypeError."""
+    """Return (topics, ends) of the file's document. Raises ValueError, AttributeError, KeyError, TypeError."""
     topics = {str(topic): int(offset) for topic, offset in found["topics"].items()}
     if found["crc32"] != _crc_of(topics):
         raise ValueError("the checksum does not match")
@@ -183,7 +183,7 @@ def decode(found: Any) -> tuple[dict[str, int], Ends]:
 
 
 def _joined(values: Mapping[str, Any], known: dict[str, tuple[Any, str]]) -> str:
-    """What json.dumps gives. known: of each name that is the same as the last time, its text."""
+    """Return what json.dumps would. known: name -> (value, text) of the last time, reused for an equal value."""
     if len(known) > 2 * len(values) + 1000:
         known.clear()
     pieces = []
