@@ -1,13 +1,12 @@
-"""Dispatch: from a record to what follows from it, its queue entry and its keys in the index.
+"""Dispatch: from a record to its queue entry and its keys in the index.
 
-    record -> entry: physical offset 8 | size 4 | tag code 8        none for prepared and rolled-back ones, for whole
-                                                                    batches, for a deleted topic's
-    record -> keys:  its unique key, then each word of KEYS         none for rolled-back ones
+        record -> entry: physical offset 8 | size 4 | tag code 8        none for prepared and rolled-back records, whole
+                                                                        batches, and records of a deleted topic
+        record -> keys:  its unique key, then each word of KEYS         none for rolled-back records
 
-Sends know the entry when they append; recovery and repair learn it from the record, and so will a replica that appends
-records as they are. All of them ask here, so that a crash changes no entry: a record that would get none is not taken
-(`has_queue_entry`), and the code is that of the properties as they are stored, not as they were sent
-(`properties_tag_code`).
+A send computes the entry when it appends; recovery, repair and a replica, which appends records as they are, derive it
+from the record. All use this module, so that a crash changes no entry: a record that would get none is rejected
+(`has_queue_entry`), and the code is that of the stored properties, not of the sent ones (`properties_tag_code`).
 Source: RocketMQ `CommitLog.checkMessageAndReturnSize`, `CommitLogDispatcherBuildConsumeQueue`.
 """
 
@@ -23,18 +22,18 @@ from .queues.consume_queue import ENTRY
 from .retention.deleted_topics import Begin
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-#: Of a level. A time far beyond fits no queue entry, and each message of that level would be refused.
+#: Limit of a level. A time far beyond fits no queue entry, so each message of that level would be rejected.
 LONGEST_DELAY_MS = 36_525 * 86_400_000
 _MOST_DIGITS = 15
 _LEVEL = re.compile(r"([0-9]+)([smhd])\Z", re.ASCII)
 
-#: Tags are few and repeat; the table is emptied when a client makes one up per message.
+#: Tags are few and repeat; the table is emptied when a client makes a new one for each message.
 _HASHES_KEPT = 10_000
 _hashes: dict[str, int] = {}
 
 
 def parse_delay_levels(text: str) -> list[int]:
-    """Milliseconds of each level of `messageDelayLevel`, level 1 first. ValueError names what does not parse."""
+    """Return the milliseconds of each level of `messageDelayLevel`, level 1 first. ValueError names the bad word."""
     levels = []
     for word in text.split():
         match = _LEVEL.match(word)
@@ -48,7 +47,7 @@ def parse_delay_levels(text: str) -> list[int]:
 
 
 def tag_code(tag: str | None) -> int:
-    """The Java hash of a tag, 0 without one."""
+    """Return the Java hash of a tag, 0 without one."""
     if not tag:
         return 0
     code = _hashes.get(tag)
@@ -60,7 +59,7 @@ def tag_code(tag: str | None) -> int:
 
 
 class Dispatch:
-    """What records of the log give rise to, for whoever reads them from it. Belongs to one pass over the log."""
+    """Queue entries of records that are read from the log. Belongs to one pass over the log."""
 
     def __init__(
         self,
@@ -68,8 +67,8 @@ class Dispatch:
         deleted: Mapping[str, int],
         begins: Mapping[str, Mapping[int, Begin]] | None = None,
     ) -> None:
-        """deleted: topic -> physical offset below which its records are a deleted topic's. begins: the same of queues,
-        by the numbers of their records (`ConsumeQueueTable.begins`)."""
+        """deleted: topic -> physical offset below which its records belong to a deleted topic. begins: the same for
+        queues, by the queue offsets of their records (`ConsumeQueueTable.begins`)."""
         self._delay_levels_ms = delay_levels_ms
         self._deleted = deleted
         self._begins = {} if begins is None else begins
@@ -82,19 +81,19 @@ class Dispatch:
         return begin is None or record.queue_offset >= begin.offset or record.physical_offset >= begin.place
 
     def entry(self, record: Record) -> bytes:
-        """The entry of a record that has one."""
+        """Return the entry of a record that has one."""
         return ENTRY.pack(record.physical_offset, record.size, entry_tag_code(record, self._delay_levels_ms))
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Prepared and rolled-back records have none, nor have whole batches: theirs lie in 5.x's batch queues."""
+    """False for prepared and rolled-back records, and for whole batches, whose entries lie in 5.x's batch queues."""
     return sys_flag & SYS_TRANSACTION_MASK in (0, SYS_COMMIT) and not sys_flag & SYS_INNER_BATCH
 
 
 def properties_tag_code(properties: str) -> int:
-    """The tag code of the entry of a record with these stored properties, in any topic but the schedule topic.
+    """Return the tag code for the entry of a record with these stored properties, in any topic but the schedule topic.
 
-    That of `find_property(properties, TAGS)`; each send asks, so the way there is short.
+    As for `find_property(properties, TAGS)`, but shorter, since each send calls it.
     """
     at = properties.rfind("\x02TAGS\x01")
     if at >= 0:
@@ -110,15 +109,15 @@ def properties_tag_code(properties: str) -> int:
 
 
 def entry_tag_code(record: Record, delay_levels_ms: Sequence[int]) -> int:
-    """The tag code of a record's entry; in the schedule topic the time its delay ends."""
+    """Return the tag code of a record's entry; in the schedule topic that is the time its delay ends."""
     if record.topic == SCHEDULE_TOPIC:
         return waiting_tag_code(record.properties, record.store_time_ms, delay_levels_ms)
     return properties_tag_code(record.properties)
 
 
 def waiting_tag_code(properties: str, store_ms: int, delay_levels_ms: Sequence[int]) -> int:
-    """The tag code of a record of the schedule topic: when its delay ends, wall ms."""
-    level = (find_property(properties, DELAY_TIME_LEVEL) or "").removeprefix("+")  # so Apache's stores may say it
+    """Return the tag code of a record in the schedule topic: the time its delay ends, in wall ms."""
+    level = (find_property(properties, DELAY_TIME_LEVEL) or "").removeprefix("+")  # Apache's stores may contain it so
     if level.isascii() and level.isdigit() and len(level) <= 32 and int(level) > 0:
         index = min(int(level), len(delay_levels_ms)) - 1
         return store_ms + (delay_levels_ms[index] if index >= 0 else 1000)
@@ -126,12 +125,12 @@ def waiting_tag_code(properties: str, store_ms: int, delay_levels_ms: Sequence[i
 
 
 def has_keys(sys_flag: int) -> bool:
-    """Whether the index knows a record by its keys: rolled-back ones it does not."""
+    """True if a record has keys in the index: rolled-back ones have none."""
     return sys_flag & SYS_TRANSACTION_MASK != SYS_ROLLBACK
 
 
 def keys_of(properties: str) -> list[str]:
-    """The keys of a record by its properties text: the unique key, then the words of KEYS."""
+    """Return the keys in a record's properties text: the unique key, then the words of KEYS."""
     found = decode_properties(properties)
     keys = [found[UNIQUE_KEY]] if UNIQUE_KEY in found else []
     words = found.get(KEYS, "")
@@ -140,12 +139,12 @@ def keys_of(properties: str) -> list[str]:
     return keys + [word for word in words.split(" ") if word][: most_words(len(words.encode("utf-8", "replace")))]
 
 
-#: Words of KEYS that are indexed in any case, and one more for so many bytes of it: an entry of the index takes 20
-#: bytes, a word of one letter two in the log, and strangers could have an index of ten times their messages. Keys of
-#: people's have ten letters, and are all found. Ours: Apache indexes every word.
+#: Words of KEYS that are always indexed, and bytes of KEYS for each further one. An index entry takes 20 bytes, a word
+#: of one letter only two in the log, so clients could make the index ten times as large as their messages. Keys in real
+#: use have ten letters and are all found. Differs from Apache, which indexes every word.
 FEW_WORDS, BYTES_A_WORD = 64, 10
 
 
 def most_words(size: int) -> int:
-    """How many words of a KEYS of so many bytes are indexed."""
+    """Return how many words of a KEYS with `size` bytes are indexed."""
     return FEW_WORDS + size // BYTES_A_WORD

@@ -1,6 +1,6 @@
-"""What recovery, a scrub or a reader found wrong and where the bytes are kept: `quarantine/findings.jsonl`, ours.
+"""List of damage found by recovery, a scrub or a reader, and where the bytes are kept: `quarantine/findings.jsonl`.
 
-One JSON object a line, in the order found, appended and synced; a torn last line is passed over. The newest are kept.
+One JSON object a line, in the order found, appended and synced; a torn last line is ignored. The newest are kept.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ KEPT = 1000
 
 class Finding(NamedTuple):
     """time_ms: when it was found. kind: torn (cut off the log's end), damage (a bad range of the log, stepped over),
-    blocks (a sealed file's bytes have changed), queues (all queues rebuilt), queue (one rebuilt), file (one set
-    aside). file: path below the store directory.
-    begin, end: the range in it, or of physical offsets in the log; -1 for all of it. copy: path of the bytes kept, ""
-    where nothing had to be. reason: one sentence."""
+    blocks (changed bytes of a sealed file), queues (all queues rebuilt), queue (one rebuilt), file (one set aside).
+    file: path below the store directory. begin, end: the range in it, or of physical offsets in the log; -1 for all of
+    it. copy: path of the kept bytes, "" if none were needed. reason: one sentence."""
 
     time_ms: int
     kind: str
@@ -37,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """The list, on disk. From any thread."""
+    """The list, on disk. Any thread."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._directory = paths.quarantine
@@ -46,7 +45,7 @@ class Findings:
         self._lock = threading.Lock()
 
     def add(self, finding: Finding) -> None:
-        """Append one. The same damage found again is not news. Raises OSError."""
+        """Append a finding, unless the same damage is listed already. Raises OSError."""
         with self._lock:
             known = self._load()
             if finding.kind in ("damage", "blocks") and any(finding[1:5] == other[1:5] for other in known):
@@ -56,7 +55,7 @@ class Findings:
                 self._rewrite(known[-KEPT:])
             fd = self._disk.open(self._path, create=True)
             try:
-                # In front of it a line's end, should the last one be torn.
+                # Begins with a line end, in case the last line is torn.
                 data = b"\n" + json.dumps(finding._asdict()).encode() + b"\n"
                 self._disk.write_all(fd, data, self._disk.size(fd))
                 self._disk.fsync(fd)
@@ -65,7 +64,7 @@ class Findings:
             self._disk.sync_directory(self._directory)
 
     def all(self) -> list[Finding]:
-        """Oldest first. Works on a store that is not open, too."""
+        """Return the findings, oldest first. Works on a store that is not open, too."""
         with self._lock:
             return self._load()[-KEPT:]
 

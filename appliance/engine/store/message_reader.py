@@ -1,4 +1,4 @@
-"""Reading: which messages of a queue an answer may hold, and what may be asked about queues."""
+"""Reading: which messages of a queue an answer may hold, and queries about queues."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .results import GetResult, GetStatus
 from .settings import StoreSettings
 from .settling import SETTLED, Settling
 
-#: Records that the I/O thread judges for one pull, and their bytes: in 0.1 ms, about. Their properties: an expression
-#: that is not costly may look through them twenty times, 0.4 ms.
+#: Limits on records, and on their bytes, that the I/O thread filters for one pull, which takes about 0.1 ms. On their
+#: properties: an expression that is not costly may search them twenty times, which takes 0.4 ms.
 _RECORDS_AT_ONCE = 16
 _BYTES_AT_ONCE = 64 * 1024
 _PROPERTY_BYTES_AT_ONCE = 8 * 1024
 
-#: What was picked: (physical offset, size) of adjacent records; how many match and their bytes; how many entries were
-#: looked through; whether some of them have no record any more; whether one has no size.
+#: (runs of adjacent records as (physical offset, size), number of matches, their bytes, number of entries looked
+#: through, True if the records of some are gone, True if an entry has no size)
 Picked = tuple[list[tuple[int, int]], int, int, int, bool, bool]
 
 
 class MessageReader:
-    """The reading half of a store. `get` belongs to remoting-io; anyone may ask the rest.
+    """The reading half of a store. `get` belongs to remoting-io; any thread may call the rest.
 
-    settings, published: what holds now, asked for each read. Nothing of the log at `published` or behind it is read.
+    settings, published: return the present values, called for each read. No record at `published` or behind is read.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MessageReader:
         self.settling = Settling(self._read_now, most_bytes=_PROPERTY_BYTES_AT_ONCE)
 
     def scan_count(self, max_count: int, wanted: MessageFilter) -> int:
-        """How many entries a read looks through at most: no more than an answer may hold, whatever was asked for."""
+        """Return how many entries a read may look through: no more than an answer may hold, whatever was asked for."""
         return _scan_count(self._settings(), max_count, wanted.codes is not None or wanted.reads_records)
 
     def get(
@@ -63,11 +63,11 @@ class MessageReader:
         wanted: MessageFilter = EVERYTHING,
         read: bytes | None = None,
     ) -> GetResult | None:
-        """Find up to `max_count` messages of a queue from `offset` that are wanted.
+        """Find up to `max_count` messages of a queue, from `offset` on, that match `wanted`.
 
-        Never waits for the disk: None says that the queue's file is not in the page cache, or that more records are to
-        be read for the filter than take next to no time. Then a ColdReader reads the entries for `read`, and the answer
-        is not None.
+        Never waits for the disk. Returns None if the queue's file is not in the page cache, or the filter has to read
+        more records than can be read at once. A ColdReader then reads the entries to pass as `read`, and the result is
+        not None.
         Source: RocketMQ `DefaultMessageStore.getMessage`; statuses and limits of 5.3.3.
         """
         if queue is None:
@@ -112,7 +112,7 @@ class MessageReader:
         return self._select(queue, offset, max_count, wanted.codes, entries, settings)
 
     def _settled_now(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter) -> bytes | None:
-        """The verdicts on the last few records of a queue, which have just come and are in the page cache."""
+        """Filter the last few records of a queue, which are still in the page cache; None if there are too many."""
         if wanted.costly or offset < queue.tail_base or queue.max_offset - offset > _RECORDS_AT_ONCE:
             return None
         entries = queue.tail_entries(offset, _RECORDS_AT_ONCE)
@@ -121,7 +121,7 @@ class MessageReader:
         return self.settling.settle(entries, wanted, max_count)
 
     def _read_now(self, offset: int, size: int) -> bytes | None:
-        """Bytes of the log from the page cache, for `settling`."""
+        """Return bytes of the log from the page cache, for `settling`; None if they are not in it."""
         segment = self._log.segment_at(offset)
         if segment is None:
             return b""
@@ -137,7 +137,7 @@ class MessageReader:
         entries: bytes,
         settings: StoreSettings,
     ) -> GetResult:
-        """What was found of the entries that were read."""
+        """Return the result for the entries that were read."""
         low, high = queue.min_offset, queue.max_offset
         if not entries:
             per_file = self._queues.files.entries_per_file
@@ -155,7 +155,7 @@ class MessageReader:
             matches_behind = None if codes is None else partial(self._matches_behind, queue, codes)
             picked = pick_entries(entries, codes, log_begin, limit_count, limit_bytes, matches_behind)
         runs, count, size, scanned, removed, damaged = picked
-        if damaged:  # the file lost what it had
+        if damaged:  # the file lost entries
             self._queues.on_broken(queue)
             if not scanned:
                 return _nothing_yet(queue, offset)
@@ -167,9 +167,9 @@ class MessageReader:
         return GetResult(status, offset + scanned, low, high, runs, count, size, elsewhere)
 
     def _matches_behind(self, queue: ConsumeQueue, codes: frozenset[int], address: int) -> bool:
-        """Whether the extension unit of an entry that Apache wrote has one of the codes.
+        """True if the extension unit of an entry that Apache wrote has one of the codes.
 
-        What cannot be read at once goes through: the client compares the tag again.
+        Also True if it cannot be read at once: the client compares the tag again.
         """
         unit = self._extension.read_nowait(queue.topic, queue.queue_id, address)
         return unit is None or unit.tag_code in codes
@@ -180,8 +180,8 @@ class MessageReader:
         return self._queues.find(topic, queue_id)
 
     def offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """A queue's first offset, and the one behind its last published message; one never written has none, and twice
-        the one that it begins with."""
+        """Return a queue's first offset, and the one behind its last published message. If the queue was never written,
+        both are the offset that it will begin with."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             begin = self._queues.begin_of(topic, queue_id)
@@ -189,26 +189,26 @@ class MessageReader:
         return queue.min_offset, queue.max_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The first of `offset_range`."""
+        """Return the first of `offset_range`."""
         return self.offset_range(topic, queue_id)[0]
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The second of `offset_range`."""
+        """Return the second of `offset_range`."""
         return self.offset_range(topic, queue_id)[1]
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """The same; as high as can be while a queue is being rebuilt, and nobody knows."""
+        """As `max_offset`, but the largest number while a queue is being rebuilt, since its entries are unknown."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return self._queues.begin_of(topic, queue_id)
         return I64_MAX if queue.broken else queue.max_offset
 
     def young_offset(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue that lost nothing to age and is recent enough to be in memory (4.9's rule of 40 %
-        of RAM) from there on; -1 for any other. On remoting-io.
+        """Return the first offset of a queue that lost nothing to age, if it is recent enough to be in memory from
+        there on (4.9's rule of 40 % of RAM); -1 for any other queue. On remoting-io.
 
-        Nothing was lost to age when it begins at 0, or when no file has ever left the log: what damage took from a
-        queue's beginning makes it no older. Raises QueueBroken while nobody knows, OSError when the disk fails.
+        A queue lost nothing to age if it begins at 0, or no file has ever left the log; entries lost to damage do not
+        count. Raises QueueBroken while the queue is being rebuilt, OSError when the disk fails.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.min_offset >= queue.max_offset:
@@ -222,7 +222,7 @@ class MessageReader:
         return queue.min_offset if behind <= self._settings().memory_bytes else -1
 
     def earliest_time_ms(self) -> int:
-        """Store time of the log's first record; -1 when there is none."""
+        """Return the store time of the log's first record; -1 if there is none."""
         begin = self._log.min_offset
         if self._published() <= begin:
             return -1
@@ -240,8 +240,8 @@ def pick_entries(
 ) -> Picked:
     """Pick the matching entries and join adjacent records into runs.
 
-    codes: None for all. Records below `log_begin` are gone. At most `limit_count` records of `limit_bytes` together,
-    but one in any case. matches_behind: asks the extension about an entry that Apache wrote; not without codes.
+    codes: None for all. Records below `log_begin` are gone. Picks at most `limit_count` records of `limit_bytes`
+    together, but always one. matches_behind: looks up the extension unit of an Apache entry; unused without codes.
     """
     runs: list[tuple[int, int]]
     if codes is None:
@@ -290,5 +290,5 @@ def _scan_count(settings: StoreSettings, max_count: int, filtered: bool) -> int:
 
 
 def _nothing_yet(queue: ConsumeQueue, offset: int) -> GetResult:
-    """As if nothing had come since: the client asks for the same offset again, by when the files may be whole."""
+    """Return the result of a queue without news: the client asks for this offset again, when the files may be whole."""
     return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, queue.max_offset, [], 0, 0)

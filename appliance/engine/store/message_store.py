@@ -7,9 +7,9 @@
     retention   CleanService
     sealing     BlockChecksumService
 
-No part knows this module; each is given the others it works with. A tick is the unit of publication (D1). Its records
+No part imports this module; each is given the others it works with. A tick is the unit of publication (D1). Its records
 are staged by `put`, written by `end_tick`, and published whole and in order once `publication.limit()` has reached
-their end: at once in async flush, behind the sync in sync flush. Readers see published entries only.
+their end: at once in async flush, after the sync in sync flush. Readers see published entries only.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from .time_order import TimeOrder
 
 logger = logging.getLogger(__name__)
 
-#: Un-synced bytes beyond which producers are not read from (D6), and where reading resumes.
+#: Unsynced bytes above which producers are not read from (D6), and below which reading resumes.
 UNSYNCED_HIGH_BYTES = 64 * 1024 * 1024
 UNSYNCED_LOW_BYTES = 32 * 1024 * 1024
-#: Queue entries not yet in files beyond which the same happens (D5).
+#: Bytes of queue entries not yet in files above which the same happens (D5).
 TAIL_HIGH_BYTES = 32 * 1024 * 1024
 
 
 class MessageStore(Appender):
-    """Appending, publication and reading belong to remoting-io; numbers may be read by anyone."""
+    """Appending, publication and reading belong to remoting-io; any thread may read the numbers."""
 
     def __init__(
         self,
@@ -74,29 +74,29 @@ class MessageStore(Appender):
         clock: Clock = SYSTEM,
         replicated: Callable[[], int] | None = None,
     ) -> None:
-        """replicated: up to where slaves have the log; None where nothing waits for them."""
+        """replicated: returns the offset up to which slaves have the log; None if nothing waits for them."""
         log = CommitLog(paths.commit_log, disk, settings.segment_bytes, clock)
         super().__init__(log, scheduler, store_host)
         # Constant after construction, but for the settings: those are replaced whole.
         self.settings = settings
         self.paths = paths
-        #: Whether `open` has succeeded.
+        #: True once `open` has succeeded.
         self.opened = False
         self.disk = disk
         watermarks = {"written": lambda: log.written, "durable": lambda: log.durable}
         if not settings.synchronous:
             del watermarks["durable"]
-        #: Up to where this broker keeps the log whatever happens to its process, in sync flush to its machine: so far
-        #: others may be sent it.
+        #: Returns the offset up to which the log survives a crash of this process, or of the machine in sync flush. The
+        #: log is sent to other brokers only up to there.
         self.kept = watermarks["durable" if settings.synchronous else "written"]
-        #: `kept` has moved. From remoting-io or flush-commitlog; before start(), None when nobody wants to know.
+        #: Called when `kept` has moved, on remoting-io or flush-commitlog; None if unused. Set before start().
         self.on_kept: Callable[[], None] | None = None
         if replicated is not None:
             watermarks["replicated"] = replicated
         self.publication = publication = Publication(watermarks)
-        #: What is known of the clocks that stamped the log.
+        #: Differences of the clocks that stamped the log.
         self.clock_steps = ClockSteps(paths.own / CLOCK_STEPS, disk)
-        #: From where on store times do not go back.
+        #: Physical offset from which on store times do not go back.
         self.time_order = TimeOrder(paths.own / TIME_ORDER, disk)
         self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
         self.queues = queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
@@ -127,7 +127,7 @@ class MessageStore(Appender):
             IndexSettings(settings.index_enabled, settings.index_slots, settings.index_entries),
             clock,
         )
-        #: Those behind the flush threads, in the order they start. Before start().
+        #: Services started after the flush threads, in this order. Complete before start().
         self.services: list[Service] = [self.blocks, self.cleaner, self.index]
         #: Called by the cleaner's thread with the log's new minimum offset once files are gone.
         self.on_removed = self.cleaner.on_removed
@@ -135,10 +135,10 @@ class MessageStore(Appender):
         reader = MessageReader(
             log, queues, QueueExtension(paths, disk), lambda: self.settings, lambda: publication.published
         )
-        # As attributes, so that a pull pays for no call between them.
+        # As attributes, so that a pull costs no call in between.
         self.get = reader.get
         self._scan_count = reader.scan_count
-        #: Judges records on remoting-io for filters that look at them.
+        #: Evaluates filters that read records, on remoting-io.
         self.settling = reader.settling
         self.find_queue = reader.find_queue
         self.offset_range = reader.offset_range
@@ -153,24 +153,24 @@ class MessageStore(Appender):
         self.on_failed: Callable[[Tick, str], None] = lambda tick, reason: None
         self.on_pressure: Callable[[bool], None] = lambda high: None
         # Owned by remoting-io.
-        #: Ticks that are written and wait for the other watermarks.
+        #: Ticks that are written and wait for other watermarks.
         self.pending: deque[Tick] = deque()
         self._pressure = False
         self._tail_bytes = 0
-        #: Queue -> the end of what was staged and never published: the log is broken.
+        #: Queue -> end of the entries that were staged and never published because the log broke.
         self._failed_to: dict[ConsumeQueue, int] = {}
         #: Counter, written by remoting-io.
         self.put_bytes = 0
 
     @property
     def published(self) -> int:
-        """Up to where readers see the log."""
+        """Offset up to which readers see the log."""
         return self.publication.published
 
     @property
     def lasting(self) -> int:
-        """Up to where nothing of the log can be taken back: durable here, and with all that are waited for. What
-        says how far work has come rests on this much (D7): else it might say so where the copies are not."""
+        """Offset below which nothing of the log can be taken back: durable here, and on all replicas that are waited
+        for. Recorded progress may only refer to what lies below (D7), else it could be ahead of the copies."""
         return min(self.log.durable, self.publication.published)
 
     @property
@@ -179,12 +179,12 @@ class MessageStore(Appender):
 
     @property
     def put_count(self) -> int:
-        """Messages published since the start."""
+        """Number of messages published since the start."""
         return self.publication.messages
 
     @property
     def on_repaired(self) -> Callable[[ConsumeQueue], None]:
-        """On remoting-io: a queue whose files lacked entries is whole again. Set by the owner before start()."""
+        """Called on remoting-io when a queue whose files lacked entries is whole again. Set before start()."""
         return self._flush_queues.repair.on_repaired
 
     @on_repaired.setter
@@ -193,14 +193,14 @@ class MessageStore(Appender):
 
     @property
     def failed_puts(self) -> int:
-        """Messages that were refused for the log's sake, or staged and not stored. Any thread."""
+        """Number of messages that the log refused, or that were staged and not stored. Any thread."""
         lost = sum(end - queue.max_offset for queue, end in list(self._failed_to.items()))
         return self.log.not_taken + lost
 
     # --- life
 
     def open(self) -> None:
-        """Lock, load and recover. Raises StartError; nothing was changed then."""
+        """Lock, load and recover the store. Raises StartError; then nothing was changed."""
         self.files.lock_and_check()
         try:
             check_format(self.paths, self.disk)
@@ -236,11 +236,11 @@ class MessageStore(Appender):
         self.opened = True
 
     def new_cold_reader(self) -> ColdReader:
-        """Reads queue entries for `get` on a thread that may wait for the disk; it is closed by who asked for it."""
+        """Return a reader of queue entries for `get`, for a thread that may wait for the disk. The caller closes it."""
         return ColdReader(self.log, self.queues, QueueExtension(self.paths, self.disk), self._scan_count)
 
     def let_go(self) -> None:
-        """Close everything as it is; nothing when it is not open."""
+        """Close everything as it is, if the store is open."""
         if self.opened:
             self._close_as_it_is()
 
@@ -253,33 +253,33 @@ class MessageStore(Appender):
         self.files.close(clean=False)
 
     def sync_first(self, before_sync: Callable[[], None]) -> None:
-        """Have `before_sync` run before each sync of the log, on its thread: what an acknowledgement relies on beside
-        the log. It may wait and must not raise. Before start()."""
+        """Call `before_sync` before each sync of the log, on the syncing thread, to make durable what acknowledgements
+        rely on besides the log. It may wait and must not raise. Before start()."""
         self.log.before_sync = before_sync
 
     @property
     def sync_times(self) -> tuple[int, float]:
-        """(syncs of the log since the start, seconds they took in all)."""
+        """(number of syncs since the start, seconds they took in all) of the log."""
         return self._flush.sync_times
 
     @property
     def sync_age(self) -> float:
-        """For how many seconds the log's sync has been under way; 0.0 while there is none. Any thread."""
+        """Seconds since the current sync of the log began; 0.0 if there is none. Any thread."""
         since = self._flush.syncing_since
         return self._monotonic() - since if since else 0.0
 
     def start(self) -> None:
-        """Start the flush threads; the event loop runs by now."""
+        """Start the flush threads and services. The event loop must already run."""
         self._flush.start()
         self._flush_queues.start()
         for service in self.services:
             service.start()
 
     def stop(self, settle: Callable[[], None] = lambda: None) -> None:
-        """Write and sync everything; after the event loop has ended. The abort file goes only when all was well.
+        """Write and sync everything, after the event loop has ended. The abort file is removed only after a clean stop.
 
-        settle: where the loop goes on for others, and nothing of this store comes to it any more: waits until it has
-        done what it was handed before.
+        settle: for a loop that goes on for other stores and gets nothing new from this one; waits until the loop has
+        run the callbacks it was given before.
         """
         clean = self._flush.stop()
         settle()
@@ -297,8 +297,8 @@ class MessageStore(Appender):
         if flushed:
             clean = self._flush_queues.flush_now() and clean
         else:
-            clean = False  # it still writes: its files are its own
-        # What others have not confirmed yet has no entries in files: the next start makes them, as after a crash.
+            clean = False  # it is still writing, so its files must stay open
+        # Records that no replica confirmed have no entries in files: the next start makes them, as after a crash.
         clean = clean and self.log.broken is None and self.published == self.log.written
         self.log.close()
         self.queues.close()
@@ -306,13 +306,13 @@ class MessageStore(Appender):
         self.files.close(clean)
 
     def publish_no_more(self) -> None:
-        """Whatever is pending stays so, from this moment on: another broker may lead now. Any thread."""
+        """From now on publish nothing, not even pending ticks, since another broker may lead now. Any thread."""
         publication = self.publication
         publication.watermarks = {**publication.watermarks, "fenced": lambda: -1}
 
     def fail_waiting(self, reason: str) -> None:
-        """On remoting-io, after `publish_no_more`: tell everyone who waits that nothing is promised. What was staged
-        is still written; the next start finds it."""
+        """Fail all waiting puts, which are not guaranteed to be kept. On remoting-io, after `publish_no_more`. Staged
+        records are still written; the next start finds them."""
         for tick in (self.tick, *self.pending):
             self.on_failed(tick, reason)
         self._set_pressure(False)
@@ -320,7 +320,7 @@ class MessageStore(Appender):
     # --- the end of a tick
 
     def end_tick(self) -> None:
-        """Write what was staged; publish it, or have it synced first. Never raises."""
+        """Write the staged records; publish them, or have them synced first. Never raises."""
         tick = self.tick
         if tick.last_offset < 0:
             return
@@ -344,12 +344,12 @@ class MessageStore(Appender):
         if not self.publication.allows(tick.end):
             self.pending.append(tick)
             return
-        if self.pending:  # what ends before it may be published, too, and goes first
+        if self.pending:  # those that end before it may be published too, and go first
             self._publish_ready()
         self._publish(tick)
 
     def fail_tick(self, reason: str) -> None:
-        """The current tick cannot be written: tell everyone in it."""
+        """Fail all puts of the current tick, which cannot be written."""
         tick, self.tick = self.tick, Tick()
         self._fail(tick, reason)
 
@@ -360,7 +360,7 @@ class MessageStore(Appender):
             for queue, end in one.touched.items():
                 self._failed_to[queue] = max(end, self._failed_to.get(queue, 0))
             self.on_failed(one, reason)
-        # What was held back is refused now; nothing would ever lower the pressure.
+        # Held-back sends are refused now; otherwise nothing would lower the pressure.
         self._set_pressure(False)
 
     def _publish(self, tick: Tick) -> None:
@@ -383,13 +383,13 @@ class MessageStore(Appender):
         self.on_published(tick)
 
     def _synced(self) -> None:
-        """On flush-commitlog: the durable position moved, or the log broke."""
+        """Handle a new durable position, or a broken log. On flush-commitlog."""
         if self.on_kept is not None:
             self.on_kept()
         self.scheduler.call_soon(self._publish_durable)
 
     def watermark_moved(self) -> None:
-        """One that somebody else keeps; from any thread."""
+        """Handle a new value of a watermark from outside the store. Any thread."""
         self.scheduler.call_soon(self._publish_durable)
 
     def _publish_durable(self) -> None:
@@ -407,13 +407,13 @@ class MessageStore(Appender):
             self._publish(pending.popleft())
 
     def tail_written(self, count: int) -> None:
-        """On remoting-io: `count` bytes of queue entries left the tails."""
+        """Subtract `count` bytes of queue entries that left the tails. On remoting-io."""
         self._tail_bytes -= count
         self._look_at_pressure()
 
     @property
     def under_pressure(self) -> bool:
-        """Whether what was taken has to be synced or written first. Any thread."""
+        """True while the store must sync or write before it takes more. Any thread."""
         return self._pressure
 
     def _look_at_pressure(self) -> None:
@@ -435,10 +435,10 @@ class MessageStore(Appender):
     # --- deleting a topic
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and delete their files; its records stay in the log until they expire.
+        """Remove a topic's queues and delete their files; its records stay in the log until they expire.
 
-        Blocks; from any thread but remoting-io. Recovery will not bring its queues back. Raises OSError when files
-        could not be deleted: it is tried again until they are.
+        Blocks; from any thread but remoting-io. Recovery will not restore the queues. Raises OSError when files could
+        not be deleted; the deletion is then repeated until they are.
         """
         deletion = TopicDeletion(topic)
 
@@ -449,12 +449,12 @@ class MessageStore(Appender):
         self.wait_deleted(deletion)
 
     def wait_deleted(self, deletion: TopicDeletion) -> None:
-        """Until the files of a forgotten topic are gone; from any thread but remoting-io. OSError."""
+        """Wait until the files of a forgotten topic are gone; from any thread but remoting-io. Raises OSError."""
         self._flush_queues.wait_deleted(deletion)
 
     def forget_topic(self, deletion: TopicDeletion) -> None:
-        """On remoting-io: from here on the topic has no queues; a new one of its name gets no file before the old
-        ones are gone, and goes on with the offsets behind theirs."""
+        """Remove a topic's queues. A new topic of its name gets no file before the old ones are gone, and continues
+        with the offsets behind theirs. On remoting-io."""
         deletion.offset = self.log.written + self.log.staged
         deletion.queues = self.queues.of_topic(deletion.topic)
         deletion.ends = dict(self.queues.begins_of(deletion.topic))
@@ -464,8 +464,8 @@ class MessageStore(Appender):
         self._forget_queues(deletion)
 
     def begin_queue_anew(self, topic: str, queue_id: int) -> None:
-        """On remoting-io: the log has numbers of this queue once more, as Apache's brokers give them where a topic was
-        deleted and made again. Nobody said what became of the topic's other queues: they stay."""
+        """Begin a queue again, because the log repeats its offsets, as Apache's brokers do after a topic was deleted
+        and made again. What happened to the topic's other queues is unknown, so they stay. On remoting-io."""
         deletion = TopicDeletion(topic)
         for queue in self.queues.of_topic(topic):
             (deletion.queues if queue.queue_id == queue_id else deletion.stay).append(queue)
@@ -474,10 +474,10 @@ class MessageStore(Appender):
         self._forget_queues(deletion)
 
     def take_deletions(self, deletions: Sequence[Deletion]) -> None:
-        """Another broker, whose log this one is, has deleted these topics: what of them is here goes. What came behind
-        the deletion stays.
+        """Delete queues of topics that the broker which this log is copied from has deleted. Entries of records behind
+        the deletion stay.
 
-        Blocks; from any thread but remoting-io. Durable when it returns. Raises OSError as `delete_topic`.
+        Blocks; from any thread but remoting-io. Durable when it returns. Raises OSError like `delete_topic`.
         """
         taken: list[TopicDeletion] = []
 
@@ -501,12 +501,12 @@ class MessageStore(Appender):
                 queue.min_offset = min(end, queue.max_offset)
                 self.queues.touch(queue)
         if deletion.stay:
-            deletion.offset = 0  # recovery would take all of the topic's records for the deleted one's
+            deletion.offset = 0  # recovery would take all of the topic's records for deleted
         self._forget_queues(deletion)
         return deletion
 
     def _last_physical(self, queue: ConsumeQueue) -> int:
-        """Physical offset of a queue's last record; the log's end where nobody can tell."""
+        """Return the physical offset of a queue's last record; the log's end if that cannot be read."""
         if queue.next_offset > queue.tail_base:
             return int.from_bytes(queue.tail[-ENTRY_BYTES:][:8], "big")
         try:
@@ -516,8 +516,8 @@ class MessageStore(Appender):
         return int.from_bytes(entry[:8], "big") if len(entry) == ENTRY_BYTES else self.log.written
 
     def begin_queues(self, topics: Iterable[str]) -> None:
-        """On remoting-io, or before it runs: topics that are there now have queues where those of topics of their
-        names had ended, so that whoever asks sees where they begin."""
+        """Create queues of existing topics at the offsets where queues of deleted topics with their names ended, so
+        that their beginning is visible. On remoting-io, or before it runs."""
         for topic in topics:
             for queue_id in self.queues.begins_of(topic):
                 self.queues.get_or_create(topic, queue_id)
@@ -527,7 +527,7 @@ class MessageStore(Appender):
         self.queues.take_begins({deletion.topic: deletion.ends})
         self.queues.remove_queues(deletion.topic, deletion.queues)
         for queue in deletion.queues:
-            queue.dirty = True  # nobody writes it any more
+            queue.dirty = True  # keeps it off the list of dirty queues from now on
             if queue in self.queues.dirty:
                 self.queues.dirty.remove(queue)
             for tick in ticks:

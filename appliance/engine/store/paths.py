@@ -1,6 +1,6 @@
-"""Every file name and directory of the store, built and parsed here only.
+"""All file names and directories of the store are built and parsed here.
 
-`store/` is Apache's `storePathRootDir`; `rocketbox/` holds what is ours (D3).
+`store/` is Apache's `storePathRootDir`; `rocketbox/` holds RocketBox's own files (D3).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _QUEUE_ID = re.compile(r"(0|[1-9][0-9]{0,9})\Z", re.ASCII)
 
 
 def segment_name(offset: int) -> str:
-    """A file's name is its start offset in 20 digits."""
+    """Return a file's name, its start offset in 20 digits."""
     return f"{offset:020d}"
 
 
 def segment_offset(name: str) -> int | None:
-    """The start offset a file name says; None for a foreign name."""
+    """Return the start offset in a file's name; None for a foreign name."""
     return int(name) if _NAME.match(name) else None
 
 
 def queue_id_of(name: str) -> int | None:
-    """The queue id a directory name says; None for a foreign name."""
+    """Return the queue id in a directory's name; None for a foreign name."""
     return int(name) if _QUEUE_ID.match(name) else None
 
 
 class StorePaths:
-    """Where things are under one store directory and one directory of our own."""
+    """Paths below one store directory and one directory of RocketBox."""
 
     def __init__(self, store_dir: Path, own_dir: Path) -> None:
         self.root = store_dir
@@ -44,7 +44,7 @@ class StorePaths:
         self.quarantine = own_dir / "quarantine"
 
     def queue_dir(self, topic: str, queue_id: int) -> Path:
-        """Names are checked where topics enter; a separator here would be a bug of ours."""
+        """Return a queue's directory. Topic names are checked where they enter; a separator here would be a bug."""
         assert "/" not in topic, topic
         assert topic not in (".", "..", ""), topic
         return self.consume_queues / topic / str(queue_id)

@@ -1,7 +1,7 @@
-"""The one way to a published record: by its physical offset, checked, for whoever may wait for the disk.
+"""Checked reads of published records by physical offset, for callers that may wait for the disk.
 
-The bytes at any place are never taken for a record because they look like one: a record says itself where it lies, and
-bodies may hold anything. Pulls do not come here: their offsets are from queue entries, and they send bytes unread.
+Bytes are not taken for a record because they look like one: a record contains its own offset, since bodies may hold any
+bytes. Pulls do not use this: their offsets are from queue entries, and they send bytes unread.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .publication import Publication
 
 logger = logging.getLogger(__name__)
 
-#: What most records fit in.
+#: A size that most records fit in.
 _READ_BYTES = 4096
-#: Up to the store time behind a 20-byte born host.
+#: Bytes up to and including the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
-#: Up to the body, with two hosts of 20 bytes.
+#: Bytes up to the body, with two hosts of 20 bytes.
 _FIXED_AND_HOSTS = 112
-#: Reading, checking and copying more than this takes the I/O thread too long (D10).
+#: Reading, checking and copying more bytes than this takes the I/O thread too long (D10).
 LONGEST_READ_AT_ONCE = 256 * 1024
 
 
@@ -47,7 +47,7 @@ class StoredRecord(NamedTuple):
 
 
 class Missing(enum.Enum):
-    """Why there is no record."""
+    """Reasons that there is no record."""
 
     EXPIRED = "its file has left the log"
     NOT_PUBLISHED = "the log does not reach there yet"
@@ -56,7 +56,7 @@ class Missing(enum.Enum):
 
 
 class RecordReader:
-    """Any thread. Body CRCs are not looked at: what is damaged is shown as it is."""
+    """Any thread. Body CRCs are not checked: damaged records are shown as they are."""
 
     def __init__(self, log: CommitLog, publication: Publication) -> None:
         self._log = log
@@ -65,15 +65,15 @@ class RecordReader:
     def find(
         self, physical: int, size: int | None = None, read: Callable[[int, int], bytes] | None = None
     ) -> StoredRecord | Missing:
-        """The record that begins at a physical offset. size: what its queue entry says; another one is no record. read:
-        gives bytes of the log as `CommitLog.read` does, for those who read several at once."""
+        """Return the record at a physical offset. size: from its queue entry; a record of another size does not count.
+        read: returns bytes of the log like `CommitLog.read`, for callers that read several records at once."""
         found = self._find(physical, size, read or self._log.read)
         assert found is not None, "a read that may wait brings something"
         return found
 
     def find_now(self, physical: int) -> StoredRecord | Missing | None:
-        """As `find`, without waiting for the disk: None when the record is not in the page cache, or is so long that
-        it is better read elsewhere. On remoting-io."""
+        """As `find`, without waiting for the disk. None if the record is not in the page cache, or is too long for this
+        thread. On remoting-io."""
         return self._find(physical, None, self._read_now)
 
     def _read_now(self, physical: int, size: int) -> bytes | None:
@@ -88,7 +88,7 @@ class RecordReader:
     def _find(
         self, physical: int, size: int | None, read: Callable[[int, int], bytes | None]
     ) -> StoredRecord | Missing | None:
-        """read: bytes of the log; None says that nothing can be told now."""
+        """read: returns bytes of the log, or None if it would have to wait; the result is None then."""
         room = self._publication.published - physical
         if physical < self._log.min_offset:
             return Missing.EXPIRED
@@ -118,19 +118,19 @@ class RecordReader:
         return StoredRecord(record, data[: record.size])
 
     def get(self, physical: int, size: int | None = None) -> StoredRecord | None:
-        """As `find`, for those who do not ask why."""
+        """As `find`, with None for any reason."""
         found = self.find(physical, size)
         return None if isinstance(found, Missing) else found
 
     def without_body(self, physical: int, size: int) -> Record | None:
-        """As `get`, of a record whose size its queue entry says, for those who do not look at the body: that of a long
-        one is empty, and is not read."""
+        """Return the record of `size` bytes, known from its queue entry, for callers that do not need the body: that of
+        a long record is empty, and is not read."""
         if size <= _READ_BYTES:
             whole = self.get(physical, size)
             return None if whole is None else whole.record
 
         def read(at: int, _: int) -> bytes:
-            """A record of an empty body, as far as the two reads fit together."""
+            """Return the record with an empty body; the check in `_find` fails if the two reads do not fit together."""
             head = self._log.read(at, _FIXED_AND_HOSTS)
             if len(head) < _FIXED_AND_HOSTS or SIZE_MAGIC.unpack_from(head)[0] != size:
                 return b""
@@ -144,8 +144,8 @@ class RecordReader:
         return found.record._replace(size=size) if isinstance(found, StoredRecord) else None
 
     def store_time(self, physical: int) -> int:
-        """Store time in ms of the record at a queue entry's physical offset, -1 when there is none. Raises OSError: a
-        guess would have a client skip messages."""
+        """Return the store time in ms of the record at a queue entry's physical offset, -1 if there is none. Raises
+        OSError, since a guess would make a client skip messages."""
         head = self._log.read(physical, _HEAD_BYTES)
         if len(head) < _HEAD_BYTES or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
             return -1

@@ -1,11 +1,11 @@
-"""Finds the log's end after a clean or unclean stop and makes the queues match it. Only here files are cut.
+"""Finds the log's end after a clean or unclean stop and makes the queues match it. Files are cut only here.
 
-With a recovery position whose record is still there, and a queue ledger that is what the position says, no queue file
-is opened: the log is scanned from the position, and QueueRepair looks at the files later. Without that ledger the queue
-files must hold as many entries as the position counted. Without a position (a first start, Apache wrote here in
-between) Apache's own rule says where to begin (D3). When the log then does not fit the queues, all of it is scanned and
-they are rebuilt; before anything is changed the position is withdrawn, so that a crash in here begins again.
-Whatever was found is synced before anyone reads it.
+If the recovery position's record is still there, and the queue ledger is the one it names, no queue file is opened: the
+log is scanned from the position, and QueueRepair checks the files later. Without that ledger, the queue files must hold
+as many entries as the position counted. Without a position (a first start, or Apache wrote here in between), Apache's
+own rule gives the beginning (D3). If the log then does not fit the queues, all of it is scanned and they are rebuilt.
+The position is withdrawn before any change, so that after a crash in recovery the next one starts over. Everything that
+was found is synced before the first read.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from .store_files import StoreFiles
 
 logger = logging.getLogger(__name__)
 
-#: Entries are written out when the tails hold this much.
+#: Bytes in the tails at which entries are written to files.
 _FLUSH_BYTES = 16 * 1024 * 1024
-#: So much of them may stay in memory where the disk has no room: twelve million messages.
+#: Bytes of them that may stay in memory while the disk has no room: twelve million messages.
 MOST_WAITING_BYTES = 240_000_000
-#: Apache's checkpoint times may be this much ahead of what is on disk.
+#: Apache's checkpoint times may be this much later than what is on disk.
 CHECKPOINT_SLACK_MS = 3000
-#: How often a long recovery says how far it got.
+#: Interval at which a long recovery logs its progress.
 PROGRESS_S = 5.0
 
 
 class _QueuesIncomplete(Exception):
-    """The queue files do not hold what they should; everything is rebuilt."""
+    """The queue files do not hold what they should, so all queues are rebuilt."""
 
 
 class Recovered(NamedTuple):
     """end: of the log. last_offset, last_time_ms: of its last record; -1 and 0 without one.
 
-    ascends_from: the physical offset from which records were seen whose store times do not go back; None when they go
-    on with the record of the recovery position.
-    from_position: a recovery position led here and still counts. checked: every queue file was looked into. touched:
-    queues that got entries, and are ahead of the ledger. waits: the disk had no room for all of them.
+    ascends_from: physical offset from which on the store times of the scanned records do not go back; None if that
+    holds from the record of the recovery position on.
+    from_position: recovery began at a recovery position, which still counts. checked: every queue file was looked into.
+    touched: queues that got entries, and are ahead of the ledger. waits: the disk had no room for all entries.
     """
 
     end: int
@@ -67,7 +67,7 @@ class Recovered(NamedTuple):
 
 
 class _Begin(NamedTuple):
-    """Where the scan begins, and what is known of the record before. position: None when Apache's rule led here."""
+    """Offset at which the scan begins, and data of the record before. position: None if Apache's rule gave it."""
 
     offset: int
     record_offset: int
@@ -76,7 +76,7 @@ class _Begin(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What recovery works on."""
+    """Parts of the store that recovery works on."""
 
     log: CommitLog
     log_repair: LogRepair
@@ -92,7 +92,7 @@ class Parts(NamedTuple):
 
 
 def recover(parts: Parts) -> Recovered:
-    """Find the log's end; the queue table is filled, and everything found is synced."""
+    """Find the log's end, fill the queue table and sync everything that was found."""
     found = _recover(parts)
     parts.files.deleted_topics.limit(found.end)
     return found
@@ -112,7 +112,7 @@ def _recover(parts: Parts) -> Recovered:
     if position is not None:
         begin = _Begin(position.offset, position.record_offset, position.record_time_ms, position)
     else:
-        # Withdrawn by us: the queues were being rebuilt, and are not to be believed.
+        # Already withdrawn: the queues were being rebuilt, and cannot be trusted.
         begin = _as_apache(parts, scan) if durable is None or saved.position is not None else None
         if durable is not None:
             saved.withdraw(durable)
@@ -130,12 +130,12 @@ def _recover(parts: Parts) -> Recovered:
     if durable is not None:
         saved.withdraw(durable)
     found = _Recovery(parts, LogScan(parts.raw, parts.log_repair, durable, vouches), None).run()
-    saved.withdraw(found.end)  # all of it was synced; from here on the store is ours
+    saved.withdraw(found.end)  # all of it was synced; from now on the store is RocketBox's
     return found
 
 
 def _is_in_its_queue(queues: ConsumeQueueTable, record: Record) -> bool:
-    """Whether a queue file names a record at its place: entries are written when their record is durable."""
+    """True if a queue file has the record's entry in its place: entries are written when their record is durable."""
     files = queues.new_files(1)
     try:
         return files.names(record)
@@ -146,7 +146,7 @@ def _is_in_its_queue(queues: ConsumeQueueTable, record: Record) -> bool:
 
 
 def _trusted_position(files: StoreFiles, raw: RawLog) -> RecoveryPosition | None:
-    """The saved recovery position, if the record it names is still what it was."""
+    """Return the saved recovery position if the record it names is unchanged, else None."""
     position = files.recovery_position.position
     if position is None:
         return None
@@ -157,9 +157,9 @@ def _trusted_position(files: StoreFiles, raw: RawLog) -> RecoveryPosition | None
 
 
 def _as_apache(parts: Parts, scan: LogScan) -> _Begin | None:
-    """Where Apache's own recovery would begin (D3): queue entries below are believed. None: at the log's first byte.
+    """Return where Apache's own recovery would begin (D3), trusting queue entries below; None: at the log's first byte.
 
-    After a clean stop all of the log has its entries, and the last file in use is read once more. Otherwise it is the
+    After a clean stop all records have their entries, and only the last file in use is read again. Otherwise it is the
     last file whose first record is not newer than the checkpoint. Source: RocketMQ `CommitLog.recoverNormally`,
     `recoverAbnormally`.
     """
@@ -184,10 +184,10 @@ class _Recovery:
         self._files: QueueFiles = self._queues.new_files()
         self._inspector = QueueInspector(parts.raw, self._queues, self._files)
         self._tail_bytes = 0
-        # Queues that got entries: since the tails were written, and in all.
+        # Queues that got entries: since the tails were last written, and in all.
         self._dispatched: dict[ConsumeQueue, None] = {}
         self._touched: dict[ConsumeQueue, None] = {}
-        # Whose minimum offset the ledger does not know.
+        # Queues whose minimum offset the ledger does not have.
         self._raised: dict[ConsumeQueue, None] = {}
         self._deleted = self._small_files.deleted_topics.load()
         self._queues.take_begins(self._small_files.deleted_topics.load_ends())
@@ -260,7 +260,7 @@ class _Recovery:
             lost = queues.find(*key)
             if lost is not None:
                 lost.broken = True
-        self._touched |= self._dispatched  # what found no room is written by the first round that does
+        self._touched |= self._dispatched  # entries without room are written by the first round that has it
         waits = bool(self._dispatched)
         if waits:
             logger.error("recovery: the disk is full, entries of %d queues are not written yet", len(self._dispatched))
@@ -269,7 +269,7 @@ class _Recovery:
         return Recovered(end, last_offset, last_time, ascends_from, position is not None, not by_ledger, touched, waits)
 
     def _begin_queues(self, end: int) -> None:
-        """What lies below a queue's beginning is a deleted topic's, unless the log says that somebody began anew."""
+        """Skip offsets below a queue's beginning, a deleted topic's, unless the log shows that the queue began anew."""
         queues = self._queues
         known = [(topic, queue_id, one) for topic, ends in queues.begins.items() for queue_id, one in ends.items()]
         for topic, queue_id, begin in known:
@@ -288,14 +288,14 @@ class _Recovery:
         self._write_tails()
 
     def _take_back(self, topic: str, queue_id: int, begin: Begin) -> None:
-        """The log has a smaller number behind the place where it was given away: somebody began anew."""
+        """Remove a queue's beginning: the log has a smaller offset behind the place that was noted with it."""
         logger.warning("recovery: %s-%d began anew, and not at %d", topic, queue_id, begin.offset)
         note = Deletion(topic, 0, {queue_id: Begin(0, 0)})
         self._queues.take_begins({topic: note.ends})
         self._small_files.deleted_topics.remember([note], self._log.min_offset)
 
     def _physical(self, queue: ConsumeQueue, offset: int) -> int:
-        """Where the record of an entry lies, -1 where none does."""
+        """Return the physical offset of the record at a queue offset; -1 if there is none."""
         if offset < queue.min_offset:
             entry = b""
         elif offset >= queue.tail_base:
@@ -306,17 +306,17 @@ class _Recovery:
         return int(physical) if 0 < size < HOLE_SIZE else -1
 
     def _sync_names(self) -> None:
-        """A process that died may have left names it had not synced yet, of the files just written."""
+        """Sync names of the files just written, which a process that died may have left unsynced."""
         self._queues.sync_directories(self._touched)
 
     def _log_progress(self, text: str, *arguments: object) -> None:
-        """How far it got, now and then."""
+        """Log the progress, every PROGRESS_S."""
         if self._clock.monotonic() - self._logged_at >= PROGRESS_S:
             self._logged_at = self._clock.monotonic()
             logger.info("recovery: " + text, *arguments)
 
     def _load_ledger(self, position: RecoveryPosition) -> bool:
-        """Take the queues as the ledger has them; False when it does not count."""
+        """Load the queues from the ledger; False if it does not count."""
         ledger, queues = self._ledger, self._queues
         place = LedgerPlace(position.ledger_generation, position.ledger_length, position.ledger_crc)
         if not ledger.load(place, queues):
@@ -326,16 +326,16 @@ class _Recovery:
             ledger.reset()
             return False
         for topic, below in self._deleted.items():
-            if position.offset <= below:  # it was saved before the deletion
+            if position.offset <= below:  # the position was saved before the deletion
                 gone = queues.remove_topic(topic)
                 if gone:
                     ledger.drop(topic, gone)
         return True
 
     def _finish_deletions(self) -> None:
-        """Delete files of deleted topics that a crash left: their first entry names a record of before.
+        """Delete files of deleted topics that a crash left: their first entry is of a record before the deletion.
 
-        A queue whose first entry is zero was made again and did not get further.
+        If a queue's first entry is zero, the topic was made again and got no further.
         """
         for topic, queue_id in self._queues.on_disk(sorted(self._deleted)):
             physical = self._inspector.first_physical(topic, queue_id)
@@ -346,7 +346,7 @@ class _Recovery:
                 self._files.sync_directory(topic, queue_id)
 
     def _count_entries(self, position: RecoveryPosition) -> None:
-        """Whether the files hold all entries that were there when the position was saved."""
+        """Raise _QueuesIncomplete unless the files hold as many entries as when the position was saved."""
         found = sum(queue.next_offset for queue in self._queues.all())
         if found != position.entries:
             raise _QueuesIncomplete(f"queue files hold {found} entries instead of {position.entries}")
@@ -354,7 +354,7 @@ class _Recovery:
     # --- the queues
 
     def _place(self, record: Record) -> None:
-        """Give a record its queue entry, as the append did."""
+        """Give a record its queue entry, like the append did."""
         if not self._dispatch.has_entry(record):
             return
         queue = self._queues.find(record.topic, record.queue_id)
@@ -382,7 +382,7 @@ class _Recovery:
             self._write_tails()
 
     def _write_tails(self) -> None:
-        """Entries that the disk has no room for stay in the tails, as in a running broker: no position passes them."""
+        """Write the tails. Entries that the disk has no room for stay in them, and no position passes them."""
         self._tail_bytes = waiting = 0
         for queue in list(self._dispatched):
             offset, entries = queue.unwritten()
