@@ -1,1 +1,1 @@
-"""Connections: sockets, frames on their way in and answers on their way out, and which handler gets a request."""
+"""Connections: sockets, frames on their way in, answers on their way out, and the choice of a request's handler."""

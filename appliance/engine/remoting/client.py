@@ -1,7 +1,7 @@
 """A small blocking client: one TCP connection to one address, one call at a time.
 
-For the few calls that the server makes itself (registration) and for tests. It has nothing of what a busy client needs,
-such as many calls in flight and answers in any order.
+For the few calls that the server makes itself (registration) and for tests. It lacks what a busy client needs, such as
+several calls in flight and answers in any order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..protocol.command import FLAG_ONEWAY, MAX_FRAME_BYTES, RemotingCommand, de
 
 logger = logging.getLogger(__name__)
 
-#: A host that answers at all does so within milliseconds; Java waits 3 s.
+#: A reachable host answers within milliseconds; Java waits 3 s.
 CONNECT_TIMEOUT_MS = 3000
 _RECEIVE_BYTES = 64 * 1024
 
@@ -25,8 +25,8 @@ _RECEIVE_BYTES = 64 * 1024
 class RemotingClient:
     """Calls one server. It connects on first use, and again when the connection has broken.
 
-    Any thread may call; calls take turns. A call that fails closes the connection, so that the next call does not meet
-    a late answer to it.
+    Any thread may call; calls take turns. A call that fails closes the connection, so that the next call cannot receive
+    its late answer.
     """
 
     def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None) -> None:
@@ -46,7 +46,7 @@ class RemotingClient:
     def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request and return its answer, whatever its code. Sets the request's opaque.
 
-        timeout_ms covers everything, connecting included. Raises ConnectError when there is no connection or it broke,
+        timeout_ms covers everything, including connecting. Raises ConnectError when there is no connection or it broke,
         CallTimeout when no answer came in time, FrameError when the request does not fit a frame.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
@@ -62,7 +62,7 @@ class RemotingClient:
             self._turn.release()
 
     def invoke_oneway(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
-        """Send a request that wants no answer; its one-way flag and opaque are set here. Raises as `invoke_sync`."""
+        """Send a request without answer; its one-way flag and opaque are set here. Raises as `invoke_sync`."""
         command.flag |= FLAG_ONEWAY
         deadline = self._clock.monotonic() + timeout_ms / 1000
         self._take_turn(deadline)
@@ -75,7 +75,7 @@ class RemotingClient:
             self._turn.release()
 
     def is_connected(self) -> bool:
-        """Whether the connection is open, as far as this side knows. Does not wait for a call that is under way."""
+        """True if the connection is open, as far as this side can see. Does not wait for a call that is under way."""
         if not self._turn.acquire(blocking=False):
             return True
         try:
@@ -94,8 +94,8 @@ class RemotingClient:
                 self._turn.release()
 
     def hang_up(self) -> None:
-        """A call that waits for its answer fails with ConnectError; one that connects still may go on. Waits for
-        nothing."""
+        """Make a call that waits for its answer fail with ConnectError; one that is still connecting may go on. Does
+        not wait."""
         sock = self._sock
         if sock is not None:
             try:
@@ -144,7 +144,7 @@ class RemotingClient:
             raise ConnectError(f"send to {self.address} failed: {error}") from None
 
     def _receive(self, sock: socket.socket, opaque: int, deadline: float) -> RemotingCommand:
-        """The answer to `opaque`. The server's own requests, and answers that nobody waits for, are skipped."""
+        """Return the answer to `opaque`. Skips the server's own requests and answers to earlier calls."""
         while True:
             try:
                 answer = decode_frame(self._receive_frame(sock, deadline))
@@ -184,7 +184,7 @@ class RemotingClient:
 
 
 def _stands(sock: socket.socket) -> bool:
-    """Whether the connection is open: the peer has neither closed nor reset it. Leaves the socket non-blocking."""
+    """True if the connection is open: the peer has neither closed nor reset it. Leaves the socket non-blocking."""
     try:
         sock.setblocking(False)
         return bool(sock.recv(1, socket.MSG_PEEK))

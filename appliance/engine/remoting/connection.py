@@ -1,18 +1,18 @@
 """One peer: its socket, and the receiving half of the connection. The sending half is in `outbox.py`.
 
-All connections read into the loop's one receive buffer. Whole frames are dispatched from there, uncopied; what is left
-of a partial frame is kept, in one of two ways:
+All connections read into the loop's one receive buffer. Whole frames are dispatched from there, uncopied; the rest, a
+partial frame, is kept in one of two ways:
 
     up to 64 KiB    copied aside, and back to the front of the shared buffer at the next read
     longer          a buffer of the frame's own size, into which the socket is read until the frame is whole
 
 Frames are dispatched in their order. While the peer's outbox is full, or back-pressure stops its sends, the frames
-behind are held as the bytes they came in and nothing more is read (`halted`).
+behind are kept as received bytes and nothing is read from the peer (`halted`).
 
 A read may hold thousands of small requests, and each may take a twentieth of a millisecond. So a connection has turns:
-when frames that Python handles have taken TURN_S, those behind them are held, too, and go on when the others that wait
-for a turn have had theirs (`server.go_on_soon`). Sends and pulls that the compiled twin takes cost a twentieth of that;
-they are bounded by the size of a read.
+when frames that Python handles have taken TURN_S, those behind them are held, too, until the other connections that
+wait for a turn have had theirs (`server.go_on_soon`). Sends and pulls that the compiled twin takes cost a twentieth of
+that; they are bounded by the size of a read.
 
 Everything here belongs to the remoting-io thread except `respond`, `answer`, `send_command` and `close`, which any
 thread may call.
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A partial frame longer than this gets a buffer of its own instead of being moved to the shared one.
+#: A partial frame longer than this gets its own buffer instead of being moved to the shared one.
 _OWN_BUFFER_BYTES = 64 * 1024
-#: That buffer has at most this size until so much of the frame has arrived, and then the frame's size: allocating 16
-#: MiB takes the I/O thread 1 to 15 ms, which nobody may cause by sending eight bytes.
+#: Limit on that buffer until so much of the frame has arrived; then it gets the frame's size. Allocating 16 MiB takes
+#: the I/O thread 1 to 15 ms, which no peer may cause by sending eight bytes.
 _TRUSTED_BYTES = 128 * 1024
 
-#: How long a connection's frames keep the I/O thread before those of others are looked at; one frame more may follow.
+#: Time that a connection's frames may use the I/O thread before those of others get a turn; one more frame may follow.
 TURN_S = 0.0005
-#: When a tick has taken so long, a turn is one frame: hundreds of connections may have something to read at once.
+#: After this long in a tick, a turn is one frame: hundreds of connections may have something to read at once.
 LONG_TICK_S = 0.002
 
 _PREFIX = struct.Struct(">iI")
@@ -59,10 +59,10 @@ _LENGTH = struct.Struct(">i")
 
 
 class ConnectionServer(OutboxServer, Protocol):
-    """What the connections of a server share. Owned by the remoting-io thread.
+    """State that the connections of a server share. Owned by the remoting-io thread.
 
-    producers_held: back-pressure is on. held_back: who waits for its end -> since when. read_bytes: how many bytes one
-    read takes at most, 0 for as many as fit. on_answer: takes an answer to a request of ours.
+    producers_held: back-pressure is on. held_back: connection that waits for its end -> since when. read_bytes: limit
+    on one read, 0 for as many bytes as fit. on_answer: takes an answer to a request of this server.
     """
 
     producers_held: bool
@@ -71,17 +71,17 @@ class ConnectionServer(OutboxServer, Protocol):
     on_answer: Callable[[Connection, RemotingCommand], None]
 
     def account_partial(self, conn: Connection, change: int) -> None:
-        """Count bytes of partial frames of all peers."""
+        """Add `change` to the bytes of all peers' partial frames."""
 
     def forget(self, conn: Connection) -> None:
-        """A connection closes."""
+        """Remove a connection that closes."""
 
 
 class Connection(Outbox):
     """One accepted connection.
 
-    born_host: the peer's address and port as records hold them, 8 or 20 bytes. client_id, language, version: from the
-    last heartbeat. parked_count: how many of this peer's pulls are held; remoting-io counts, any thread reads.
+    born_host: the peer's address and port in the form of records, 8 or 20 bytes. client_id, language, version: from the
+    last heartbeat. parked_count: number of this peer's held pulls; counted on remoting-io, read by any thread.
     """
 
     _server: ConnectionServer
@@ -102,10 +102,10 @@ class Connection(Outbox):
         self.client_id: str | None = None
         self.language = "JAVA"
         self.version = 0
-        #: The users that the peer has proved to be, for the gates of the dispatcher.
+        #: The users that the peer has authenticated as, for the gates of the dispatcher.
         self.principals: frozenset[str] = frozenset()
         self.parked_count = 0
-        #: Which of the server's lists of partial frames this is in; set by the server.
+        #: Index of the server's list of partial frames that contains this; set by the server.
         self.partial_magnitude = 0
         self._partial: bytearray | None = None
         self._filled = 0
@@ -120,7 +120,7 @@ class Connection(Outbox):
     # --- any thread
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Answer `request`; nothing is sent when it was one-way."""
+        """Send the answer to `request`, unless it was one-way."""
         if request.witness is not None:
             request.witness.answered(request, response)
         if not request.flag & FLAG_ONEWAY:
@@ -132,7 +132,7 @@ class Connection(Outbox):
         response.flag |= FLAG_RESPONSE
         try:
             frame = encode_command(response)
-        except Exception as error:  # whatever the response holds, the peer gets an answer
+        except Exception as error:  # whatever the response holds, the peer gets one
             logger.error("connection: an answer could not be encoded to=%s: %s", self.remote_host, error)
             reason = f"the answer is too large: {error}" if isinstance(error, FrameError) else "it cannot be encoded"
             refusal = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, reason)
@@ -152,7 +152,7 @@ class Connection(Outbox):
             self.post(lambda: self.send_parts([frame], size), size)
 
     def close(self) -> None:
-        """Close now; what has not been sent is dropped."""
+        """Close now, dropping everything that was not sent."""
         if self._server.loop.on_loop_thread():
             self._close()
         else:
@@ -164,7 +164,7 @@ class Connection(Outbox):
         try:
             if mask & READABLE and self._mask & READABLE and not self.halted:
                 self._read()
-            elif mask & ~(READABLE | WRITABLE):  # error or hang-up, and nothing that we would read
+            elif mask & ~(READABLE | WRITABLE):  # an error or hang-up, and nothing left to read
                 self._close()
                 return
             if mask & WRITABLE and not self.closed:
@@ -175,7 +175,7 @@ class Connection(Outbox):
             self.fail()
 
     def fail(self) -> None:
-        """Close after an internal error in the middle of this peer's frames: nobody knows where the next one begins."""
+        """Close after an internal error amid this peer's frames: where the next one begins is unknown."""
         logger.exception("connection: closing after an internal error from=%s", self.remote_host)
         self._close()
 
@@ -204,7 +204,7 @@ class Connection(Outbox):
         self._received(0, kept + received)
 
     def received(self, consumed: int, end: int) -> None:
-        """The loop's buffer holds this peer's bytes up to `end`, and those before `consumed` are done with."""
+        """Take this peer's bytes in the loop's buffer, up to `end`; those before `consumed` are handled already."""
         try:
             self._received(consumed, end)
         except FrameError as error:
@@ -225,13 +225,13 @@ class Connection(Outbox):
                 self._hold(memoryview(bytes(view[consumed:end])))
 
     def _consume(self, view: memoryview, end: int, position: int = 0) -> int:
-        """Dispatch the whole frames from `view[position]` on; return where the first partial one begins, or where it
-        halted, as at the end of this turn.
+        """Dispatch the whole frames from `view[position]` on. Return the position of the first partial one, or of the
+        one where it halted, such as at the end of this turn.
 
         A length that no frame can have is refused as soon as it has arrived, before the rest. While back-pressure stops
-        producers, this halts at the first send, even at the beginning of one. Everything that the peer wrote behind
-        that send waits with it, its heartbeats and pulls, too: frames of one connection keep their order, and nobody
-        knows how much of what follows is sends.
+        producers, this halts at the first send, even at the beginning of one. Everything behind that send waits with
+        it, even heartbeats and pulls: frames of one connection keep their order, and how many of them are sends is
+        unknown.
         """
         dispatch = self.dispatcher.dispatch
         now = self._server.loop.clock.monotonic
@@ -260,7 +260,7 @@ class Connection(Outbox):
             dispatch(self, view, position + 8, stop, meta)
             position = stop
             if not self.halted and position < end and now() >= turn_ends:
-                self.halted = True  # until what follows is held
+                self.halted = True  # until the rest is held
             if self.halted:
                 return position
         if 4 <= end - position < 8:
@@ -270,7 +270,7 @@ class Connection(Outbox):
         return position
 
     def _keep(self, view: memoryview, consumed: int, end: int) -> None:
-        """Keep a partial frame. A long one gets a buffer of its own size, so that its bytes are copied once or
+        """Keep a partial frame. A long one gets a buffer of its own size, so that its bytes are copied at most
         twice."""
         before = 0 if self._partial is None else len(self._partial)
         rest = end - consumed
@@ -319,16 +319,16 @@ class Connection(Outbox):
     # --- received, but not to be dispatched yet
 
     def _hold(self, view: memoryview) -> None:
-        """Keep frames until the peer has taken its answers, back-pressure ends, or its next turn comes; nothing is
-        read meanwhile."""
+        """Keep frames until the peer has taken its answers, back-pressure ends, or its next turn comes; meanwhile
+        nothing is read."""
         self._held = view
         self._server.account_partial(self, view.nbytes)
         if not self.closed:
             self._settle()
 
     def go_on(self) -> None:
-        """There may be room again, or it is this peer's turn: build the answers that wait, then dispatch the frames
-        that were held."""
+        """Build the answers that wait, then dispatch the held frames, because there may be room again, or it is this
+        peer's turn."""
         self._going_on = False
         if self.closed:
             return
@@ -361,23 +361,23 @@ class Connection(Outbox):
             self._hold(held[consumed:])
 
     def let_go(self) -> None:
-        """What it waited for has come: the end of back-pressure, or of a rest."""
+        """Continue after the end of back-pressure or of a rest."""
         if self.closed:
             return
         self._held_back = False
         self._settle()
 
     def rest(self, seconds: float) -> None:
-        """Dispatch and read nothing more of this peer for a while: what it asks for costs others too much."""
+        """Neither dispatch nor read from this peer for some seconds, because its requests cost others too much."""
         if self.wait():
             self._server.loop.call_later(seconds, self.let_go)
 
     def wait(self) -> bool:
-        """Dispatch and read nothing more of this peer until `let_go`; False when it waits already, or is closed."""
+        """Neither dispatch nor read from this peer until `let_go`; False if it waits already, or is closed."""
         if self._held_back or self.closed:
             return False
         self._held_back = True
-        self._settle()  # now: nothing may follow that would look at it, and what comes would wake the loop for nothing
+        self._settle()  # now: no event may follow, and data that arrives would wake the loop in vain
         return True
 
     @property
@@ -386,14 +386,14 @@ class Connection(Outbox):
         return (0 if self._partial is None else len(self._partial)) + (0 if self._held is None else self._held.nbytes)
 
     def _refuse(self, error: FrameError) -> None:
-        """Answer why, then close: what follows a bad frame cannot be read."""
+        """Send the reason, then close, since bytes behind a bad frame cannot be read."""
         logger.info("connection: refused from=%s: %s", self.remote_host, error)
         self._drop_partial()
         self.closing = self.halted = True
         self.send(encode_command(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"bad frame: {error}")))
 
     def close_after_flush(self) -> None:
-        """Stop reading, and close when everything that was answered so far has been sent."""
+        """Stop reading, and close when all answers so far have been sent."""
         if self.closed:
             return
         self.closing = self.halted = True
@@ -403,7 +403,7 @@ class Connection(Outbox):
             self._close()
 
     def on_response(self, response: RemotingCommand) -> None:
-        """An answer to a request that `send_command` sent."""
+        """Take the answer to a request that `send_command` sent."""
         self._server.on_answer(self, response)
 
     def _drop_partial(self) -> None:

@@ -1,12 +1,12 @@
-"""A log that is another broker's, byte for byte: records that arrive packed are appended, and dispatched, as they are.
+"""A log copied from another broker byte for byte: records arrive packed, and are appended and dispatched as they are.
 
     bytes of the stream -> Incoming: whole records, or a file's end -> ReplicaAppender: log, queue entries, the tick
 
-Where the hot path is compiled, usual records come as runs of queue entries (`hotpath/replica.pxi`); the first that is
-not usual, and all of a part whose queues do not go on with it, take the way of the pure twin, record by record.
+Where the hot path is compiled, usual records come as runs of queue entries (`hotpath/replica.pxi`). The first unusual
+one, and all of a part that does not continue its queues, are handled record by record, as in the pure twin.
 
-Only whole records are appended, so that the log ends at one whatever happens; their bodies' CRCs and their places are
-looked at before. What cannot be a record ends the copying: nothing is cut, and nothing is written over.
+Only whole records are appended, so that the log always ends at one; their bodies' CRCs and their offsets are checked
+before. Bytes that cannot be a record end the copying: nothing is cut, and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from .retention.deleted_topics import Begin
 
 logger = logging.getLogger(__name__)
 
-#: Records are appended in pieces of about this size: one such piece is one turn of the I/O thread.
+#: Records are appended in pieces of about this size, one piece per turn of the I/O thread.
 PIECE_BYTES = 512 * 1024
-#: The same where each record is a step of Python.
+#: The same limit where each record takes a step of Python.
 PURE_PIECE_BYTES = 256 * 1024
 
-#: No queue comes so far; beyond it, its entries would lie where no file does.
+#: No queue gets this far; behind it, entries would lie where no file can be.
 MAX_QUEUE_OFFSET = 1 << 58
 
-#: (topic, queue id, first queue offset, how many, their entries): records of one queue that follow each other.
+#: (topic, queue id, first queue offset, number of records, their entries): consecutive records of one queue.
 Run = tuple[str, int, int, int, bytes]
 
 
 class Runs(NamedTuple):
-    """Usual records, one behind the other, by their queues. begin, end: their bytes in the piece. last: the physical
-    offset of the last one. store_ms: its store time, the latest of them. A queue has one run at most."""
+    """Consecutive usual records, by their queues. begin, end: their bytes in the piece. last: physical offset of the
+    last one. store_ms: its store time, the latest of them. A queue has one run at most."""
 
     begin: int
     end: int
@@ -61,7 +61,7 @@ class Runs(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes of the log from `offset` on: whole records of one file, or without any the rest of a file."""
+    """Bytes of the log from `offset` on: whole records of one file, or the rest of a file without any."""
 
     offset: int
     data: bytes
@@ -80,7 +80,7 @@ class Piece(NamedTuple):
                 yield part
 
     def records_of(self, part: Runs) -> Iterator[Record]:
-        """Those that runs are of; their CRCs were looked at."""
+        """Yield the records of some runs; their CRCs were checked before."""
         at = part.begin
         while at < part.end:
             record = decode_record(self.data, at, check_crc=False)
@@ -89,29 +89,29 @@ class Piece(NamedTuple):
 
 
 class Incoming:
-    """Bytes of the log on their way, put together to records."""
+    """Assembles received bytes of the log into records."""
 
     def __init__(self, file_bytes: int) -> None:
         # Constant after construction.
         self._file_bytes = file_bytes
         self._walk = RecordWalk(crc32).walk if RecordWalk is not None else None
         self._piece_bytes = PIECE_BYTES if RecordWalk is not None else PURE_PIECE_BYTES
-        #: Where the bytes kept here begin; -1 before the first ones came, when they may begin anywhere.
+        #: Physical offset of the first byte kept here; -1 before the first ones came, which may begin anywhere.
         self.offset = -1
         self._rest = bytearray()
 
     def begin(self, offset: int) -> None:
-        """The next bytes are those at `offset`."""
+        """Expect the bytes at `offset` next."""
         self.offset = offset
 
     def feed(self, offset: int, data: memoryview) -> None:
-        """Raises CorruptFile when they are not the next ones."""
+        """Add received bytes. Raises CorruptFile when they are not the next ones."""
         if offset != self.offset + len(self._rest):
             raise CorruptFile(f"bytes of {offset} came where those of {self.offset + len(self._rest)} were due")
         self._rest += data
 
     def take(self) -> Piece | None:
-        """The next piece that is whole; None when more has to come. Raises CorruptFile."""
+        """Return the next whole piece; None if more bytes are needed. Raises CorruptFile."""
         rest, at, most = self._rest, 0, self._piece_bytes
         parts: list[Runs | Record] = []
         while len(rest) - at >= 8 and at < most:
@@ -151,8 +151,8 @@ class Incoming:
 
 
 class CannotPlace(CorruptFile):
-    """A record has no place in its queue: the messages before it, or others in its place, are not what they should be
-    here. It was not appended, nor what follows it."""
+    """A record has no place in its queue: the messages before it, or others in its place, are not the expected ones.
+    Neither it nor the records behind it were appended."""
 
     def __init__(self, record: Record, queue: ConsumeQueue) -> None:
         super().__init__(
@@ -172,7 +172,7 @@ class ReplicaAppender:
         self._last_ms = store.store_ms
 
     def begin_at(self, start: int) -> None:
-        """An empty store begins with the file at `start`, where its master's log does. Raises StoreBroken."""
+        """Let an empty store begin with the file at `start`, where its master's log begins. Raises StoreBroken."""
         store = self._store
         if store.log.written != start:
             store.log.begin_at(start)
@@ -180,10 +180,10 @@ class ReplicaAppender:
             logger.info("replication: this log begins at %d, where the master's does", start)
 
     def append(self, piece: Piece) -> None:
-        """Stage a piece, which is published with this tick. Raises StoreBroken; then nothing of it counts. Raises
-        CannotPlace; then what is before that record counts."""
+        """Stage a piece, which is published with this tick. Raises StoreBroken; then none of it counts. Raises
+        CannotPlace; then the records before that one count."""
         log = self._store.log
-        if log.broken is not None:  # the tick before was lost, and this piece does not follow what is there
+        if log.broken is not None:  # the last tick was lost, so this piece does not follow the log's end
             raise StoreBroken(log.broken)
         assert log.stage_base + log.staged == piece.offset, (log.stage_base, log.staged, piece.offset)
         if not piece.parts:
@@ -202,7 +202,7 @@ class ReplicaAppender:
         log.append_copy(data[done:])
 
     def _append_runs(self, part: Runs) -> bool:
-        """Give usual records their entries, all of them or none: False when a queue does not go on with them."""
+        """Give usual records their entries, all or none; False if they do not continue a queue."""
         store = self._store
         find = store.queues.find
         found = [find(topic, queue_id) for topic, queue_id, _, _, _ in part.runs]
@@ -224,7 +224,7 @@ class ReplicaAppender:
         return True
 
     def _append_record(self, piece: Piece, record: Record, done: int) -> int:
-        """Give one record its entry. done: up to where the piece is staged; returns that."""
+        """Give one record its entry. done: bytes of the piece that are staged; returns the new number."""
         store = self._store
         if self._dispatch.has_entry(record):
             queue = store.queues.find(record.topic, record.queue_id)
@@ -242,18 +242,18 @@ class ReplicaAppender:
         return done
 
     def _stored_at(self, physical: int, first_ms: int, last_ms: int) -> None:
-        """Records from `physical` on follow, whose store times ascend from the first to the last."""
+        """Note records from `physical` on, whose store times ascend from first_ms to last_ms."""
         if first_ms < self._last_ms:
             self._store.time_order.goes_back(physical)
         self._last_ms = last_ms
 
     def _place(self, record: Record, queue: ConsumeQueue | None) -> None:
-        """Give a record its entry that is not the next one of its queue; what is before it is staged. Raises
+        """Give a record that is not the next of its queue its entry; the records before it are staged. Raises
         CannotPlace."""
         store, offset = self._store, record.queue_offset
         begin = store.queues.begins_of(record.topic).get(record.queue_id)
         if (queue is not None and not offset) or (begin is not None and offset < begin.offset):
-            # An Apache broker deleted the topic, and made it again: what is here was the old one's.
+            # An Apache broker deleted the topic, and it was made again: the queue here belonged to the old one.
             logger.warning(
                 "replication: %s-%d begins anew with the record at %d, and had %r",
                 record.topic, record.queue_id, record.physical_offset, queue,
@@ -277,7 +277,7 @@ class ReplicaAppender:
         self._store.tick.touched[queue] = queue.next_offset
 
     def _new_queue(self, record: Record) -> ConsumeQueue:
-        """A queue that begins with a record: the log begins in the midst of it."""
+        """Return a queue that begins with a record, since the log begins in the middle of the queue."""
         queues, offset = self._store.queues, record.queue_offset
         if offset:
             queues.take_begins({record.topic: {record.queue_id: Begin(offset, record.physical_offset)}})

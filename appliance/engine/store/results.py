@@ -1,4 +1,4 @@
-"""What the store answers: expected outcomes are values.
+"""Results of the store: expected outcomes are values.
 
 Source: RocketMQ `PutMessageStatus`, `GetMessageStatus`.
 """
@@ -9,7 +9,7 @@ from ..named_tuple import NamedTuple
 
 
 class GetStatus:
-    """Outcome of a read; the text is the remark of the answer."""
+    """Outcome of a read; the text is the remark of the response."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -20,16 +20,16 @@ class GetStatus:
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-    #: Not of the store: an administrator moved the group's offset.
+    #: Not set by the store: an administrator moved the group's offset.
     OFFSET_RESET = "OFFSET_RESET"
 
 
 class GetResult(NamedTuple):
-    """What a read of one queue found.
+    """Result of reading one queue.
 
     runs: (physical offset, size in bytes) of adjacent matching records, in order. message_count: matching records.
     next_offset: behind the last scanned entry. min_offset, max_offset: of the queue, max being the next to come.
-    read_elsewhere: these are no longer in memory, and slaves may be read from.
+    read_elsewhere: these records are no longer in memory, and slaves may be read from.
     """
 
     status: str

@@ -1,4 +1,4 @@
-"""What the store is given: its settings, the part of the event loop it uses, further services."""
+"""Parameters of the store: its settings, the part of the event loop it uses, further services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..named_tuple import NamedTuple
 
 
 class StoreSettings(NamedTuple):
-    """What the store needs of the configuration; sizes in bytes."""
+    """Configuration of the store; sizes in bytes."""
 
     synchronous: bool
     segment_bytes: int
@@ -21,18 +21,18 @@ class StoreSettings(NamedTuple):
     max_scan_bytes: int
     memory_bytes: int
     delay_levels_ms: list[int]
-    #: Readers of what is no longer in memory are told of a slave that they may read from.
+    #: Suggest a slave to readers of messages that are no longer in memory.
     slave_reads: bool = False
     index_enabled: bool = False
-    #: Of an index file: hash slots, and entries plus one.
+    #: Of an index file: number of hash slots, and of entries plus one.
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
-    #: Queue files open for reading, and for writing.
+    #: Limit on queue files open for reading, and on those for writing.
     queue_descriptors: int = 1024
 
 
 class Scheduler(Protocol):
-    """The part of the event loop the store uses."""
+    """The part of the event loop that the store uses."""
 
     wall_ms: int
 
@@ -45,5 +45,5 @@ class Service(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> bool:
-        """End it; False when it still runs, and the store is not left clean. All that was sent is published by now."""
+        """Stop it; False if it still runs and so the store is not left clean. All sends are published by now."""
         ...

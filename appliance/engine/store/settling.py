@@ -1,6 +1,6 @@
-"""What a filter that reads records says of queue entries: their records are read, in as few reads as pay, and judged.
+"""Verdicts of a filter that reads records: reads the records of queue entries, in few reads, and evaluates them.
 
-The verdict takes the place of an entry's tag code: 1 for what is wanted, 0 for the rest. `SETTLED` then picks them.
+The verdict replaces an entry's tag code: 1 for a match, 0 for the rest. `SETTLED` then selects the matches.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from ..protocol.record import body_length_at
 from .queues.consume_queue import ENTRY, HOLE_SIZE
 from .queues.queue_extension import is_address
 
-#: Lets the entries through that were found to be wanted.
+#: Selects the entries whose verdict is a match.
 SETTLED = MessageFilter(frozenset((1,)))
-#: Scattered records are read in one piece as long as that copies at most this much for each read it saves.
+#: Scattered records are read in one piece as long as that copies at most this many bytes for each read it saves.
 _BYTES_FOR_A_CALL = 12_000
-#: Of one read, and how many records it brings: then the time is looked at.
+#: Limits on the bytes of one read, and on its records; the time is checked after each read.
 _SPAN_BYTES = 1024 * 1024
 _SPAN_RECORDS = 100
-#: Records between two looks at the time where the GIL is not held for them.
+#: Records between two checks of the time where they are read without the GIL.
 _STEP_RECORDS = 256
-#: Records judged between two looks at the time: verdicts of microseconds, and those that may take a tenth of a second.
+#: Records between two checks of the time: for verdicts of microseconds, and for those that may take 0.1 s.
 _QUICK_VERDICTS, _COSTLY_VERDICTS = 64, 1
-#: Of a record that is longer, its head and its end are read, and not its body.
+#: Of a longer record only the head and the end are read, without the body.
 _LONG_BYTES = 64 * 1024
-#: What lies before the longest body's length, with it; what may lie behind a body: topic, properties and their lengths.
+#: Bytes up to and including the longest body's length; most bytes behind a body: topic, properties and their lengths.
 _HEAD_BYTES = 84 + 2 * 12 + 4
 _BEHIND_BODY_BYTES = 2 * (2 + 0xFFFF)
-#: What one call gives to it: others wait in the pool. The rest is looked through by the next pull.
+#: Time for one call, since other requests wait in the pool. The next pull continues.
 _SLICE_S = 0.01
 
 
-#: Entries, the number of the first, how many at most, names -> what of the records' properties is asked for.
+#: (entries, number of the first, how many at most, names) -> for each entry the values that the filter needs.
 Values = Callable[[bytes, int, int, tuple[bytes, ...]], list[bytes | None]]
 
 
 class Settling:
-    """Judges records for one thread. read: bytes of the log at an offset, fewer where they end, None when they cannot
-    be told now. values: `CommitLog.property_values`, where there is one and the thread may wait for the disk.
-    most_bytes: of properties that one call may judge; what has more cannot be told now.
+    """Filters records for one thread. read: returns bytes of the log at an offset, fewer where they end, None if it
+    would have to wait. values: `CommitLog.property_values`, if it is available and the thread may wait for the disk.
+    most_bytes: limit on the properties filtered in one call; beyond it `settle` returns None.
 
-    scanned, matched: records judged since the start, and those that were wanted.
+    scanned, matched: records filtered since the start, and those that matched.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Settling:
         self.matched = 0
 
     def settle(self, entries: bytes, wanted: MessageFilter, most: int, slice_s: float = _SLICE_S) -> bytes | None:
-        """The entries with verdicts for tag codes; fewer when `most` were found or the time is over, one in any case.
+        """Return the entries with verdicts as tag codes: up to `most` matches or the end of the time, but at least one.
 
-        None when a record cannot be told now.
+        None if a record cannot be filtered now.
         """
         if self._values is not None and wanted.names is not None and wanted.codes is None:
             return self._settle_by_values(self._values, entries, wanted, wanted.names, most, slice_s)
@@ -84,7 +84,7 @@ class Settling:
 
         for place in range(0, len(entries) - ENTRY.size + 1, ENTRY.size):
             physical, size, code = ENTRY.unpack_from(entries, place)
-            if not 0 < size < HOLE_SIZE:  # what is no record passes: who picks the entries knows it
+            if not 0 < size < HOLE_SIZE:  # an entry without record passes: the caller that picks entries recognizes it
                 ENTRY.pack_into(settled, place, physical, size, 1)
                 continue
             if codes is not None and code not in codes and not is_address(code):
@@ -111,10 +111,10 @@ class Settling:
     def _settle_by_values(
         self, values: Values, entries: bytes, wanted: MessageFilter, names: tuple[bytes, ...], most: int, slice_s: float
     ) -> bytes:
-        """The same, where records are read and looked through without the GIL."""
+        """As `settle`, where records are read and searched without the GIL."""
         count = len(entries) // ENTRY.size
         settled = bytearray(entries)
-        for column in range(ENTRY.size - 8, ENTRY.size):  # all codes become 0
+        for column in range(ENTRY.size - 8, ENTRY.size):  # set all codes to 0
             settled[column :: ENTRY.size] = bytes(count)
         ends = time.monotonic() + slice_s
         at = found = 0
@@ -145,14 +145,14 @@ class Settling:
     def _verdicts(
         self, span: list[tuple[int, int, int]], begin: int, end: int, wanted: MessageFilter
     ) -> list[bool] | None:
-        """Of the records of a span, which lie between two offsets. One that is not there any more passes."""
+        """Return the verdicts on the records of a span between two offsets. A record that is gone passes."""
         found: list[bool] = []
         if end - begin > _LONG_BYTES and len(span) == 1:
             verdict = self._verdict_of_long(begin, end - begin, wanted)
             if verdict is None:
                 return None
             found.append(verdict)
-        while len(found) < len(span):  # more than once where a file of the log ends
+        while len(found) < len(span):  # repeats where a file of the log ends
             rest = span[len(found) :]
             begin = rest[0][1]
             data = self._read(begin, end - begin)
@@ -170,7 +170,7 @@ class Settling:
         return found
 
     def _verdict_of_long(self, physical: int, size: int, wanted: MessageFilter) -> bool | None:
-        """Of a record whose body is not read: what judges it sees a record without one."""
+        """Return the verdict on a record whose body is not read: the filter sees a record without body."""
         head = self._read(physical, _HEAD_BYTES)
         if head is None:
             return None

@@ -1,10 +1,10 @@
-"""The small files that say who uses a store, how it was left, and what was found wrong in it.
+"""The small files that say which process uses a store, how it was left, and what damage was found in it.
 
     lock abort checkpoint                              Apache's
     recovery-position deleted-topics.json quarantine/findings.jsonl          ours
 
-A store is taken by its lock, then looked at; `abort` is written last, when recovery is over, and goes only when a stop
-left nothing unsaved.
+The lock is taken first, then the state is read. `abort` is written last, after recovery, and removed only by a stop
+that left nothing unsaved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreFiles:
-    """Opened by lock_and_check(), released by close(). The lock is Apache's own, so the two exclude each other."""
+    """Opened by lock_and_check(), released by close(). The lock is Apache's own, so each broker excludes the other."""
 
     checkpoint: Checkpoint
     recovery_position: RecoveryPositionFile
@@ -41,7 +41,7 @@ class StoreFiles:
         self.add_finding = self._findings.add
 
     def lock_and_check(self) -> None:
-        """Take the store for this process; StartError when it is not writable or another process holds it."""
+        """Lock the store for this process. Raises StartError when it is not writable or another process has it."""
         paths = self._paths
         try:
             self._disk.make_directory(paths.root)
@@ -57,7 +57,7 @@ class StoreFiles:
             raise StartError(f"The store directory {paths.root} is not writable: {error.strerror}.") from None
 
     def mark_running(self) -> None:
-        """From here on a crash shows: the abort file holds our pid, as 5.x writes it."""
+        """Write the abort file, so that a crash shows from now on. It holds the process id, as in 5.x."""
         fd = self._disk.open(self._paths.abort, create=True)
         try:
             self._disk.truncate(fd, 0)
@@ -70,14 +70,14 @@ class StoreFiles:
             try:
                 self._disk.sync_directory(directory.parent)
             except PermissionError:
-                pass  # somebody else's directory, made by them
+                pass  # another user's directory, made by that user
 
     def report(self, kind: str, file: str, reason: str, begin: int = -1, end: int = -1, copy: str = "") -> None:
-        """Add what was found just now to the findings. Raises OSError."""
+        """Add something that was just found to the findings. Raises OSError."""
         self.add_finding(Finding(self._now_ms(), kind, file, begin, end, copy, reason))
 
     def findings(self) -> list[Finding]:
-        """What was cut, quarantined or set aside, oldest first; the store need not be open."""
+        """Return what was cut, quarantined or set aside, oldest first; the store need not be open."""
         return self._findings.all()
 
     def release(self) -> None:

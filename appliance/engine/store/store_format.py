@@ -1,7 +1,7 @@
-"""Which format our own files have: `DATA/rocketbox/format`, one line, `rocketbox 1`.
+"""Format version of RocketBox's own files: `DATA/rocketbox/format`, one line, `rocketbox 1`.
 
-Raised when a file of ours changes so that an older version would misread it. Apache's files have no such mark and need
-none: what they may hold is fixed.
+It is raised when such a file changes so that an older version would misread it. Apache's files have no such mark and
+need none: their formats are fixed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LINE = re.compile(rb"rocketbox ([0-9]{1,9})\s*\Z")
 
 
 def check_format(paths: StorePaths, disk: Disk) -> None:
-    """StartError when a newer version wrote here; nothing was changed then. Without the file, or an empty one: ours."""
+    """Raise StartError when a newer version wrote here; nothing was changed then. The file may be missing or empty."""
     try:
         fd = disk.open(paths.own / NAME, read_only=True)
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def check_format(paths: StorePaths, disk: Disk) -> None:
 
 
 def write_format(paths: StorePaths, disk: Disk) -> None:
-    """Say which format ours have, if the file does not; durable with the directory's next sync."""
+    """Write the format version, unless the file has it; durable with the directory's next sync."""
     fd = disk.open(paths.own / NAME, create=True)
     try:
         line = b"rocketbox %d\n" % FORMAT

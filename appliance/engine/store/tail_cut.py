@@ -1,15 +1,15 @@
-"""Takes the end off a store that nobody runs: from a place in the log on, nothing is left, nor anything that names it.
+"""Cuts the end off a store that no broker runs: from an offset in the log on, no record stays, nor reference to one.
 
-    log ......... | cut off      files behind are deleted, the newest first; what lies in the last one is zeroed
-    queues        entries of records that are cut off are zeroed, files that only have such are deleted
-    index, seals, checkpoint, recovery position, queue ledger, deleted topics        end at the place
+        log ......... | cut off      files behind are deleted, the newest first; bytes in the last one are zeroed
+        queues        entries of records that are cut off are zeroed, files with no other entries are deleted
+        index, seals, checkpoint, recovery position, queue ledger, deleted topics        end at the offset
 
-Each step may be done again: whoever wants this done notes it before the first one, and begins again after a crash. The
-log is cut first, so that nothing below can find what was cut off.
+Each step may be repeated: the caller notes the cut before the first step, and begins again after a crash. The log is
+cut first, so that no later step can find the records that were cut off.
 
-The recovery position and the ledger have to be true at the new end, or recovery would read the whole log. They are,
-where they were true before: then what the queue files hold is compared with what the ledger says they hold. When that
-does not fit, the position is withdrawn, and recovery rebuilds the queues.
+The recovery position and the ledger have to be true at the new end, or recovery would read the whole log. They are if
+they were true before, which is checked by comparing the queue files with the ledger. If these do not match, the
+position is withdrawn, and recovery rebuilds the queues.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 
 
 class _DoesNotFit(Exception):
-    """Queue files and ledger do not say the same, or the log cannot be read up to its new end."""
+    """Queue files and ledger do not match, or the log cannot be read up to its new end."""
 
 
 def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, again: bool = True) -> None:
-    """Cut everything from the physical offset `point` on, where a record begins or the log's first file does.
+    """Cut everything from physical offset `point` on; a record or the log's first file must begin there.
 
-    trusted: the recovery position as it was before the first attempt, None when it was not to be believed. again: there
-    may have been one. Raises OSError; then it has to be done again.
+    trusted: the recovery position before the first attempt, None if it could not be trusted. again: there may have been
+    an earlier attempt. After an OSError it has to be repeated.
     """
     _cut_log(store, point)
     seals = BlockChecksums(store.paths, store.disk)
@@ -46,7 +46,7 @@ def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, a
         if start + store.settings.segment_bytes > point:
             seals.remove(start)
     if store.disk.is_directory(seals.directory):
-        # One that came back would call the file damaged that will be written in its place.
+        # If one came back after a crash, the new file in that place would count as damaged.
         store.disk.sync_directory(seals.directory)
     last_ms = _QueueCut(store, point, again).run(trusted)
     cut_index(store.paths, store.disk, store.settings.index_slots, store.settings.index_entries, point)
@@ -58,7 +58,7 @@ def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, a
             checkpoint.save_index(last_ms)
     undone = store.files.deleted_topics.behind(point)
     if undone:
-        # Their set may not know of it, and if it does, the leader says so. Until then they have all their messages.
+        # The leader sends the set's deletions again, if there are any. Until then the topics have all their messages.
         logger.warning("cut: topics that were deleted behind it, or queues of them, are there again: %s", undone[:20])
         saved = store.files.recovery_position
         if saved.durable >= 0:
@@ -67,14 +67,14 @@ def cut_tail(store: ClosedStore, point: int, trusted: RecoveryPosition | None, a
 
 
 def _cut_log(store: ClosedStore, point: int) -> None:
-    """The first file stays, whatever becomes of its bytes: it says where the log begins."""
+    """Cut the log's files. The first file stays in any case: it says where the log begins."""
     disk, log = store.disk, store.log
     assert point >= log.min_offset, (point, log.min_offset)
     while len(log.segments) > 1 and log.segments[-1].start >= point:
         segment = log.segments[-1]
         log.segments = log.segments[:-1]
         disk.unlink(segment.path)
-        # One by one: a crash must not leave a gap.
+        # Sync after each: a crash must not leave a gap.
         disk.sync_directory(store.paths.commit_log)
         segment.release()
     for segment in log.segments:
@@ -89,7 +89,7 @@ def _cut_log(store: ClosedStore, point: int) -> None:
 
 
 class _QueueCut:
-    """The queues' part of one cut, on queue files that nobody else has open."""
+    """The queues' part of one cut, on queue files that are open nowhere else."""
 
     def __init__(self, store: ClosedStore, point: int, again: bool) -> None:
         self._store = store
@@ -107,7 +107,7 @@ class _QueueCut:
         )
 
     def run(self, trusted: RecoveryPosition | None) -> int | None:
-        """The store time of the last record that is left; None where that is not known."""
+        """Cut the queues; return the store time of the last record that is left, None if it is not known."""
         try:
             return self._run(trusted)
         finally:
@@ -125,9 +125,9 @@ class _QueueCut:
                 if trusted.offset > self._point:
                     saved.save(self._position())
                     self._ledger.settled()
-            elif saved.position is not None:  # an earlier attempt came so far
+            elif saved.position is not None:  # an earlier attempt got this far
                 self._load(saved.position)
-            else:  # or found that they do not fit
+            else:  # or found that they do not match
                 raise _DoesNotFit("an earlier attempt to cut the queues found no ground")
         except _DoesNotFit as reason:
             logger.warning("cut: %s; the queues will be rebuilt", reason)
@@ -146,10 +146,10 @@ class _QueueCut:
     # --- where queues end
 
     def _find_ends(self, trusted: RecoveryPosition) -> None:
-        """Fill the table with what is left of each queue. Reads only."""
+        """Fill the table with the ends of what is left of each queue. Only reads."""
         known = self._known(trusted)
         if trusted.offset <= self._point:
-            # It stays as it is: what lies between is found by the next recovery, which gives it its entries again.
+            # It stays as it is: the next recovery finds the records in between and gives them their entries again.
             for (topic, queue_id), (_, high) in known.items():
                 self._queues.get_or_create(topic, queue_id, high)
         deleted = self._store.files.deleted_topics.load()
@@ -157,7 +157,7 @@ class _QueueCut:
             if self._queues.find(topic, queue_id) is not None:
                 continue
             if topic in deleted and (topic, queue_id) not in known:
-                continue  # recovery will finish that
+                continue  # recovery will finish the deletion
             self._inspector.load(topic, queue_id, min(self._point, trusted.offset))
         if trusted.offset <= self._point:
             return
@@ -172,7 +172,7 @@ class _QueueCut:
             self._queues.get_or_create(topic, queue_id, high)
 
     def _known(self, trusted: RecoveryPosition) -> dict[tuple[str, int], tuple[int, int]]:
-        """Queue -> (minimum offset, offset behind the last entry) at the recovery position."""
+        """Return queue -> (minimum offset, offset behind the last entry) at the recovery position."""
         table = self._new_table()
         ledger = QueueLedger(self._store.paths, self._store.disk, self._files.file_bytes)
         try:
@@ -192,7 +192,7 @@ class _QueueCut:
             table.close()
 
     def _is_cut_off(self, queue: ConsumeQueue) -> bool:
-        """Whether the entry behind the last one left names a record that is cut off."""
+        """True if the entry behind the queue's new end is of a record that is cut off."""
         entry = self._files.read(queue.topic, queue.queue_id, queue.next_offset, 1)
         if len(entry) < ENTRY_BYTES:
             return False
@@ -200,7 +200,7 @@ class _QueueCut:
         return bool(size > 0 and physical >= self._point)
 
     def _load(self, position: RecoveryPosition) -> None:
-        """The table as an earlier attempt has saved it; queues that nothing is left of are found once more."""
+        """Load the table that an earlier attempt saved; queues that have nothing left are read from the files again."""
         if not self._ledger.load(LedgerPlace(*position.ledger), self._queues):
             raise _DoesNotFit("the ledger of an earlier attempt is not what it was")
         for topic, queue_id in self._queues.on_disk():
@@ -210,7 +210,7 @@ class _QueueCut:
     # --- the recovery position
 
     def _position(self) -> RecoveryPosition:
-        """At the log's new end, which has to be found: from the last record a queue has, records lie in a row."""
+        """Return the position at the log's new end, found by a scan from the last record of all queues."""
         begin = max((self._last_physical(queue) for queue in self._queues.all()), default=-1)
         if begin < self._store.log.min_offset:
             raise _DoesNotFit("no queue has an entry below the cut")
@@ -248,7 +248,7 @@ class _QueueCut:
             except FileNotFoundError:
                 continue
             self._inspector.cut(queue, queue.next_offset, before)
-            # An earlier attempt may have deleted files, and not have come to this.
+            # An earlier attempt may have deleted files and stopped before this sync.
             if self._again or (before and before[-1] > queue.next_offset // self._files.entries_per_file):
                 self._files.sync_directory(topic, queue_id)
         self._files.sync()

@@ -1,16 +1,16 @@
-"""From where on store times do not go back along the log.
+"""Physical offset from which on store times do not go back along the log.
 
     0 .............................. | begin ............ the log's end
       times may go back: Apache's      each record's store time is that of the one before it, or later
       broker takes the wall clock
 
-What this broker stamps never goes back (`Appender.next_store_ms`); what it copies from a leader, or what Apache wrote
-before RocketBox took its store over, may. So each record that is copied or recovered is compared with the one before
-it, and `begin` is behind the last that was found to be older. Readers of the files leave out parts of the log by their
-times only from there on.
+This broker's own store times never go back (`Appender.next_store_ms`). Those copied from a leader, or written by Apache
+before RocketBox used the store, may. So each record that is copied or recovered is compared with the one before it, and
+`begin` is the last that was found to be older. Only from there on may readers of the files skip parts of the log by
+time.
 
-Kept in `DATA/rocketbox/time-order`: one line with a CRC (`crc_lines.py`), `{"begin": physical}`. Without it, or when it
-is damaged, nothing is known of what the log holds by then.
+Kept in `DATA/rocketbox/time-order`: one line with a CRC (`crc_lines.py`), `{"begin": physical}`. If it is missing or
+damaged, nothing is known of the log written before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_BYTES = 4096
 
 
 def read_begin(path: Path, disk: Disk) -> int | None:
-    """The physical offset that the file says; None without a whole one. Raises OSError."""
+    """Return the physical offset in the file; None without a valid file. Raises OSError."""
     try:
         fd = disk.open(path, read_only=True)
     except FileNotFoundError:
@@ -47,20 +47,20 @@ def read_begin(path: Path, disk: Disk) -> int | None:
 
 
 class TimeOrder:
-    """Written by remoting-io once the store is open; `begin` may be read by any."""
+    """Written by remoting-io once the store is open; any thread may read `begin`."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         # Constant after construction.
         self._path = path
         self._disk = disk
-        #: Physical offset of a record, or where one will begin; only grows while the store is open.
+        #: Physical offset of a record, or of the next one; only grows while the store is open.
         self.begin = 0
 
     def load(self, log_begin: int, log_end: int, recovered_from: int | None) -> None:
-        """What is known of a log that was just recovered. Raises OSError.
+        """Set `begin` for a log that was just recovered. Raises OSError.
 
-        recovered_from: the physical offset from which recovery saw times ascend to the log's end; None when what it
-        looked at goes on with what was known before.
+        recovered_from: physical offset from which recovery saw times ascend to the log's end; None if all records that
+        it read continue what was known before.
         """
         noted = read_begin(self._path, self._disk)
         found = recovered_from
@@ -71,7 +71,7 @@ class TimeOrder:
             self._save()
 
     def goes_back(self, physical: int) -> None:
-        """The record there is older than the one before it; told before it is written."""
+        """Note that the record there is older than the one before it; called before it is written."""
         self.begin = physical
         self._save()
 

@@ -1,17 +1,17 @@
-"""Offsets by time: a search over a queue's entries, reading store times from the log.
+"""Offsets by time: a search in a queue's entries, with store times read from the log.
 
-Our store times never go back along the log, hence not along a queue either; those of Apache's do when its clock was
-set back. So a search looks at several places of a queue at a time, closer where times go back, and takes the outermost
-that fits: the first message not older, and the last one not newer, whatever lies between. Only what was stored by a
-wrong clock within the distance of two looks may be missed.
+RocketBox's store times never go back along the log, hence not along a queue either; Apache's do when its clock was set
+back. So a search looks at several places of a queue at a time, closer where times go back, and takes the outermost that
+fits: the first message not older, or the last one not newer, whatever lies between. It may miss only messages that a
+wrong clock stamped between two looks.
 
-An entry without a message (a hole that damage left, a record that nobody can read) has the time of the next message
-behind it: it says neither that what lies before it is old, nor that what lies behind it is young.
+An entry without a message (a hole left by damage, or an unreadable record) has the time of the next message behind it:
+it shows neither that messages before it are old, nor that messages behind it are young.
 
-While the clock is ahead, messages get times that are yet to come; once it is set right, so do all that follow, until
-the clock is there. When those were stored nobody can tell any more, but it was before now (`as_of`). A clock that was
-set back makes the same of messages that have right times: a time far ahead of it is taken as it is, or all that was
-stored since would be skipped.
+While the clock is ahead, messages get times in the future; after it is corrected, so do all that follow, until the
+clock gets there. Their true store times are unknown, but lie before now (`as_of`). After a clock was set back, right
+times look the same. Hence a time far ahead of the present is taken as it is; otherwise all messages stored since would
+be skipped.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .record_reader import RecordReader
 
-#: Who asks for what was stored up to now looks at his own clock, a moment before we look at ours.
+#: A client that asks for messages up to now reads its own clock, a moment before this broker reads its own.
 NEAR_MS = 60_000
-#: What a clock may be ahead by without being wrong.
+#: A clock may be ahead by this much without being wrong.
 _AHEAD_MS = 1000
 #: Entries read at once behind one without a message.
 _MORE_ENTRIES = 1000
-#: Places looked at before a search goes on between two of them.
+#: Places looked at before a search continues between two of them.
 _PARTS = 16
-#: So many where they turn out to go back; what is behind that is as good as unseen.
+#: Limit on looks where times go back; behind that, places count as not looked at.
 _MOST_LOOKS = 2000
 
 
 def is_near(asked_ms: int, now_ms: int) -> bool:
-    """Whether a time that is asked for means now, or is yet to come."""
+    """True if the time asked for means now, or lies in the future."""
     return asked_ms > now_ms - NEAR_MS
 
 
 def as_of(stored_ms: int, asked_ms: int, now_ms: int) -> int:
-    """A store time as a search for a time takes it: who asks for now has what is yet to come before it, and behind all
-    that is past."""
+    """Return a store time as a search uses it: in a search for now, times in the future count as just before it, so
+    behind all past ones."""
     if is_ahead(stored_ms, now_ms) and abs(asked_ms - now_ms) < NEAR_MS:
         return asked_ms - 1
     return stored_ms
 
 
 def is_ahead(stored_ms: int, now_ms: int) -> bool:
-    """Whether a store time is yet to come."""
+    """True if a store time lies in the future."""
     return stored_ms > now_ms + _AHEAD_MS
 
 
 class Boundary(enum.Enum):
-    """LOWER: the first message not older than the time. UPPER: the last one not newer."""
+    """LOWER: the first message not older than the time. UPPER: the last message not newer."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"
 
 
-#: (where the message lies that an offset stands for, its time); None without one from there on.
+#: Offset -> (offset of the message that counts there, its time); None if no message follows.
 Look = Callable[[int], tuple[int, int] | None]
 
 
 class _Search:
-    """For one time. looks: so many are left for places where times go back."""
+    """Search for one time. looks: the number left for places where times go back."""
 
     def __init__(self, look: Look, asked_ms: int) -> None:
         self._look = look
@@ -74,7 +74,7 @@ class _Search:
         self._looks = _MOST_LOOKS
 
     def first(self, low: int, high: int, last: tuple[int, int] | None = None) -> int:
-        """The first in [low, high) that is not older; high without one. last: the one before, with its time."""
+        """Return the first place in [low, high) that is not older, or high. last: the one before, with its time."""
         while low < high:
             for place in _places(low, high):
                 if place < low:
@@ -91,7 +91,7 @@ class _Search:
         return low
 
     def behind_last(self, low: int, high: int, following: tuple[int, int] | None = None) -> int:
-        """The one behind the last in [low, high) that is older; low without one. following: the one behind."""
+        """Return the place behind the last older one in [low, high), or low. following: the next, with its time."""
         while low < high:
             for place in reversed(_places(low, high)):
                 found = self._look(place)
@@ -113,12 +113,12 @@ class _Search:
 
 
 def first_not_before(low: int, high: int, look: Look, asked_ms: int) -> int:
-    """The first offset in [low, high) whose time is not before the one asked for; high without one."""
+    """Return the first offset in [low, high) whose time is not before `asked_ms`; high if there is none."""
     return _Search(look, asked_ms).first(low, high)
 
 
 def behind_last_before(low: int, high: int, look: Look, asked_ms: int) -> int:
-    """The offset behind the last one in [low, high) whose time is before the one asked for; low without one."""
+    """Return the offset behind the last one in [low, high) whose time is before `asked_ms`; low if there is none."""
     return _Search(look, asked_ms).behind_last(low, high)
 
 
@@ -127,8 +127,8 @@ def _places(low: int, high: int) -> list[int]:
 
 
 class TimeSearch:
-    """Belongs to one thread, which may wait for the disk. What depends on entries that a queue's files lack raises
-    QueueBroken: a guess would have a client skip messages or get them again."""
+    """Belongs to one thread, which may wait for the disk. Raises QueueBroken where entries are missing in a queue's
+    files: a guess would make a client skip messages or get them again."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class TimeSearch:
         wall_ms: Callable[[], int] = SYSTEM.wall_ms,
         ahead_ms: Callable[[int], int] = lambda physical: 0,
     ) -> None:
-        """ahead_ms: of a physical offset, what store times there lack to be of the clock as it is now (`ClockSteps`);
-        without it they count as they are, as people see them."""
+        """ahead_ms: returns what to add to store times at a physical offset to convert them to the present clock
+        (`ClockSteps`); by default they count as they are, as users see them."""
         self._queues = queues
         self._wall_ms = wall_ms
         self._ahead_ms = ahead_ms
@@ -146,11 +146,11 @@ class TimeSearch:
         self._files = queues.new_files(64)
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Published entries from `offset`; fewer than `count` where a file or the queue ends."""
+        """Return published entries from `offset` on; fewer than `count` where a file or the queue ends."""
         return self._queues.read_entries(queue, offset, count, self._files)
 
     def time_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time in ms of a queue's message, -1 when its entry or record is gone."""
+        """Return the store time in ms of a queue's message, -1 if its entry or record is gone."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return -1
@@ -161,12 +161,12 @@ class TimeSearch:
         return self._time_at(physical, size)
 
     def _time_at(self, physical: int, size: int) -> int:
-        """Store time of the record an entry names, -1 when there is none."""
+        """Return the store time of an entry's record, -1 if there is none."""
         stored = self._records.store_time(physical) if 0 < size < HOLE_SIZE else -1
         return stored if stored < 0 else max(0, stored + self._ahead_ms(physical))
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        """Store time of the queue's first message; -1 when it has none."""
+        """Return the store time of the queue's first message; -1 if it has none."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return -1
@@ -174,7 +174,7 @@ class TimeSearch:
         return -1 if found is None else found[1]
 
     def _first_message(self, queue: ConsumeQueue, offset: int, end: int) -> tuple[int, int] | None:
-        """(offset, store time) of the first message in [offset, end); None without one."""
+        """Return (offset, store time) of the first message in [offset, end); None if there is none."""
         count = 1
         while offset < end:
             entries = self.entries(queue, offset, min(count, end - offset))
@@ -185,16 +185,16 @@ class TimeSearch:
                     return offset, stored
                 offset += 1
             if not entries:
-                if offset >= queue.min_offset:  # deleted
+                if offset >= queue.min_offset:  # the queue was deleted
                     return None
                 offset = queue.min_offset
             count = _MORE_ENTRIES
         return None
 
     def offset_at(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
-        """The offset a time leads to, within [min, max]; 0 for an unknown queue.
+        """Return the offset for a time, within [min, max]; 0 for an unknown queue.
 
-        LOWER: max when all messages are older. UPPER: the last offset then, and the first when all are newer.
+        LOWER: max if all messages are older. UPPER: the last offset then, and the first if all are newer.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
