@@ -1,1 +1,1 @@
-"""What travels and what is stored, byte for byte. PURE: no I/O, no clock, no thread, no log."""
+"""Formats of requests and of stored data, byte for byte. PURE: no I/O, no clock, no thread, no log."""

@@ -1,9 +1,9 @@
-"""What an answer depends on of who asks: the version and the language that a request's header names. PURE.
+"""Differences of answers by the version and the language in a request's header. PURE.
 
     from  version           what                                                             source, RocketMQ 5.3.3
-     28   V3_0_7_SNAPSHOT   knows the questions 220 and 221                                  Broker2Client
+     28   V3_0_7_SNAPSHOT   supports the requests 220 and 221                                Broker2Client
      37   V3_0_11           wraps the table of its 103                                       DefaultRequestProcessor
-     62   V3_1_8_SNAPSHOT   knows the questions 307 and 309                                  AdminBrokerProcessor
+     62   V3_1_8_SNAPSHOT   supports the requests 307 and 309                                AdminBrokerProcessor
     121   V3_4_9            sends its own limit of retries                                   SendMessageProcessor
     401   V4_9_4            broker ids of 105 are quoted; below for acceptStandardJsonOnly   ClientRequestProcessor
     413   V5_0_0            a compressed 103 ends with the mappings of static topics         RegisterBrokerBody
@@ -12,8 +12,8 @@
     CPP        220 has its offsets as a list                                                 Broker2Client
 
 Java and C++ read quoted ids whatever their version. Go clients up to 2.1.0, which call themselves 4.5.2, read each one
-as 0, and so send to whichever broker of a set comes last. Apache's 106 and 901 quote none for anybody; here they do as
-105 does, so that who is of today gets JSON of today.
+as 0, and so send to the broker of a set that comes last. Apache's 106 and 901 quote ids for no client; here they do as
+105 does, so that present clients get standard JSON.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _ACCEPTS = "acceptStandardJsonOnly"
 
 
 def reads_quoted_ids(version: int, fields: Mapping[str, str]) -> bool:
-    """Whether broker ids that are keys in the answer's JSON are quoted."""
+    """True if broker ids that are keys in the answer's JSON are quoted for this client."""
     return version >= READS_QUOTED_IDS or fields.get(_ACCEPTS, "").lower() == "true"
 
 
 def wants_offsets_listed(language: str) -> bool:
-    """Whether a member is told by 220 of a list of offsets, and not of a table with objects as keys."""
+    """True if 220 gives a member its offsets as a list, not as a table with objects as keys."""
     return language == "CPP"

@@ -1,11 +1,11 @@
-"""One table says what runs where: request code -> (handler, pool).
+"""The table of what runs where: request code -> (handler, pool).
 
-Three ways for a frame. A hot request (its header begins as Java, Go and C++ write it) goes to a function that reads
-the frame in place. Any other is decoded into a RemotingCommand and handled inline on the I/O thread, or in a named pool
-when it may block. Exceptions become response codes here and nowhere else.
+A frame is handled in one of three ways. A hot request (its header begins as Java, Go and C++ write it) goes to a
+function that reads the frame in place. Any other is decoded into a RemotingCommand and handled inline on the I/O
+thread, or in a named pool if it may block. Exceptions become response codes only here.
 
-Gates stand before all of that: a gate is asked about every request whose code it watches, with all of its header. A
-code that is watched has no hot way; one that is not costs nothing.
+Gates come before all of that: a gate checks every request whose code it watches, with its whole header. A watched code
+has no hot way; a code that is not watched costs nothing.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[RemotingCommand, "Connection"], RemotingCommand | None]
-#: (connection, frame buffer, header start, header end, frame end) -> handled? False sends it the cold way.
+#: (connection, frame buffer, header start, header end, frame end) -> True if handled; False to decode it instead.
 HotHandler = Callable[["Connection", memoryview, int, int, int], bool]
 
-#: What the requests that wait in one pool may hold together, shared by connection and address (`Shares`); one alone may
-#: always wait, and the only one of a connection until half of it is taken.
+#: Limit on the bytes of requests that wait in one pool, shared by connection and address (`Shares`). A single request
+#: may always wait, and so may the only one of a connection until half of the limit is taken.
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-#: What those of one connection may hold in any case, and what each counts at least.
+#: Bytes of requests that each connection may hold in any case; least bytes that a request counts as.
 FEW_WAITING_BYTES, LEAST_WAITING_BYTES = 64 * 1024, 4096
-#: What the requests may hold that left one pool to wait for room at their peers, shared likewise. The peer is closed
-#: whose request is more than its share: it takes no answers, and those of others are not refused for it.
+#: Limit on the bytes of requests that left one pool to wait for room at their peers, shared likewise. A peer whose
+#: request exceeds its share is closed, since it takes no answers; other peers' requests are not refused.
 MAX_PUT_OFF_BYTES = 64 * 1024 * 1024
-#: Counted for a waiting request beyond its bytes: the objects of a command, and of each of its fields.
+#: Counted for a waiting request besides its bytes: the objects of a command, and those of each field.
 _REQUEST_BYTES = 1024
 _FIELD_BYTES = 200
 
-#: The header's first bytes tell the code: `{"code":310,"ext...` - 12 bytes reach behind the comma of 3 digits.
+#: The header's first bytes contain the code: `{"code":310,"ext...` - 12 bytes reach behind the comma of 3 digits.
 _HOT_PREFIX_BYTES = 12
-#: What carries messages.
+#: Requests that carry messages.
 SEND_CODES = frozenset(
     (
         RequestCode.SEND_MESSAGE,
@@ -68,9 +68,9 @@ SEND_CODES = frozenset(
         RequestCode.SEND_REPLY_MESSAGE_V2,
     )
 )
-#: What stores messages: back-pressure stops these and nothing else.
+#: Requests that store messages: back-pressure stops only these.
 STORING_CODES = SEND_CODES | {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
-#: A header in an unusual form may be this long, or have as many fields as follows: each is an object on the I/O thread.
+#: Limits on a header in an unusual form, in bytes and in fields: each field is an object on the I/O thread.
 _MANY_FIELDS_BYTES = 64 * 1024
 _MANY_FIELDS = 4096
 
@@ -82,13 +82,13 @@ def _hot_prefix(code: int) -> bytes:
 _STORING_PREFIXES = frozenset(_hot_prefix(code) for code in STORING_CODES)
 
 
-#: The remark of SYSTEM_BUSY for what a pool has no room for; clients know it.
+#: Remark of SYSTEM_BUSY for a request that a pool has no room for; clients recognize it.
 OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
 
 
 class _Job(NamedTuple):
-    """What a pool is given. conn: who gets the answer, which is not built before there is room for it. number: of the
-    pool's jobs."""
+    """One request in a pool. conn: the peer that gets the answer, which is not built before there is room for it.
+    number: counts the pool's jobs."""
 
     run: Callable[[], None]
     size: int
@@ -99,17 +99,17 @@ class _Job(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """How many wait in a queue, and for how long the first of them does."""
+    """Number of requests that wait in a queue, and how long the first has waited."""
 
     number: int
     first_ms: int
 
 
 class WorkerPool(ServiceThread):
-    """One thread `pool-<name>` that works off a bounded number of cold requests.
+    """One thread `pool-<name>` that handles a bounded number of cold requests.
 
-    Those of one connection in order, and of each connection one after the other: who asks for much is not before who
-    asks once.
+    Requests of one connection are handled in order, and connections take turns: a peer with many requests does not
+    delay one with a single request.
     """
 
     def __init__(self, name: str, capacity: int = 10_000, clock: Clock | None = None) -> None:
@@ -120,8 +120,8 @@ class WorkerPool(ServiceThread):
         # True for each job; None ends the thread.
         self._calls: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Guarded by _lock: the jobs of each connection, that whose turn it is first; since when each job waits here, in
-        # order; bytes that those and the running one hold; whose they are; and those of jobs put off.
+        # Guarded by _lock: the jobs of each connection, in the order of their turns; the time since which each job
+        # waits, in order; bytes of those and of the running one; their shares; and the shares of jobs put off.
         self._lines: dict[bytes | None, deque[_Job]] = {}
         self._number = 0
         self._since: dict[int, float] = {}
@@ -132,9 +132,9 @@ class WorkerPool(ServiceThread):
     def submit(
         self, job: Callable[[], None], size: int = 0, conn: Connection | None = None, answered: bool = True
     ) -> bool:
-        """Queue a job that holds `size` bytes of request; False when the queue is full, or `conn` has its share of it.
+        """Queue a job with a request of `size` bytes; False if the queue is full, or `conn` has used up its share.
 
-        A job that is answered to `conn` begins when that peer has taken enough of its earlier answers, or has gone.
+        A job whose answer goes to `conn` begins when that peer has taken enough of its earlier answers, or has gone.
         """
         if conn is not None:
             size = max(size, LEAST_WAITING_BYTES)
@@ -157,7 +157,7 @@ class WorkerPool(ServiceThread):
         line.append(job)
 
     def _next(self) -> _Job | None:
-        """Wait for a job; None at the end, behind all that were given before."""
+        """Wait for a job; None at the end, after all jobs that were queued before."""
         if self._calls.get() is None:
             return None
         with self._lock:
@@ -184,7 +184,7 @@ class WorkerPool(ServiceThread):
         return size <= self._shares.room(conn.born_host, MAX_WAITING_BYTES)
 
     def waiting(self) -> Waiting:
-        """What waits here now. Any thread."""
+        """Return the number of waiting jobs and the first one's age. Any thread."""
         with self._lock:
             number, since = len(self._since), next(iter(self._since.values()), 0.0)
         return Waiting(number, int((self._clock.monotonic() - since) * 1000) if number else 0)
@@ -207,7 +207,7 @@ class WorkerPool(ServiceThread):
             except Exception:
                 logger.exception("pool: job failed name=%s", self.name)
                 if conn is not None and job.answered:
-                    conn.close()  # it would wait for an answer that does not come
+                    conn.close()  # it would wait for an answer in vain
             if not job.resumed:
                 with self._lock:
                     self._held -= job.size
@@ -219,7 +219,7 @@ class WorkerPool(ServiceThread):
             del job, conn  # an idle pool keeps no request
 
     def _keep_for_later(self, job: _Job, conn: Connection) -> None:
-        """The job gives its place up, so that a peer that takes nothing keeps nobody else out of the pool."""
+        """Put a job off and free its place, so that a peer which takes nothing keeps no other out of the pool."""
         with self._lock:
             del self._since[job.number]
             self._held -= job.size
@@ -246,15 +246,15 @@ class WorkerPool(ServiceThread):
 
 
 class Gate(Protocol):
-    """Decides who may ask for what."""
+    """Decides which requests a peer may make."""
 
     def watches(self, code: int) -> bool:
-        """Whether requests with this code pass here; asked once, when the code is added to a table."""
+        """True if this gate checks requests with `code`. Called once, when the code is added to a table."""
 
     def admit(self, request: RemotingCommand, conn: Connection) -> Witness | None:
-        """Raise RefusedRequest (NO_PERMISSION) for who may not. On the I/O thread, before any handler or pool.
+        """Raise RefusedRequest (NO_PERMISSION) if the peer may not. On the I/O thread, before any handler or pool.
 
-        A witness is told how the request goes.
+        May return a witness, which is called as the request proceeds.
         """
 
 
@@ -268,61 +268,61 @@ class Dispatcher:
     """The table of one listening port; ports may share handlers, pools and gates, not tables."""
 
     def __init__(self, pools: dict[str, WorkerPool], gates: tuple[Gate, ...] = (), clock: Clock | None = None) -> None:
-        """gates: asked in their order; one refusal is enough. clock: of the pools that are made here."""
+        """gates: called in their order; one refusal is enough. clock: for the pools that are made here."""
         # Filled before the first connection, constant afterwards.
         self._handlers: dict[int, _Entry] = {}
         self._hot: dict[bytes, HotHandler] = {}
         self._runs: dict[int, Any] = {}
-        #: Takes the usual frames of a read; None in the pure twin.
+        #: Handles the usual frames of a read; None in the pure twin.
         self.runner: Any = None
         self._pools = pools
         self._gates = gates
         self._clock = clock
-        #: Nobody of this port is read from. On remoting-io.
+        #: True while no peer of this port is read from. On remoting-io.
         self.paused = False
-        #: Why nothing that waits in a pool is handled any more: who would do it has ended. Replaced once.
+        #: Reason to refuse all jobs that still wait in a pool: the part that would handle them has ended. Set once.
         self.ended: RefusedRequest | None = None
 
     def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
-        """Serve `code`: inline (under 0.2 ms, never blocking) or in the pool of that name, made on first use."""
+        """Serve `code` inline (under 0.2 ms, never blocking), or in the pool of that name, made on first use."""
         self._handlers[code] = _Entry(handler, None if pool is None else self.pool(pool), self._gates_before(code))
 
     def _gates_before(self, code: int) -> tuple[Gate, ...]:
         return tuple(gate for gate in self._gates if gate.watches(code))
 
     def pool(self, name: str) -> WorkerPool:
-        """The pool of that name, made on first use."""
+        """Return the pool of that name, made on first use."""
         worker = self._pools.get(name)
         if worker is None:
             worker = self._pools[name] = WorkerPool(name, clock=self._clock)
         return worker
 
     def add_hot(self, code: int, handler: HotHandler) -> None:
-        """Serve `code` in place when its JSON header begins with the code; `add` it too, for all other forms.
+        """Serve `code` in place if its JSON header begins with the code; `add` it too, for all other forms.
 
-        Before a gate the request is decoded, since a hot handler reads only the fields that it needs.
+        Not used if a gate watches the code: then the request is decoded, since a hot handler reads few fields.
         """
         if not self._gates_before(code):
             self._hot[_hot_prefix(code)] = handler
 
     def add_runs(self, code: int, runs: Any) -> None:
-        """Have the usual frames of `code` taken by `runs`, of the compiled twin, before all others; None: nobody does.
+        """Have `runs` of the compiled twin handle the usual frames of `code` before any other way; None: not used.
 
-        As with a hot handler there is no gate before it.
+        Not used if a gate watches the code, as with a hot handler.
         """
         if runs is not None and not self._gates_before(code):
             self._runs[code] = runs
             self.runner = FrameRunner(self._runs)
 
     def give(self, code: int, handler: Handler) -> None:
-        """Have all requests of a code handled by `handler`, inline, whatever their form. Before it serves."""
+        """Have all requests of a code handled by `handler`, inline, in any form. Before it serves."""
         self.add(code, handler)
         self._hot.pop(_hot_prefix(code), None)
         if self._runs.pop(code, None) is not None:
             self.runner = FrameRunner(self._runs) if self._runs else None
 
     def wrap(self, code: int, before: Callable[[], None]) -> None:
-        """Call `before` first, which may refuse by raising. Before it serves; of a code without a hot way."""
+        """Call `before` first, which may refuse by raising. Before it serves; for a code without a hot way."""
         entry = self._handlers.get(code)
         if entry is None:
             return
@@ -339,7 +339,7 @@ class Dispatcher:
         return set(self._handlers)
 
     def without(self, *codes: int) -> Dispatcher:
-        """A copy for a port that does not serve `codes` (pulls on the VIP port)."""
+        """Return a copy for a port that does not serve `codes` (pulls on the VIP port)."""
         copy = Dispatcher(self._pools, self._gates, self._clock)
         copy._handlers = {code: entry for code, entry in self._handlers.items() if code not in codes}
         gone = {_hot_prefix(code) for code in codes}
@@ -364,7 +364,7 @@ class Dispatcher:
             return
         try:
             request = decode_parts(meta >> 24, view[header:body], bytes(view[body:end]))
-        except HeaderTextError as error:  # of a client that writes another encoding: the frames behind it are sound
+        except HeaderTextError as error:  # from a client that writes another encoding: the frames behind it are sound
             self._refuse_header(conn, view, header, end, meta, str(error))
             return
         if request.flag & FLAG_RESPONSE:
@@ -376,8 +376,8 @@ class Dispatcher:
     def _refuse_header(
         conn: Connection, view: memoryview, header: int, end: int, meta: int, why: str | None = None
     ) -> None:
-        """A header that is too long, or what `why` says: answered as the request it is, as far as that can be told;
-        else no frame."""
+        """Refuse a header that is too long, or for the reason `why`: answer the request as far as the header shows it,
+        else raise FrameError."""
         size = meta & 0xFFFFFF
         found = peek(meta >> 24, view[header : header + size]) if header + size <= end else None
         if found is None:
@@ -391,7 +391,7 @@ class Dispatcher:
         conn.answer(found.opaque, RemotingCommand.response(code, text))
 
     def is_send(self, view: memoryview, header: int, end: int, meta: int, whole: bool) -> bool:
-        """Whether a frame stores messages, as far as `view[header:end]` tells; a bad frame does not."""
+        """True if a frame stores messages, as far as `view[header:end]` shows; False for a bad frame."""
         codec = meta >> 24
         if codec == CODEC_JSON:
             prefix = bytes(view[header : min(header + _HOT_PREFIX_BYTES, end)])
@@ -432,7 +432,7 @@ class Dispatcher:
         try:
             for gate in gates:
                 request.witness = gate.admit(request, conn) or request.witness
-        except Exception as error:  # a gate that fails is closed
+        except Exception as error:  # a gate that fails refuses
             conn.respond(request, _answer_to(error, request, conn))
             return False
         return True
@@ -440,7 +440,7 @@ class Dispatcher:
     def _answer(self, handler: Handler, request: RemotingCommand, conn: Connection) -> None:
         try:
             if self.ended is not None:
-                raise RefusedRequest(self.ended.code, self.ended.remark)  # not the one that stays: it would keep frames
+                raise RefusedRequest(self.ended.code, self.ended.remark)  # raising `ended` itself would keep frames
             if request.witness is not None:
                 request.witness.begins(request)
             response = handler(request, conn)
@@ -451,14 +451,14 @@ class Dispatcher:
 
 
 class Meanwhile(Dispatcher):
-    """Of a port whose broker is being replaced by another: every request is refused, but those that nobody reads."""
+    """Dispatcher of a port whose broker is being replaced by another: refuses every request with a known header."""
 
     def __init__(self) -> None:
         super().__init__({})
         self.refusal = RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now")
 
     def refuse_because(self, why: str) -> None:
-        """What is told to who asks."""
+        """Set the reason in the refusals."""
         self.refusal = RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}")
 
     def dispatch_request(self, conn: Connection, request: RemotingCommand, header_bytes: int = 0) -> None:
@@ -466,7 +466,7 @@ class Meanwhile(Dispatcher):
 
 
 def _answer_to(error: Exception, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-    """Called while the exception is handled."""
+    """Return the response for an error. Called while the exception is handled."""
     if isinstance(error, RefusedRequest):
         return RemotingCommand.response(error.code, str(error))
     if isinstance(error, QueueBroken):

@@ -1,8 +1,8 @@
-"""The I/O thread: one epoll loop that owns every socket, every timer and the end of each tick.
+"""The I/O thread: one epoll loop that owns every socket and timer, and the end of each tick.
 
-A tick is one round: the events that epoll reported, then calls that other threads handed in, then due timers, then the
-tick hooks (the store writes what was staged, the server sends what was answered). Nothing else runs on this thread, so
-what only it touches needs no lock. Nothing on it may block, or take longer than some ms: everybody waits.
+A tick is one round: the events that epoll reported, then calls from other threads, then due timers, then the tick hooks
+(the store writes the staged records, the server sends the answers). Nothing else runs on this thread, so data used only
+here needs no lock. Nothing on it may block, or take longer than some ms, since every peer waits meanwhile.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WRITABLE = 4
 RECEIVE_BUFFER_BYTES = 512 * 1024
 
 
-#: What a wake-up adds to the eventfd's count. In the machine's byte order: in the other, some hundred would fill it.
+#: Amount that a wake-up adds to the eventfd's count, in the machine's byte order: in the other, some hundred fill it.
 _ONE = (1).to_bytes(8, sys.byteorder)
 
 
 class Watcher(Protocol):
-    """What the loop calls for a file descriptor."""
+    """Receives a file descriptor's events from the loop."""
 
     def on_event(self, mask: int) -> None: ...
 
@@ -56,7 +56,7 @@ class Timer:
 
     def cancel(self) -> None:
         self.cancelled = True
-        self.callback = _nothing  # the entry stays until it is due; what it would have called need not
+        self.callback = _nothing  # the entry stays until it is due, but must not keep its callback alive
 
 
 class EventLoop(ServiceThread, LoopState):
@@ -92,11 +92,11 @@ class EventLoop(ServiceThread, LoopState):
 
     def wake(self) -> None:
         fd = self._wake_write_fd
-        if fd < 0:  # it has ended, and another file may have the number by now
+        if fd < 0:  # the loop has ended, and another file may have the number by now
             return
         try:
             os.write(fd, _ONE)
-        except BlockingIOError:  # as full as it gets: the loop will wake
+        except BlockingIOError:  # the count is full: the loop will wake
             pass
 
     def on_loop_thread(self) -> bool:
@@ -124,11 +124,11 @@ class EventLoop(ServiceThread, LoopState):
         self._tick_hooks = [*self._tick_hooks, hook]
 
     def put_first(self, *hooks: Callable[[], None]) -> None:
-        """The same for hooks that come before all others, in their order."""
+        """As `at_tick_end`, for hooks that run before all others, in their order."""
         self._tick_hooks = [*hooks, *self._tick_hooks]
 
     def drop_hooks(self, *hooks: Callable[[], None]) -> None:
-        """Run these no more."""
+        """Stop running these hooks."""
         self._tick_hooks = [hook for hook in self._tick_hooks if hook not in hooks]
 
     def watch(self, fd: int, mask: int, watcher: Watcher) -> None:
@@ -136,7 +136,7 @@ class EventLoop(ServiceThread, LoopState):
         self._poller.register(fd, mask)
 
     def watch_by(self, fd: int, watcher: Watcher) -> None:
-        """Another watcher for a descriptor that is watched."""
+        """Replace the watcher of a descriptor that is watched."""
         if fd in self._watchers:
             self._watchers[fd] = watcher
 
@@ -178,7 +178,7 @@ class EventLoop(ServiceThread, LoopState):
                     logger.exception("remoting-io: tick hook failed")
 
     def _poll_timeout(self) -> float:
-        """Seconds until the next timer; -1 to wait for an event only."""
+        """Return the seconds until the next timer; -1 to wait for events only."""
         if self._calls:
             return 0.0
         if not self._timers:
@@ -200,7 +200,7 @@ class EventLoop(ServiceThread, LoopState):
             if timer.cancelled:
                 continue
             if timer.period:
-                # After a late tick the timer goes on from now, instead of catching up in a burst.
+                # After a late tick the timer continues from now, instead of catching up in a burst.
                 following = max(due + timer.period, self.monotonic)
                 heapq.heappush(timers, (following, next(self._sequence), timer))
             try:
@@ -209,7 +209,7 @@ class EventLoop(ServiceThread, LoopState):
                 logger.exception("remoting-io: timer failed")
 
     def close(self) -> None:
-        """Release the poller and the wake-up pipe; after the thread has ended."""
+        """Release the poller and the wake-up pipe, after the thread has ended."""
         write_fd, self._wake_write_fd = self._wake_write_fd, -1
         self._poller.close()
         os.close(self._wake_fd)
@@ -218,7 +218,7 @@ class EventLoop(ServiceThread, LoopState):
 
 
 def _wakeup_pipe() -> tuple[int, int]:
-    """(read end, write end): one eventfd on Linux, a pipe elsewhere."""
+    """Return (read end, write end): one eventfd on Linux, a pipe elsewhere."""
     if hasattr(os, "eventfd"):
         fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         return fd, fd

@@ -1,8 +1,8 @@
-"""The sending half of a connection: answers that wait for the peer, and answers that wait to be built.
+"""The sending half of a connection: answers to be sent, and answers to be built.
 
-An answer is built when the outbox has room for it, not before: a peer that asks for much and takes nothing costs one
-full outbox and one answer. Everything here belongs to the remoting-io thread except `post`, `take_place`,
-`leave_place`, `must_wait`, `wait_for_room` and `resumed`, which the threads of pools call.
+An answer is built only when the outbox has room for it: a peer that requests much and takes nothing costs one full
+outbox and one answer. Everything here belongs to the remoting-io thread except `post`, `take_place`, `leave_place`,
+`must_wait`, `wait_for_room` and `resumed`, which the threads of pools call.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .event_loop import READABLE, WRITABLE, EventLoop
 
 logger = logging.getLogger(__name__)
 
-#: A peer whose outbox is longer is not read from, and nothing is built for it, until it has taken half. As large as a
+#: A peer with a longer outbox is not read from, and no answer is built for it, until it has taken half. As large as a
 #: socket's send buffer can get (tcp_wmem), which is enough to keep any line busy.
 OUTBOX_HIGH_BYTES = 4 * 1024 * 1024
-#: A peer whose outbox gets longer all the same is closed: others cause notices that it did not ask for. Four of the
-#: largest frames, since pools may be building as many.
+#: A peer whose outbox still grows beyond this is closed: events at other clients cause notices that it did not request.
+#: Four of the largest frames, since pools may be building as many.
 OUTBOX_LIMIT_BYTES = 64 * 1024 * 1024
-#: Bytes of the requests of one connection that wait in pools; a single one may always wait.
+#: Limit on bytes of one connection's requests that wait in pools; a single request may always wait.
 MAX_CONNECTION_WAITING_BYTES = 16 * 1024 * 1024
-#: An outbox up to this size is added to the sum of all outboxes at the end of the tick only.
+#: An outbox up to this size is added to the sum of all outboxes only at the end of the tick.
 _SMALL_BYTES = 64 * 1024
 #: An outbox up to this size is joined and sent in one call; for more, copying costs more than it saves.
 _JOINED_BYTES = 1024 * 1024
-#: Pieces that one system call takes. Linux: IOV_MAX.
+#: Limit on pieces in one system call. Linux: IOV_MAX.
 _MOST_PIECES = 1024
 #: Linux: more follows at once, so the header is not sent in a segment of its own.
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -47,10 +47,10 @@ Piece = bytes | memoryview
 
 
 class OutboxServer(Protocol):
-    """What the outboxes of a server share. Owned by the remoting-io thread, but for pool_lock.
+    """State that the outboxes of a server share. Owned by the remoting-io thread, except pool_lock.
 
-    dirty: outboxes to be flushed at the end of the tick. reading_paused: nobody is read from. outbox_high_bytes: no
-    more answers are built for a peer that has more than this to take. pool_lock: guards what pools count at
+    dirty: outboxes to be flushed at the end of the tick. reading_paused: no peer is read from. outbox_high_bytes: no
+    answers are built for a peer with more bytes than this to take. pool_lock: guards the counts of pools at
     connections.
     """
 
@@ -61,17 +61,17 @@ class OutboxServer(Protocol):
     pool_lock: Lock
 
     def account_outbox(self, conn: Outbox, change: int) -> None:
-        """Count bytes in the outboxes of all peers."""
+        """Add `change` to the bytes in the outboxes of all peers."""
 
     def go_on_soon(self, conn: Outbox) -> None:
         """Call `go_on` when it is this peer's turn."""
 
 
 class Outbox(PeerState):
-    """What is to be sent to one peer.
+    """Answers and other frames to be sent to one peer.
 
-    full: no more answers are built for now. halted: no frames of the peer are dispatched for now, for whatever reason.
-    last_active: monotonic, when bytes last moved. listening_since: monotonic, since when we read from it.
+    full: no answers are built for now. halted: no frames of the peer are dispatched for now, for any reason.
+    last_active: monotonic, when bytes last moved. listening_since: monotonic, since when the peer is read from.
     connected_at: monotonic.
     """
 
@@ -97,7 +97,7 @@ class Outbox(PeerState):
         self.fd = sock.fileno()
         self.born_host = born_host
         self.closed = False
-        self.closing = False  # no more reading; close once the outbox is empty
+        self.closing = False  # stop reading; close once the outbox is empty
         self.full = False
         self.halted = False
         self.dirty = False
@@ -107,16 +107,16 @@ class Outbox(PeerState):
         self._held_back = False  # they begin with a send, which back-pressure stops
         self._out: list[Piece] = []
         self._out_bytes = 0
-        self._in_socket = -1  # bytes in the socket's send buffer when we last looked
-        self._accounted = 0  # how much of _out_bytes is in the server's sum
+        self._in_socket = -1  # bytes in the socket's send buffer at the last look
+        self._accounted = 0  # bytes of _out_bytes included in the server's sum
         self._mask = READABLE
         self._settled = True  # watched for reading only, nothing accounted, not halted
-        # Answers to be built when there is room, in order.
+        # Functions that build answers, in order, when there is room.
         self._waiting: deque[Callable[[], None]] | None = None
         self._going_on = False
-        self._in_pool = False  # one of those was given back to its pool and is being built
+        self._in_pool = False  # one of those was returned to its pool and is being built
         # Guarded by the server's pool_lock.
-        self._posted = 0  # bytes of answers that pools have built and the I/O thread has not got yet
+        self._posted = 0  # bytes of answers built by pools that have not reached the I/O thread yet
         self._pool_waits = 0  # jobs of pools that found no room
         self._in_pools_bytes = 0
 
@@ -146,7 +146,7 @@ class Outbox(PeerState):
             self._server.dirty.append(self)
 
     def send_now(self, parts: list[Piece], size: int) -> None:
-        """Send one frame from buffers that will be reused; what the socket does not take at once is copied."""
+        """Send one frame from buffers that will be reused; bytes that the socket does not take at once are copied."""
         if self.closed:
             return
         sent = 0
@@ -166,10 +166,10 @@ class Outbox(PeerState):
         self.send_parts([rest], len(rest))
 
     def send_file(self, head: bytes, fd: int, position: int, count: int) -> bool:
-        """Send one frame with sendfile, its body straight from the page cache; False when nothing of it was sent.
+        """Send one frame with sendfile, its body straight from the page cache; False if nothing was sent.
 
-        What the socket does not take at once is read and queued. When the file gives fewer bytes than the frame's
-        length says, the peer is in the middle of a frame, and only closing helps.
+        Bytes that the socket does not take at once are read and queued. If the file has fewer bytes than the frame's
+        length says, the connection is closed, since the peer is in the middle of a frame.
         """
         if self.closed or self._out:
             return False
@@ -192,8 +192,8 @@ class Outbox(PeerState):
         return True
 
     def send_rest_of_file(self, head: bytes, sent: int, fd: int, position: int, count: int) -> None:
-        """Read and queue what the socket did not take at once. sent: bytes of the body, less than 0 where some of the
-        head is left, too."""
+        """Read and queue the bytes that the socket did not take at once. sent: bytes of the body that were sent;
+        negative if part of the head is left, too."""
         done = max(sent, 0)
         try:
             rest = os.pread(fd, count - done, position + done)
@@ -210,7 +210,7 @@ class Outbox(PeerState):
     # --- sending
 
     def flush(self) -> None:
-        """Send what the outbox holds, as far as the socket takes it."""
+        """Send the bytes in the outbox, as far as the socket takes them."""
         self.dirty = False
         out = self._out
         if self.closed:
@@ -243,7 +243,7 @@ class Outbox(PeerState):
             self._settle()
 
     def took(self, sent: int) -> None:
-        """The socket took only so many bytes of a flush."""
+        """Handle a flush of which the socket took only `sent` bytes."""
         self.dirty = False
         self._out[:] = _behind(self._out, sent)
         self._out_bytes -= sent
@@ -251,7 +251,7 @@ class Outbox(PeerState):
         self._settle()
 
     def _settle(self) -> None:
-        """The outbox has another size, or something else has changed: act on it."""
+        """Act on a changed size of the outbox, or another change of state."""
         if self._out_bytes > OUTBOX_LIMIT_BYTES:
             logger.warning("connection: closing, it has not taken %d bytes to=%s", self._out_bytes, self.remote_host)
             self._close()
@@ -267,7 +267,7 @@ class Outbox(PeerState):
             mask |= READABLE
         if mask != self._mask:
             if mask & READABLE and not self._mask & READABLE:
-                # We did not read for a while, so the peer's silence counts from now.
+                # The peer was not read from for a while, so its silence counts from now.
                 self.last_active = self.listening_since = self._server.loop.monotonic
             self._mask = mask
             self._server.loop.rewatch(self.fd, mask)
@@ -293,16 +293,16 @@ class Outbox(PeerState):
 
     @property
     def unread(self) -> bool:
-        """Whether we do not read from the peer, so that its silence says nothing."""
+        """True while the peer is not read from, so that its silence means nothing."""
         return self.halted or self._held is not None or self._paused
 
     @property
     def _paused(self) -> bool:
-        """Whether nobody of this peer's port is read from for now."""
+        """True while no peer of this port is read from."""
         return self._server.reading_paused
 
     def look_at_progress(self) -> None:
-        """See whether the peer has taken something: epoll reports it only when a third of the send buffer is free."""
+        """Note if the peer has taken something: epoll reports it only when a third of the send buffer is free."""
         left = array("i", [0])
         try:
             fcntl.ioctl(self._sock, termios.TIOCOUTQ, left)
@@ -318,7 +318,7 @@ class Outbox(PeerState):
         return self._out_bytes
 
     def update_reading(self) -> None:
-        """See again whether this peer may be read from."""
+        """Check again if this peer may be read from."""
         if not self.closed:
             self._settle()
 
@@ -327,7 +327,7 @@ class Outbox(PeerState):
     def when_room(self, build: Callable[[], None]) -> None:
         """Call `build` when the peer has taken enough of its earlier answers; at once if it has.
 
-        `build` is called when the connection closes, too, and looks at `closed`.
+        `build` is also called when the connection closes; it must check `closed`.
         """
         if self.closed or not (self.full or self._waiting or self._in_pool):
             build()
@@ -336,18 +336,18 @@ class Outbox(PeerState):
             self._waiting = deque()
         self._waiting.append(build)
         self._settled = False
-        if not self.dirty:  # so that the end of this tick sees whether there is room by then
+        if not self.dirty:  # so that the end of this tick checks for room
             self.dirty = True
             self._server.dirty.append(self)
 
     @property
     def lags(self) -> bool:
-        """Whether answers wait until the peer has taken earlier ones."""
+        """True while answers wait until the peer has taken earlier ones."""
         with self._server.pool_lock:
             return bool(self._waiting or self._pool_waits or self._in_pool)
 
     def _has_more(self) -> bool:
-        """Whether there is something to go on with."""
+        """True if there is something to continue with."""
         if self._in_pool:
             return False
         return bool(self._waiting) or (self._held is not None and not self._paused)
@@ -358,7 +358,7 @@ class Outbox(PeerState):
             waiting.popleft()()
 
     def go_on(self) -> None:
-        """There may be something to go on with."""
+        """Continue with answers to be built and held frames, if there are any."""
         raise NotImplementedError
 
     def _close(self) -> None:
@@ -369,7 +369,7 @@ class Outbox(PeerState):
         raise NotImplementedError
 
     def _drop_waiting(self) -> None:
-        """The connection is closed: call what waits, which looks at `closed` and ends."""
+        """After the connection has closed, call the waiting functions, which check `closed` and end."""
         waiting, self._waiting = self._waiting, None
         for build in waiting or ():
             try:
@@ -382,7 +382,7 @@ class Outbox(PeerState):
     def post(self, deliver: Callable[[], None], size: int) -> None:
         """Call `deliver` on the I/O thread, with an answer of `size` bytes; these count from now on.
 
-        When it raises, the connection is closed: its peer would wait for an answer that does not come.
+        If it raises, the connection is closed, since its peer would wait for the answer in vain.
         """
         with self._server.pool_lock:
             self._posted += size
@@ -398,7 +398,7 @@ class Outbox(PeerState):
         self._server.loop.call_soon(arrived)
 
     def take_place(self, size: int) -> bool:
-        """Count a request that goes to a pool; False when too much of this connection waits in pools."""
+        """Count a request that goes to a pool; False if too many bytes of this connection wait in pools."""
         with self._server.pool_lock:
             if self._in_pools_bytes and self._in_pools_bytes + size > MAX_CONNECTION_WAITING_BYTES:
                 return False
@@ -406,12 +406,12 @@ class Outbox(PeerState):
             return True
 
     def leave_place(self, size: int) -> None:
-        """A pool has finished a request of `size` bytes."""
+        """Note that a pool has finished a request of `size` bytes."""
         with self._server.pool_lock:
             self._in_pools_bytes -= size
 
     def must_wait(self) -> bool:
-        """Whether a job's answer must not be built now; the pool then calls `wait_for_room`."""
+        """True if a job's answer must not be built now; the pool then calls `wait_for_room`."""
         with self._server.pool_lock:
             if self.closed:
                 return False
@@ -421,7 +421,7 @@ class Outbox(PeerState):
             return False
 
     def wait_for_room(self, resume: Callable[[], None]) -> None:
-        """Call `resume` when there is room; it gives the job back to its pool. One job at a time."""
+        """Call `resume` when there is room; it returns the job to its pool. One job at a time."""
 
         def go() -> None:
             self._in_pool = not self.closed
@@ -430,7 +430,7 @@ class Outbox(PeerState):
         self._server.loop.call_soon(lambda: self.when_room(go))
 
     def resumed(self) -> None:
-        """The job that had to wait is done."""
+        """Note that the job which had to wait is done."""
         with self._server.pool_lock:
             self._pool_waits -= 1
 
@@ -442,7 +442,7 @@ class Outbox(PeerState):
 
 
 def _behind(parts: list[Piece], sent: int) -> list[Piece]:
-    """What is left of `parts` without its first `sent` bytes."""
+    """Return the rest of `parts` behind its first `sent` bytes."""
     for index, part in enumerate(parts):
         if sent < len(part):
             rest = parts[index:]

@@ -1,6 +1,6 @@
 """Code, opaque and flag of a header, without decoding the rest: for frames that are refused or have to wait.
 
-Takes the I/O thread at most 2 ms, however long the header is.
+Takes the I/O thread at most 2 ms, whatever the header's length.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import msgspec
 from ..named_tuple import NamedTuple
 
 _I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
-#: A header up to this size is read as JSON, at most 1.2 ms on a slow machine; four times the longest that is accepted.
+#: A header up to this size is read as JSON, in at most 1.2 ms on a slow machine; four times the longest accepted one.
 _READ_BYTES = 1024 * 1024
-#: Of a longer one, so much of its start and end is looked at: clients write the three before `extFields` (Go) or
-#: behind.
+#: Bytes searched at each end of a longer one: clients write the three before `extFields` (Go) or behind.
 _END_BYTES = 1024
 
 _FIXED = struct.Struct(">hbhii")  # ROCKETMQ: code, language, version, opaque, flag
@@ -42,7 +41,7 @@ _decode = msgspec.json.Decoder(_Members).decode
 
 
 def peek(codec: int, header: memoryview) -> Peeked | None:
-    """The three numbers of a header; None when they cannot be found, which makes the frame a bad one."""
+    """Return the three numbers of a header; None if they cannot be found, which makes the frame a bad one."""
     if codec == 1:
         if len(header) < _FIXED.size:
             return None
@@ -60,10 +59,10 @@ def peek(codec: int, header: memoryview) -> Peeked | None:
 
 
 def _peek_ends(header: memoryview) -> Peeked | None:
-    """For a header that is too long to read: looks at its start up to `extFields`, and at its end."""
+    """Search a header that is too long to read at its start, up to `extFields`, and at its end."""
     begin, _, _ = bytes(header[:_END_BYTES]).partition(b'"extFields"')
     found = {}
-    # Of several in the end the last one counts: those before it may be fields.
+    # The last match in the end counts, since earlier ones may be fields.
     for part in (bytes(header[-_END_BYTES:]), begin):
         for name, number in _MEMBER.findall(part):
             found[name] = int(number)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Called with the answer, or with None when none came in time, the connection closed, or the request is too large.
+#: Called with the answer, or with None if none came in time, the connection closed, or the request is too large.
 Done = Callable[[RemotingCommand | None], None]
 
-#: Ours: requests that may wait for their answer at once, to all clients together, shared by who is asked (`Shares`);
-#: and to each in any case.
+#: Limits on requests that wait for their answers, chosen here: to all clients together, shared by client (`Shares`);
+#: and to each client in any case.
 MAX_WAITING, FEW_WAITING = 10_000, 16
 
-#: Of the process: an answer never meets the request of another broker that ran before on the same connection.
+#: One for the process: an answer never matches a request of another broker that ran before on the same connection.
 _opaques = itertools.count(1)
 
 
@@ -65,21 +65,21 @@ class PeerRequests:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their answer."""
+        """Number of requests that wait for their answer."""
         return self._count
 
     def waiting_of(self, conn: Connection) -> int:
-        """Those of them that were sent to this peer."""
+        """Return the number of them that were sent to this peer."""
         return len(self._waiting.get(conn, ()))
 
     def end(self) -> None:
-        """Nobody asks any more, or waits."""
+        """End all waiting requests with None; no request may follow."""
         self._server.forget_listener(self._closed)
         for conn in list(self._waiting):
             self._closed(conn)
 
     def _finish(self, conn: Connection, opaque: int, answer: RemotingCommand | None) -> bool:
-        """Call `done`; False when no request of this opaque waits."""
+        """Call `done`; False if no request with this opaque waits."""
         own = self._waiting.get(conn)
         entry = None if own is None else own.pop(opaque, None)
         if own is None or entry is None:

@@ -1,6 +1,6 @@
-"""The listening side: accepts connections, closes idle ones, and bounds what all peers together may hold.
+"""The listening side: accepts connections, closes idle ones, and limits what all peers together may hold.
 
-Several listeners (broker, VIP, name server) share one event loop; each has a dispatcher of its own.
+Several listeners (broker, VIP, name server) share one event loop; each has its own dispatcher.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .outbox import OUTBOX_HIGH_BYTES, Outbox
 
 logger = logging.getLogger(__name__)
 
-#: Apache's serverChannelMaxIdleTimeSeconds: neither read nor written.
+#: Apache's serverChannelMaxIdleTimeSeconds: time without bytes read or written.
 IDLE_SECONDS = 120.0
-#: Ours: how long a partial frame may stay without progress, against peers that send a byte now and then.
+#: Time that a partial frame may make no progress, against peers that send a byte now and then. Chosen here.
 PARTIAL_IDLE_SECONDS = 30.0
-#: Partial frames of all peers together (D13).
+#: Limit on the partial frames of all peers together (D13).
 PARTIAL_TOTAL_BYTES = 256 * 1024 * 1024
-#: Outboxes of all peers together. From half of it on, nothing more is built for a peer that has not taken everything;
-#: beyond it, the peer that has taken nothing for longest is closed.
+#: Limit on the outboxes of all peers together. Above half of it, no answer is built for a peer that has not taken
+#: everything; above it, the peer that has taken nothing for longest is closed.
 OUTBOX_TOTAL_BYTES = 256 * 1024 * 1024
-#: A peer whose outbox is full must take something within this time; the same as it may be idle.
+#: A peer whose outbox is full must take something within this time; as long as it may be idle.
 STUCK_SECONDS = IDLE_SECONDS
-#: What one read takes while back-pressure stops producers, since what is behind the first send has to be kept; and
-#: while so many bytes wait to be dispatched that other reads might not fit in PARTIAL_TOTAL_BYTES.
+#: Limit on one read while back-pressure stops producers, since the bytes behind the first send have to be kept; and
+#: while so many bytes wait to be dispatched that other reads might exceed PARTIAL_TOTAL_BYTES.
 PRESSURE_READ_BYTES = 16 * 1024
 MANY_PARTIAL_BYTES = PARTIAL_TOTAL_BYTES // 4
-#: What the turns of all connections take of a tick, and one turn more.
+#: Time in a tick for the turns of all connections; the last one may exceed it.
 TURNS_S = 0.0005
-#: Descriptors that peers do not get: for queue files (twice 1,024), log files, tables and HTTP. At most half of all.
+#: Descriptors kept back from peers: for queue files (twice 1,024), log files, tables and HTTP. At most half of all.
 RESERVED_DESCRIPTORS = 3072
-#: How often the log says that peers find no descriptor, at most.
+#: Shortest time between two log lines about refused peers.
 REFUSAL_LOG_SECONDS = 10.0
 HOUSEKEEPING_SECONDS = 5.0
 BACKLOG = 1024
@@ -55,7 +55,7 @@ ACCEPT_PAUSE_SECONDS = 0.5
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises StartError with the reason in one sentence."""
+    """Return a listening socket. Raises StartError with the reason in one sentence."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,7 +67,7 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise StartError(f"Port {port} on {host} is already in use.") from None
         raise StartError(f"Cannot listen on {join_host_port(host, port)}: {error.strerror}.") from None
-    except UnicodeError:  # before it is looked up
+    except UnicodeError:  # raised before the name is looked up
         sock.close()
         raise StartError(f"Cannot listen on {host}:{port}: that is no host name.") from None
     except OverflowError:
@@ -78,7 +78,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one (D13); returns the limit that holds then."""
+    """Raise the soft limit of open files to the hard one (D13); return the limit that then holds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -104,11 +104,11 @@ class _Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors: the peer stays in the backlog. Trying again at once would be a busy loop.
+                # Out of descriptors: the peer stays in the backlog. An immediate retry would be a busy loop.
                 self._server.note_refusal(f"accepting a connection failed, pausing: {error}")
                 self._server.pause_listener(self, ACCEPT_PAUSE_SECONDS)
                 return
-            # A new descriptor is the lowest free number, so at least that many are in use by this process.
+            # A new descriptor is the lowest free number, so this process uses at least as many.
             if sock.fileno() >= self._server.descriptors_for_peers:
                 sock.close()
                 self._server.note_refusal("too many files and connections are open, closed a new connection")
@@ -129,16 +129,16 @@ class RemotingServer(ServerState):
         # Owned by the remoting-io thread.
         self.connections: dict[int, Connection] = {}
         self.dirty: list[Outbox] = []
-        #: No peer is read from any more: the broker is stopping.
+        #: True once no peer is read from, because the broker is stopping.
         self.reading_paused = False
         #: Back-pressure: connections that send messages wait, all others are served.
         self.producers_held = False
         self._holders: set[str] = set()
-        #: Connections that wait -> since when.
+        #: Connection that waits -> since when.
         self.held_back: dict[Connection, float] = {}
-        #: How many bytes one read takes at most; 0: as many as fit the buffer.
+        #: Limit on the bytes of one read; 0: as many as fit the buffer.
         self.read_bytes = 0
-        #: No more answers are built for a peer that has more than this to take.
+        #: No answers are built for a peer with more bytes than this to take.
         self.outbox_high_bytes = OUTBOX_HIGH_BYTES
         self._outbox_total = 0
         #: Guards the counts that pools keep at connections.
@@ -149,14 +149,14 @@ class RemotingServer(ServerState):
         self._refusals_told_at = -math.inf
         self._listeners: list[_Listener] = []
         self._close_listeners: list[Callable[[Connection], None]] = []
-        #: Called with each answer to a request that we sent. Set before the loop runs.
+        #: Called with each answer to a request that this server sent. Set before the loop runs.
         self.on_answer: Callable[[Connection, RemotingCommand], None] = lambda conn, answer: None
         self._partial_total = 0
-        # Who waits for a turn, in order.
+        # Connections that wait for a turn, in order.
         self._turns: deque[Outbox] = deque()
         self._turns_due = False
-        # Connections with frames that were not dispatched, by the bit length of how many bytes: so one of the largest
-        # is found without looking at all of them.
+        # Connections with frames that were not dispatched, by the bit length of their number of bytes, so that one of
+        # the largest is found without a look at all of them.
         self._partials: list[dict[Connection, None]] = [{} for _ in range(64)]
         loop.call_every(HOUSEKEEPING_SECONDS, self._close_idle)
 
@@ -167,7 +167,7 @@ class RemotingServer(ServerState):
             self.descriptors_for_peers = limit - min(RESERVED_DESCRIPTORS, limit // 2)
 
     def note_refusal(self, text: str) -> None:
-        """Log that peers are refused, but not each time."""
+        """Count refused peers, and log it from time to time."""
         self._refusals += 1
         if self.loop.monotonic - self._refusals_told_at >= REFUSAL_LOG_SECONDS:
             logger.error("server: %s (%d times since this was last logged)", text, self._refusals)
@@ -184,13 +184,13 @@ class RemotingServer(ServerState):
         self._close_listeners.append(listener)
 
     def forget_listener(self, listener: Callable[[Connection], None]) -> None:
-        """Call it no more."""
+        """Stop calling `listener`."""
         self._close_listeners = [one for one in self._close_listeners if one != listener]
 
     def serve_by(self, instead: Mapping[Dispatcher, Dispatcher]) -> None:
-        """Have ports and their connections served by other tables, from the next frame on; on the I/O thread.
+        """Have ports and their connections served by other tables, from the next frame on. On the I/O thread.
 
-        Frames that were read and not dispatched yet are the new table's, too. While that is `paused` nothing is read.
+        Frames that were read but not dispatched go to the new table, too. While that is `paused`, nothing is read.
         """
         for listener in self._listeners:
             listener.dispatcher = instead.get(listener.dispatcher, listener.dispatcher)
@@ -199,17 +199,17 @@ class RemotingServer(ServerState):
             if dispatcher is None or conn.closed:
                 continue
             conn.dispatcher = dispatcher
-            conn.told.clear()  # of what the other one knew
+            conn.told.clear()  # for the other dispatcher
             self.loop.watch_by(conn.fd, self._watcher(conn))
             conn.update_reading()
 
     def update_reading(self) -> None:
-        """See again who may be read from."""
+        """Check again which peers may be read from."""
         for conn in list(self.connections.values()):
             conn.update_reading()
 
     def connections_of(self, dispatchers: Container[Dispatcher]) -> list[Connection]:
-        """Those of some ports."""
+        """Return the connections of some ports."""
         return [conn for conn in self.connections.values() if conn.dispatcher in dispatchers]
 
     def _watcher(self, conn: Connection) -> Watcher:
@@ -238,7 +238,7 @@ class RemotingServer(ServerState):
                 logger.exception("server: a listener for closed connections failed for=%s", conn.remote_host)
 
     def go_on_soon(self, conn: Outbox) -> None:
-        """Give this connection a turn, in this tick or a later one: whoever asked before it comes first."""
+        """Give this connection a turn, in this tick or a later one, after those that asked before it."""
         self._turns.append(conn)
         self._have_turns()
 
@@ -248,7 +248,7 @@ class RemotingServer(ServerState):
             self.loop.call_soon(self._give_turns)
 
     def _give_turns(self) -> None:
-        """A turn for each that waits, as far as a tick's time goes; then sends and whatever else came are looked at."""
+        """Give each waiting connection a turn, as far as TURNS_S allows; then sends and other events come first."""
         now = self.loop.clock.monotonic
         end = now() + TURNS_S
         try:
@@ -261,7 +261,7 @@ class RemotingServer(ServerState):
             self._have_turns()
 
     def flush_dirty(self) -> None:
-        """Send what this tick answered, one send for each connection."""
+        """Send the answers of this tick, with one send for each connection."""
         while self.dirty:
             batch = self.dirty
             self.dirty = []
@@ -274,9 +274,9 @@ class RemotingServer(ServerState):
                     conn.fail()
 
     def hold_producers(self, held: bool, by: str = "store") -> None:
-        """Back-pressure, while too many bytes wait for their sync (D6): a connection that sends a message waits, with
-        everything it sent behind that message. Consumers, heartbeats and the name server go on. by: who wants that;
-        they go on when nobody does."""
+        """Switch back-pressure on or off, for when too many bytes wait for their sync (D6). A connection that sends a
+        message waits, with everything behind that message; consumers, heartbeats and the name server go on. by: the
+        part that calls; producers are held while any part holds them."""
         if held:
             self._holders.add(by)
         else:
@@ -292,7 +292,7 @@ class RemotingServer(ServerState):
         self.read_bytes = PRESSURE_READ_BYTES if scarce else 0
 
     def held_producers(self) -> Waiting:
-        """Producers that back-pressure stops now. Any thread."""
+        """Return how many producers back-pressure stops now, and how long the first has waited. Any thread."""
         since = list(self.held_back.values())
         return Waiting(len(since), int((self.loop.clock.monotonic() - since[0]) * 1000) if since else 0)
 
@@ -304,13 +304,13 @@ class RemotingServer(ServerState):
             conn.let_go()
 
     def pause_reading(self, paused: bool) -> None:
-        """Stop reading from every peer, or go on; for stopping the broker."""
+        """Stop reading from every peer, or resume; used to stop the broker."""
         if paused != self.reading_paused:
             self.reading_paused = paused
             self.update_reading()
 
     def account_partial(self, conn: Connection, change: int) -> None:
-        """Count bytes of partial frames; beyond the bound, close one of the largest others (D13)."""
+        """Count bytes of partial frames; above the limit, close one of the largest others (D13)."""
         self._partial_total += change
         self._bound_reads()
         magnitude = conn.partial_bytes.bit_length()
@@ -328,7 +328,7 @@ class RemotingServer(ServerState):
             largest.close()
 
     def _one_of_the_largest(self, but: Connection) -> Connection | None:
-        """One that holds more than half as much as any other; among these, the one that has held it for longest."""
+        """Return one that holds more than half as much as any other; of these, the one that has held it for longest."""
         for some in reversed(self._partials):
             for conn in some:
                 if conn is not but and conn.partial_bytes:  # 0 while its frames are being dispatched
@@ -336,7 +336,7 @@ class RemotingServer(ServerState):
         return None
 
     def account_outbox(self, conn: Outbox, change: int) -> None:
-        """Count bytes in the outboxes of all peers, and keep them within the bound (D13)."""
+        """Count bytes in the outboxes of all peers, and keep them within the limit (D13)."""
         self._outbox_total += change
         scarce = OUTBOX_TOTAL_BYTES // 2
         if self.outbox_high_bytes:
@@ -366,7 +366,7 @@ class RemotingServer(ServerState):
                 conn.look_at_progress()
             idle = now - conn.last_active
             if conn.unread and not conn.closing:
-                # We do not read from it, so its silence says nothing. That it takes nothing does.
+                # It is not read from, so its silence means nothing; but it must take what is sent.
                 if conn.full and idle > STUCK_SECONDS:
                     logger.info("server: closing %s, it has taken nothing for %.0f s", conn.remote_host, idle)
                     conn.close()
@@ -376,7 +376,7 @@ class RemotingServer(ServerState):
                 conn.close()
 
     def pause_listener(self, listener: _Listener, seconds: float) -> None:
-        """Leave new connections in the backlog for a while."""
+        """Leave new connections in the backlog for some seconds."""
         self.loop.unwatch(listener.sock.fileno())
 
         def resume() -> None:

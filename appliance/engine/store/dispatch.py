@@ -1,8 +1,8 @@
 """Dispatch: from a record to its queue entry and its keys in the index.
 
-        record -> entry: physical offset 8 | size 4 | tag code 8        none for prepared and rolled-back records, whole
-                                                                        batches, and records of a deleted topic
-        record -> keys:  its unique key, then each word of KEYS         none for rolled-back records
+    record -> entry: physical offset 8 | size 4 | tag code 8        none for prepared and rolled-back records, whole
+                                                                    batches, and records of a deleted topic
+    record -> keys:  its unique key, then each word of KEYS         none for rolled-back records
 
 A send computes the entry when it appends; recovery, repair and a replica, which appends records as they are, derive it
 from the record. All use this module, so that a crash changes no entry: a record that would get none is rejected

@@ -1,8 +1,8 @@
 """Cuts the end off a store that no broker runs: from an offset in the log on, no record stays, nor reference to one.
 
-        log ......... | cut off      files behind are deleted, the newest first; bytes in the last one are zeroed
-        queues        entries of records that are cut off are zeroed, files with no other entries are deleted
-        index, seals, checkpoint, recovery position, queue ledger, deleted topics        end at the offset
+    log ......... | cut off      files behind are deleted, the newest first; bytes in the last one are zeroed
+    queues        entries of records that are cut off are zeroed, files with no other entries are deleted
+    index, seals, checkpoint, recovery position, queue ledger, deleted topics        end at the offset
 
 Each step may be repeated: the caller notes the cut before the first step, and begins again after a crash. The log is
 cut first, so that no later step can find the records that were cut off.

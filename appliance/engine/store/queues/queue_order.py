@@ -4,8 +4,8 @@ A queue's offsets ascend along the log without a gap, with three exceptions: dam
 deleted a topic and it was made again; a flipped bit, which no Apache CRC covers, altered a record's queue id or queue
 offset. One such record must not cost the others of its queue their entries:
 
-- A gap becomes holes if the log between the two records has room for as many; else the record is passed over. - A
-  record with an offset that was there before stays undecided. If the queue's next record has the following offset,
+- A gap becomes holes if the log between the two records has room for as many; else the record is passed over.
+- A record with an offset that was there before stays undecided. If the queue's next record has the following offset,
   the queue continues from there and drops its later entries: the topic was made again, or the odd record came before.
   If the next record continues the queue as if there had been none, the undecided one gets its entry if that is a hole
   or came behind a gap, or if the queue's file had it; else it is passed over.
