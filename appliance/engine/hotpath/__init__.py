@@ -1,10 +1,10 @@
-"""What happens for each frame, each record and each answer, in two forms that do the same: compiled, and pure Python.
+"""The work for each frame, each record and each answer, in two equivalent forms: compiled, and pure Python.
 
-`pure.py` is the reference and stays complete. `_compiled` is built from `_compiled.pyx` where a C compiler was found;
-which of the two this process uses is decided once (`choice.py`): the compiled one when it is there and was built from
-these sources, unless ROCKETBOX_PURE says otherwise. Everybody else imports these names from this package.
+`pure.py` is the reference and stays complete. `_compiled` is built from `_compiled.pyx` where a C compiler was found.
+`choice.py` decides once which one this process uses: the compiled one if it exists and was built from these sources,
+unless ROCKETBOX_PURE says otherwise. All other code imports these names from this package.
 
-The compiled twin takes what is usual, and leaves everything else to the Python code that would have done it anyway.
+The compiled twin handles the usual cases, and leaves all others to the Python code that it replaces.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def _compiled_twin() -> ModuleType:
     return _compiled
 
 
-#: Which twin this process uses, and why.
+#: The twin that this process uses, and the reason.
 CHOICE = choose(os.environ, pure, _compiled_twin, os.path.dirname(__file__))
-#: Why the pure twin runs; empty when the compiled one does.
+#: Reason that the pure twin runs; empty if the compiled one does.
 WHY_PURE = CHOICE.why_pure
 
 twin: Any = CHOICE.twin
@@ -53,27 +53,27 @@ else:
     scan_keys, take_back = twin.scan_keys, twin.take_back
     AnswersState, DeliveryState = twin.AnswersState, twin.DeliveryState
 
-#: Whether this process uses the compiled twin.
+#: True if this process uses the compiled twin.
 COMPILED = not WHY_PURE
 
-# What only the compiled twin has, None in the pure one: in their place stands the Python code of the engine.
-#: Takes usual sends from a header's fields on.
+# Parts that only the compiled twin has, None in the pure one, where the engine's Python code does the work.
+#: Handles usual sends, from a header's fields on.
 SendRuns: Any = getattr(twin, "SendRuns", None)
 #: Serves pulls of consumers that were admitted before.
 PullRuns: Any = getattr(twin, "PullRuns", None)
 #: `pick_entries` of store/message_reader.py.
 pick_entries: Any = getattr(twin, "pick_entries", None)
-#: What an expression sees of the records of queue entries, read without the GIL.
+#: Returns the values that an expression needs of the records of queue entries, read without the GIL.
 values_of: Any = getattr(twin, "values_of", None)
-#: Looks at the records of another broker's log.
+#: Scans the records of another broker's log.
 RecordWalk: Any = getattr(twin, "RecordWalk", None)
-#: How much of a file the page cache holds.
+#: Counts the pages of a file in the page cache.
 cached_pages: Any = getattr(twin, "cached_pages", None)
-#: Takes the usual frames of a read.
+#: Handles the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
 SocketReader: Any = getattr(twin, "SocketReader", None)
-#: Sends what outboxes hold.
+#: Sends the content of outboxes.
 flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
 
 __all__ = [

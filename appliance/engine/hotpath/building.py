@@ -1,7 +1,7 @@
-"""Whether the compiled twin can be built here, and whether it was built from the sources that lie beside it.
+"""Checks if the compiled twin can be built here, and if it was built from the sources beside it.
 
-`setup.py` and `script/environment` run this file by itself, before anything is installed: it imports Python's own
-modules only, and nothing of this package.
+`setup.py` and `script/environment` run this file by itself, before anything is installed: it imports only Python's own
+modules, and nothing of this package.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _SOURCES = (".pyx", ".pxi")
 
 
 def mark_of_sources(directory: str | os.PathLike[str]) -> int | None:
-    """A number for the text of all Cython sources in a directory; None where there are none, as in a wheel.
+    """Return a number for the text of all Cython sources in a directory; None if there are none, as in a wheel.
 
-    The compiled twin says the number of what it was built from. Who edits a source and does not build runs the pure
-    twin, and never old code in silence. Time stamps would not do: a checkout sets them as it likes.
+    The compiled twin contains the number of its own sources. If a source was edited but not built, the pure twin runs,
+    and never old code unnoticed. Time stamps would not do, since a checkout sets them arbitrarily.
     """
     try:
         with os.scandir(directory) as entries:
@@ -33,7 +33,7 @@ def mark_of_sources(directory: str | os.PathLike[str]) -> int | None:
 
 
 def what_is_missing() -> str:
-    """Why nothing can be compiled for this Python, without a full stop; "" when it can. Runs the compiler once."""
+    """Return why nothing can be compiled for this Python, without a full stop; "" if it can. Runs the compiler once."""
     import shlex
     import shutil
     import subprocess

@@ -1,4 +1,4 @@
-"""Which twin this process uses, and why."""
+"""The choice of the twin that this process uses, and its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 from ..named_tuple import NamedTuple
 from .building import mark_of_sources
 
-#: Why the pure twin runs: code -> sentence without a full stop.
+#: Reasons to run the pure twin: code -> sentence without a full stop.
 REASONS = {
     "pure_asked": "ROCKETBOX_PURE is set",
     "pure_not_built": "the compiled part was not built",
@@ -19,7 +19,7 @@ REASONS = {
 
 
 class Choice(NamedTuple):
-    """reason: a key of REASONS, "" when the compiled twin runs. error: what kept it from being loaded."""
+    """reason: a key of REASONS, "" if the compiled twin runs. error: the error that loading it raised."""
 
     twin: ModuleType
     reason: str = ""
@@ -27,30 +27,30 @@ class Choice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For programs: "compiled" or "pure"."""
+        """Name for programs: "compiled" or "pure"."""
         return "pure" if self.reason else "compiled"
 
     @property
     def why_pure(self) -> str:
-        """The reason in words; "" when the compiled twin runs."""
+        """Return the reason in words; "" if the compiled twin runs."""
         return REASONS[self.reason] % {"error": self.error} if self.reason else ""
 
     @property
     def text(self) -> str:
-        """How people are told: "compiled", or "pure Python (why)"."""
+        """Text for people: "compiled", or "pure Python (why)"."""
         return f"pure Python ({self.why_pure})" if self.reason else "compiled"
 
 
 def choose(environment: Mapping[str, str], pure: ModuleType, load: Callable[[], ModuleType], directory: str) -> Choice:
-    """The compiled twin when it is there and fits, unless ROCKETBOX_PURE says otherwise.
+    """Return the compiled twin if it exists and fits, unless ROCKETBOX_PURE says otherwise.
 
-    load: imports the compiled twin. directory: where its sources lie, if anywhere.
+    load: imports the compiled twin. directory: where its sources would be.
     """
     if environment.get("ROCKETBOX_PURE", "").lower() not in ("", "0", "false", "no"):
         return Choice(pure, "pure_asked")
     try:
         compiled = load()
-    except Exception as error:  # whatever a library does that was built for something else: pure Python serves
+    except Exception as error:  # any error of a library built for something else: pure Python serves
         if find_spec(f"{__package__}._compiled") is None:
             return Choice(pure, "pure_not_built")
         return Choice(pure, "pure_not_loaded", " ".join(str(error).split()) or type(error).__name__)

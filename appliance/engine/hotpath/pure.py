@@ -1,7 +1,7 @@
-"""The pure twin: what the compiled one does, in Python.
+"""The pure twin: the work of the compiled one, in Python.
 
-The classes here hold the fields that both forms of the hot path touch. The parts of the engine are made of them, so
-that the compiled twin can keep the same fields as plain numbers of C.
+The classes here hold the fields that both forms of the hot path use. Parts of the engine derive from them, so that the
+compiled twin can keep the same fields as plain C numbers.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from .pure_index import take_back as take_back
 if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
-#: Both twins say this number; it changes with every change of what one of them offers to the rest of the engine.
+#: Both twins have this number; it changes whenever one of them changes its interface to the rest of the engine.
 INTERFACE = 4
 
 
 class LoopState:
-    """Of the event loop. wall_ms, monotonic: when the current tick began, in ms and in seconds."""
+    """Fields of the event loop. wall_ms, monotonic: when the current tick began, in ms and in seconds."""
 
     wall_ms: int
     monotonic: float
 
 
 class StageState:
-    """Of the commit log: the records of this tick, before they are written.
+    """Fields of the commit log: the records of this tick, before they are written.
 
-    stage: where they are packed; its first byte will lie at physical offset `stage_base`. staged: how many bytes of it
-    are taken. stage_room: how many may be. segment_end: where the file being written ends.
+    stage: the buffer they are packed in; its first byte will lie at physical offset `stage_base`. staged: bytes in use.
+    stage_room: limit on these. segment_end: physical offset at which the file being written ends.
     """
 
     stage: bytearray
@@ -43,7 +43,7 @@ class StageState:
 
 
 class QueueState:
-    """Of a consume queue: its numbers and its tail, see there."""
+    """Fields of a consume queue: its numbers and its tail, see there."""
 
     __slots__ = ("max_offset", "min_offset", "next_offset", "queue_id", "tail", "tail_base")
 
@@ -56,7 +56,7 @@ class QueueState:
 
 
 class TickState:
-    """Of a tick: what was staged in it, and who waits for that."""
+    """Fields of a tick: what was staged in it, and what waits for that."""
 
     __slots__ = ("acks", "early", "end", "last_offset", "touched", "written_at")
 
@@ -69,27 +69,27 @@ class TickState:
 
 
 class AppenderState:
-    """Of the store: the current tick, and the store time of its last record in ms."""
+    """Fields of the store: the current tick, and the store time of its last record in ms."""
 
     tick: Any
     store_ms: int
 
 
 class TableState:
-    """Of a table of topics or groups. generation: grows with every change."""
+    """Fields of a table of topics or groups. generation: grows with every change."""
 
     generation: int
 
 
 class AdmissionState:
-    """Of the admission of sends: topic -> route, good for one generation of the topic table."""
+    """Fields of the admission of sends: topic -> route, valid for one generation of the topic table."""
 
     generation: int
     routes: dict[str, Any]
 
 
 class ServerState:
-    """Of the remoting server: the connections with something to send, and what keeps from reading."""
+    """Fields of the remoting server: connections with something to send, and limits on reading."""
 
     loop: EventLoop
     dirty: list[Any]
@@ -98,8 +98,8 @@ class ServerState:
 
 
 class PeerState:
-    """Of a connection: what it is to be sent, and whether it is read from. told: of what it pulls -> the number that
-    delivery events call it by."""
+    """Fields of a connection: its outbox, and the state of reading from it. told: pull plan -> the number that stands
+    for it in delivery events."""
 
     __slots__ = (
         "_mask",
@@ -137,7 +137,7 @@ class PeerState:
 
 
 class AnswersState:
-    """Of the answers to pulls: how many found messages, or nothing; what those that did brought."""
+    """Fields of the answers to pulls: how many found messages or none; number and bytes of the messages found."""
 
     found_count: int
     miss_count: int
@@ -146,8 +146,8 @@ class AnswersState:
 
 
 class DeliveryState:
-    """Of the recorder of deliveries. room: where events are packed; `at` bytes of it are taken. first_number: lower
-    ones mean nothing any more. on: whether anything is recorded."""
+    """Fields of the recorder of deliveries. room: buffer for events; `at` bytes of it are used. first_number: lower
+    ones are no longer valid. on: True while events are recorded."""
 
     room: bytearray
     at: int

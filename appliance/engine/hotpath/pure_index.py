@@ -1,5 +1,5 @@
-"""The key index's part of the pure twin: entries and slots of keys. How keys are found in records stands in
-`store/index/index_keys.py`; the compiled twin takes usual records from it."""
+"""The key index's part of the pure twin: entries and slots of keys. `store/index/index_keys.py` finds keys in records;
+the compiled twin handles usual records for it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ ENTRY = struct.Struct(">iqii")
 FIRST_ENTRY = 1
 MAX_SECONDS = (1 << 31) - 1
 
-#: What keys are collected in, (hash, physical offset, store time in ms) each; packed in the compiled twin.
+#: Collection of keys, (hash, physical offset, store time in ms) each; packed in the compiled twin.
 Keys = list[tuple[int, int, int]]
 
 
 def entry_seconds(begin_ms: int, time_ms: int) -> int:
-    """What an entry says of its time. A new file's first entry counts from the last file's end, as Apache's does."""
+    """Return the time field of an entry. A new file's first entry counts from the last file's end, as Apache's does."""
     return min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) if begin_ms > 0 else 0
 
 
 def scan_keys(data: bytes, at: int, base: int, found: Keys, limit: int) -> tuple[int, int]:
-    """(where it stopped in `data`, records of `limit` that are left): `KeyScanner.scan` up to the first record that is
-    unusual, not whole, or none. Here every record is."""
+    """Run `KeyScanner.scan` up to the first record that is unusual, not whole, or none; return (where it stopped in
+    `data`, records of `limit` that are left). Here every record counts as unusual."""
     return at, limit
 
 
 def put_keys(
     table: memoryview, keys: Keys, begin: int, count: int, number: int, used: int, begin_ms: int
 ) -> tuple[bytes, int]:
-    """(the entries of `count` keys from `keys[begin]` on, slots in use then); the first gets `number`.
+    """Return (the entries of `count` keys from `keys[begin]` on, slots in use then); the first gets `number`.
 
-    table: of native ints, the newest entry of each slot; it is brought up to date. begin_ms: the header's.
+    table: native ints, the newest entry of each slot; it is updated. begin_ms: the header's.
     """
     slot_count = len(table)
     pack = ENTRY.pack
@@ -54,13 +54,13 @@ def put_keys(
 
 
 def take_back(table: memoryview, entries: bytes) -> None:
-    """Undo `put_keys`: these entries were not written."""
+    """Undo `put_keys` for entries that were not written."""
     for code, _, _, previous in reversed(list(ENTRY.iter_unpack(entries))):
         table[code % len(table)] = previous
 
 
 def link_entries(table: memoryview, entries: bytes, number: int) -> int:
-    """Bring the table up to stored entries, of which the first has `number`; how many slots were empty before."""
+    """Update the table with stored entries, the first of which has `number`; return how many slots were empty."""
     slot_count, empty = len(table), 0
     for code, _, _, _ in ENTRY.iter_unpack(entries):
         slot = code % slot_count

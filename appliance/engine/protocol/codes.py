@@ -1,16 +1,16 @@
 """Request, response and language codes of the remoting protocol, and the versions of RocketMQ. PURE.
 
 All request codes of 5.3.3 are here, served or not: `request_kinds` lists the served ones.
-Plain integers in classes, not enums: they are dictionary keys on the hot path.
+Plain integers in classes, not enums, because they are dictionary keys on the hot path.
 Source: RocketMQ 5.3.3 `RequestCode`, `ResponseCode`, `RemotingSysResponseCode`, `LanguageCode`, `MQVersion`.
 """
 
-#: Ends many a remark. Source: `FAQUrl.suggestTodo`.
+#: The end of many remarks. Source: `FAQUrl.suggestTodo`.
 FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
 class RequestCode:
-    """What a request asks for; `code` of a header whose response bit is clear."""
+    """Kinds of requests; `code` of a header whose response bit is clear."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -170,12 +170,12 @@ class RequestCode:
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
 
-    #: Ours, between brokers: topics, which were deleted, and where queues go on (`broker/topic_places.py`).
+    #: RocketBox's own, between brokers: topics, deleted topics, offsets at which queues continue (`topic_places.py`).
     ROCKETBOX_TOPIC_PLACES = 710001
 
 
 class ResponseCode:
-    """How a request ended; `code` of a header whose response bit is set."""
+    """Outcomes of requests; `code` of a header whose response bit is set."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -224,30 +224,30 @@ class ResponseCode:
     POLICY_NOT_EXIST = 3002
 
 
-#: Index = code in the binary header, value = name in the JSON header.
+#: Index: code in the binary header; value: name in the JSON header.
 LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
     "RUST", "NODE_JS",
 )  # fmt: skip
 LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGES)}
 
-#: `MQVersion` ordinal in every header we write: V5_3_3, whose behaviour we follow (D4).
+#: `MQVersion` ordinal in every header that RocketBox writes: V5_3_3, whose behaviour it follows (D4).
 VERSION = 479
 HIGHER_VERSION = 612
 
 
 def version_name(ordinal: int) -> str:
-    """The text mqadmin prints for a version's ordinal: 409 -> "V4_9_8", 479 -> "V5_3_3".
+    """Return the text that mqadmin prints for a version's ordinal: 409 -> "V4_9_8", 479 -> "V5_3_3".
 
     From 3.0.1 on, releases have odd ordinals and snapshots the even ones before them: 4.x.y is 213 + 20x + 2y, 5.x.y is
-    413 + 20x + 2y. The C++ client still calls itself 3.1.8, so 3.x is known, too; its minor versions from 3.3 on begin
-    at .1. Other ordinals, which no client in use sends, give "HIGHER_VERSION" or "V<ordinal>".
+    413 + 20x + 2y. The C++ client still sends 3.1.8, so 3.x is included; its minor versions from 3.3 on begin at .1.
+    Other ordinals, which no client in use sends, give "HIGHER_VERSION" or "V<ordinal>".
     """
     if ordinal >= HIGHER_VERSION:
         return "HIGHER_VERSION"
     snapshot = "" if ordinal % 2 else "_SNAPSHOT"
     release = ordinal if ordinal % 2 else ordinal + 1
-    # (ordinal of the first release of a block, releases of one minor version, which release the first one is).
+    # (ordinal of a block's first release, releases per minor version, number of the first release).
     for first, per_minor, (major, minor, patch) in (
         (413, 10, (5, 0, 0)),
         (213, 10, (4, 0, 0)),

@@ -4,13 +4,13 @@
 
 `length` counts everything behind itself: 4 + header + body. Bytes 4 to 7 are read as one number, `meta`: its top byte
 is the header's encoding (0 JSON, 1 ROCKETMQ, see `header_codecs`), its low 24 bits the header's length. All big-endian.
-The body is not looked at here; request code and response code say what it holds. Format page: docs/formats/frame.md.
+The body's format depends on the request or response code and is not read here. Format page: docs/formats/frame.md.
 
-A request and its answer have the same `opaque`, chosen by whoever asks, each connection for itself. Answers may come in
-any order. Whoever receives a one-way request must not answer it, not even with an error.
+A request and its answer have the same `opaque`, chosen by the requesting side for each connection. Answers may come in
+any order. A one-way request must not be answered, not even with an error.
 
-A RemotingCommand costs a decoded header and several objects. Sends and pulls whose header begins as Java, Go and C++
-write it do not become one: `remoting.dispatcher` hands them to their processor, which reads the frame in place.
+Decoding a RemotingCommand costs a header and several objects. Sends and pulls whose header begins as Java, Go and C++
+write it are not decoded: `remoting.dispatcher` passes them to their processor, which reads the frame in place.
 Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 """
 
@@ -29,19 +29,19 @@ FLAG_ONEWAY = 2
 CODEC_JSON = 0
 CODEC_ROCKETMQ = 1
 
-#: Apache's `com.rocketmq.remoting.frameMaxLength`, its length field included.
+#: Apache's `com.rocketmq.remoting.frameMaxLength`, including the length field.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-#: Ours (D13); Apache allows 16 MiB. The largest legal header is that of a send with 32,767 bytes of properties, each of
-#: which JSON may write as six.
+#: Chosen here (D13); Apache allows 16 MiB. The largest legal header is that of a send with 32,767 bytes of properties,
+#: each of which JSON may write as six.
 MAX_HEADER_BYTES = 256 * 1024
 
 _PREFIX = struct.Struct(">iI")
 
 
 class Witness(Protocol):
-    """Sees how one request goes. begins: in the handler's thread, before it. answered: in any, before it is sent.
+    """Follows one request. begins: called in the handler's thread, before it. answered: in any thread, before sending.
 
-    It keeps no request: that has it, and two that hold each other stay until the collector comes, bodies and all.
+    A witness must not refer to its request, which refers to it: the cycle would keep both until a garbage collection.
     """
 
     def begins(self, request: RemotingCommand) -> None: ...
@@ -49,10 +49,10 @@ class Witness(Protocol):
 
 
 class Caller(Protocol):
-    """Who sent a request; asked by handlers that learn from a record what the request is about. Any thread."""
+    """Identity of a request's sender, for handlers that learn only from a record which topic is meant. Any thread."""
 
     def check_topic(self, topic: str, *actions: str) -> None:
-        """Refuses with 16 who may do none of the actions (`access.policies`) on the topic."""
+        """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic."""
 
 
 class RemotingCommand:
@@ -62,8 +62,8 @@ class RemotingCommand:
     `MQVersion` ordinal of the sender. language: name of the sender's, see LANGUAGES. remark: free text, mostly of an
     error. ext_fields: the fields of this request code, Java's CommandCustomHeader, text to text. codec: 0 JSON, 1
     ROCKETMQ, as received. bare: the header had no `extFields` at all, as Java writes a request without fields; encoding
-    repeats that. witness: sees how this request is handled, None without one. caller: who was let through to ask, None
-    where nobody is asked who they are.
+    repeats that. witness: follows the handling of this request, None without one. caller: the sender as authenticated,
+    None where authentication is off.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class RemotingCommand:
     def response(
         cls, code: int, remark: str | None = None, ext: dict[str, str] | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """A response. Its opaque is set by whoever sends it, from the request."""
+        """Return a response. The sending part sets its opaque, from the request."""
         return cls(code, flag=FLAG_RESPONSE, remark=remark, ext_fields=ext, body=body)
 
     @property
@@ -131,7 +131,7 @@ class RemotingCommand:
 
 
 def encode_command(command: RemotingCommand, codec: int = CODEC_JSON) -> bytes:
-    """The whole frame.
+    """Return the whole frame.
 
     Raises FrameError when it would be longer than MAX_FRAME_BYTES, or a field does not fit its encoding: a code above
     32767 in ROCKETMQ, half a surrogate pair in either.
@@ -162,6 +162,6 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def decode_parts(codec: int, header: memoryview | bytes, body: bytes) -> RemotingCommand:
-    """A command from its header, in the encoding `codec`, and its body. Raises FrameError."""
+    """Return the command with this header, in the encoding `codec`, and this body. Raises FrameError."""
     fields = decode_header(codec, header)
     return RemotingCommand(*fields, body=body, codec=codec, bare=fields.ext_fields is None)

@@ -1,7 +1,7 @@
-"""How a body is compressed, and taking that off. PURE but for the lazy import of two optional packages.
+"""Compression of bodies, and decompression. PURE, except for the lazy import of two optional packages.
 
-By the sys flag: bit 0 says that there is any, bits 8 to 10 which (RocketMQ 5.x `CompressionType`: 1 LZ4 frame, 2 ZSTD,
-3 zlib; 0 is what 4.x clients write, zlib). A body is hostile, it may be a decompression bomb: each decoder has a bound.
+In the sys flag, bit 0 marks a compressed body, bits 8 to 10 the type (RocketMQ 5.x `CompressionType`: 1 LZ4 frame, 2
+ZSTD, 3 zlib; 0, from 4.x clients, is zlib). A body may be a decompression bomb, so each decoder has a limit.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Callable
 
 from .record import SYS_COMPRESSED
 
-#: Zstandard frames may ask for windows of gigabytes; 8 MiB is what its specification tells decoders to support.
+#: Zstandard frames may demand windows of gigabytes; its specification recommends decoders to support 8 MiB.
 ZSTD_WINDOW_BYTES = 8 << 20
 
 _COMPRESSION = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
-#: Which package decompresses what Python's own library does not.
+#: Packages for the types that Python's own library cannot decompress.
 PACKAGES = {"lz4": "lz4", "zstd": "zstandard"}
 
 
 class Undecodable(Exception):
-    """The bytes are not what they were taken for."""
+    """The bytes are not of the type that was assumed."""
 
 
 def compression_of(sys_flag: int) -> str | None:
-    """ "zlib", "lz4", "zstd" or "unknown" by a message's sys flag; None when its body is not compressed."""
+    """Return "zlib", "lz4", "zstd" or "unknown" by a message's sys flag; None if its body is not compressed."""
     if not sys_flag & SYS_COMPRESSED:
         return None
     return _COMPRESSION.get(sys_flag >> 8 & 7, "unknown")
 
 
 def decompress(kind: str, data: bytes, limit: int) -> tuple[bytes, bool]:
-    """(at most `limit` bytes, whether there is more). Raises Undecodable, ImportError."""
+    """Return (at most `limit` bytes, True if there are more). Raises Undecodable, ImportError."""
     decoder = DECODERS.get(kind)
     if decoder is None:
         raise Undecodable("its type is not known")
@@ -80,7 +80,7 @@ def _unzstd(data: bytes, limit: int) -> bytes:
     return bytes(found)
 
 
-#: kind -> how to decompress; "gzip" is what applications use. Each takes (data, limit) and may raise ImportError.
+#: kind -> decompressor; applications use "gzip". Each takes (data, limit) and may raise ImportError.
 DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
     "zlib": _inflate,
     "gzip": _gunzip,

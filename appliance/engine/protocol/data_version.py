@@ -1,9 +1,9 @@
-"""DataVersion: the version of a configuration table, so that others can ask whether theirs is the same. PURE.
+"""DataVersion: the version of a configuration table, by which two sides compare their copies. PURE.
 
     {"counter":3,"stateVersion":0,"timestamp":1700000000000}
 
-A broker sends it with its topic table (103), alone to ask whether the name server still has that table (322), and
-writes it into its JSON files. 4.9 knows no `stateVersion`.
+A broker sends it with its topic table (103), alone to find out if the name server still has that table (322), and
+writes it into its JSON files. 4.9 has no `stateVersion`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..named_tuple import NamedTuple
 
-#: Ours, a field in a name server's answer to a whole table: as long as that stays as it is, the next registrations over
-#: this connection may leave it out and say which one it is, in `SAME_TABLE`. Apache's answer without it.
+#: A field of RocketBox in a name server's answer to a whole table: while the table does not change, later registrations
+#: over this connection may leave it out and name it in `SAME_TABLE`. Apache's answer does not have it.
 KNOWS_TABLES = "rocketboxKnowsTables"
 SAME_TABLE = "rocketboxSameTable"
 
@@ -32,34 +32,34 @@ class DataVersion(NamedTuple):
     state_version: int = 0
 
     def following(self, now_ms: int) -> DataVersion:
-        """The version after one more change; never goes back in time, whatever the clock does.
+        """Return the version after one more change; it never goes back in time, whatever the clock does.
 
-        The largest counter, which only a file may bring, begins again: no name server takes a table with a larger one.
+        The largest counter, which can only come from a file, starts again at 0: no name server accepts a larger one.
         """
         counter = self.counter + 1 if self.counter < _LARGEST else 0
         return DataVersion(max(now_ms, self.timestamp), counter, self.state_version)
 
     def is_newer_than(self, other: DataVersion) -> bool:
-        """Whether this came later, for two versions of one table."""
+        """True if this is the later of two versions of one table."""
         return (self.timestamp, self.counter) > (other.timestamp, other.counter)
 
     def plus_ms(self, ms: int) -> DataVersion:
-        """Another version: name servers ask whether two are equal, not which is later."""
+        """Return a different version: name servers check if two are equal, not which is later."""
         return self._replace(timestamp=self.timestamp + ms)
 
     def encode(self) -> bytes:
-        """Compact JSON as 5.x writes it; 4.9 ignores the field it does not know."""
+        """Return compact JSON as 5.x writes it; 4.9 ignores the unknown field."""
         return b'{"counter":%d,"stateVersion":%d,"timestamp":%d}' % (self.counter, self.state_version, self.timestamp)
 
     def as_dict(self) -> dict[str, int]:
-        """Its fields under Apache's names, in their order."""
+        """Return the fields under Apache's names, in Apache's order."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
 
     @classmethod
     def decode(cls, value: Any) -> DataVersion:
-        """From a JSON object, a file's or a peer's; what is missing is 0. Raises ValueError for anything else.
+        """Decode a JSON object from a file or a peer; missing fields are 0. Raises ValueError for anything else.
 
-        A number may be written as a string, as fastjson takes it.
+        A number may be written as a string, which fastjson accepts.
         """
         if value is None:
             return cls()
@@ -70,7 +70,7 @@ class DataVersion(NamedTuple):
 
 
 class SameTable(NamedTuple):
-    """Which table a registration leaves out: its version, and the length of the body that brought it, in bytes."""
+    """The table that a registration leaves out: its version, and the size in bytes of the body that contained it."""
 
     version: DataVersion
     size: int
@@ -81,7 +81,7 @@ class SameTable(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> SameTable:
-        """Raises ValueError."""
+        """Decode the text that `encode` makes. Raises ValueError."""
         size, timestamp, counter, state_version = map(_long, text.split(":"))
         return cls(DataVersion(timestamp, counter, state_version), size)
 

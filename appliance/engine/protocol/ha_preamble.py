@@ -1,17 +1,17 @@
-"""What a member of a broker set says before it follows its leader, on Apache's replication stream, and the answer.
+"""First messages on Apache's replication stream between a member of a broker set and its leader.
 
     member -> leader    Hello, once, as the first bytes of the connection
     leader -> member    Answer; the stream of `ha_stream` follows. Or Refusal, and the connection is closed
 
-Each is a run of 8-byte words whose top bit is set: no report and no header begins so, and a master of Apache's does
-nothing about it but send no data.
+Each is a sequence of 8-byte words whose top bit is set: no report and no header begins so. An Apache master ignores
+them, but sends no data.
 
     word 0     magic 6 ("BoxHA", its first byte above 0x80), version 2
     word 1     0x80, size of the payload 3, its CRC-32 4
-    others     0x80, 7 bytes of the payload; the last one is filled up with zeros
+    others     0x80, 7 bytes of the payload; the last one is padded with zeros
 
-Payload, big-endian; a text is its size 1 and so many bytes of UTF-8; epochs are their count 2 and (epoch 8, physical
-offset of its start 8) for each, growing:
+Payload, big-endian; a text is its size 1 and that many bytes of UTF-8; epochs are their count 2 and (epoch 8, physical
+offset of its start 8) for each, ascending:
 
     Hello      kind 1, hash of the set's name 8, uuid text, features 2, slot 2, epoch wanted 8, highest epoch seen 8,
                log end 8, log start 8, size of the log's files 8, epochs
@@ -39,39 +39,39 @@ _HELLO = struct.Struct(">hHqqqqq")
 _ANSWER = struct.Struct(">qqq")
 _REFUSAL = struct.Struct(">Bq")
 _EPOCH = struct.Struct(">qq")
-#: The newest ones are said; so many elections ago nobody was away.
+#: Only the newest epochs are sent; no member was away for that many elections.
 MAX_EPOCHS = 1024
 MAX_UUID_BYTES = 64
 MAX_TEXT_BYTES = 255
 _MAX_PAYLOAD = 1 + 8 + 1 + MAX_TEXT_BYTES + _HELLO.size + 2 + MAX_EPOCHS * _EPOCH.size
 
-#: (epoch, physical offset of its start), growing.
+#: (epoch, physical offset of its start), ascending.
 Epochs = tuple[tuple[int, int], ...]
 
 
 class Reason(IntEnum):
-    """Why a leader refuses a member."""
+    """Reasons for which a leader refuses a member."""
 
     OTHER_SET = 1
     OTHER_EPOCH = 2
-    #: The member knows of a higher epoch: this leader is none any more.
+    #: The member has seen a higher epoch, so this broker is no longer the leader.
     HIGHER_EPOCH = 3
     SAME_UUID = 4
-    #: It is fenced.
+    #: The leader is fenced.
     NOT_LEADING = 5
-    #: Its disk does not answer.
+    #: The leader's disk does not respond.
     STALLED = 6
     FULL = 7
     OTHER_FILE_SIZE = 8
 
 
-#: A feature: the member says how many changes of topics it has (`ha_stream`). Versions before called the two bytes the
-#: upper half of the slot, say 0 there, and do not look at them.
+#: A feature: the member reports how many changes of topics it has (`ha_stream`). Earlier versions used these two bytes
+#: as the upper half of the slot, send 0 there, and ignore them.
 SAYS_TAKEN = 1
 
 
 class Hello(NamedTuple):
-    """end, start: of the member's log. file_bytes: the size of its files. features: a sum of those that it has."""
+    """end, start: of the member's log. file_bytes: the size of its files. features: sum of the supported ones."""
 
     set_hash: bytes
     uuid: str
@@ -86,7 +86,7 @@ class Hello(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The leader's uuid and epoch, its log's start and end."""
+    """The leader's uuid and epoch, and its log's start and end."""
 
     uuid: str
     epoch: int
@@ -96,7 +96,7 @@ class Answer(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """reason: a Reason, or what a later version calls one. text: for people."""
+    """reason: a Reason, or a number of a later version. text: for people."""
 
     reason: int
     epoch: int
@@ -107,17 +107,17 @@ Preamble = Hello | Answer | Refusal
 
 
 def set_hash(name: str) -> bytes:
-    """Eight bytes that stand for a set's name."""
+    """Return eight bytes that identify a set by its name."""
     return hashlib.sha256(name.encode()).digest()[:8]
 
 
 def is_preamble(first: bytes) -> bool:
-    """Whether a connection that begins with this byte (or more) begins with a preamble."""
+    """True if a connection that begins with these bytes, at least one, begins with a preamble."""
     return first[0] >= _MARK
 
 
 def pack(said: Preamble) -> bytes:
-    """The words of one."""
+    """Return the words of a preamble."""
     if isinstance(said, Hello):
         payload = b"\x01" + said.set_hash + _text(said.uuid, MAX_UUID_BYTES)
         payload += _HELLO.pack(said.features, said.slot, said.epoch, said.seen, said.end, said.start, said.file_bytes)
@@ -134,20 +134,20 @@ def pack(said: Preamble) -> bytes:
 
 
 class Opening:
-    """The first bytes of a connection, in whatever pieces they come, until the preamble is whole."""
+    """Receives the first bytes of a connection, in any pieces, until the preamble is complete."""
 
     def __init__(self) -> None:
         self._data = b""
-        #: What came behind the preamble.
+        #: Bytes received behind the preamble.
         self.rest = b""
 
     @property
     def begun(self) -> bool:
-        """Whether a part of one has come."""
+        """True if a part of the preamble was received."""
         return bool(self._data)
 
     def feed(self, data: bytes) -> Preamble | None:
-        """The preamble once it is whole. Raises FrameError as soon as it cannot become one."""
+        """Return the preamble once it is complete, else None. Raises FrameError as soon as it cannot become one."""
         self._data = data = self._data + data
         known = min(len(data), len(_MAGIC))
         if data[:known] != _MAGIC[:known]:
@@ -175,7 +175,7 @@ class Opening:
 
 
 def _unpack(payload: bytes) -> Preamble:
-    """Raises FrameError at what this program would not have said."""
+    """Raise FrameError for a preamble that this program would not send."""
     try:
         said = _parse(payload)
     except (struct.error, IndexError, UnicodeDecodeError):
@@ -215,13 +215,13 @@ def _parse(payload: bytes) -> Preamble:
 
 
 def _text(value: str, most: int) -> bytes:
-    """Cut to `most` bytes, at a character's end."""
+    """Encode a text, cut to `most` bytes at a character's end."""
     data = value.encode()[:most].decode(errors="ignore").encode()
     return bytes((len(data),)) + data
 
 
 def _parse_text(payload: bytes, at: int, most: int) -> tuple[str, int]:
-    """The text, and where it ends."""
+    """Return (text, its end)."""
     end = at + 1 + payload[at]
     if end - at - 1 > most or end > len(payload):
         raise FrameError("a text that is too long")
@@ -234,7 +234,7 @@ def _pack_epochs(epochs: Epochs) -> bytes:
 
 
 def _parse_epochs(payload: bytes, at: int) -> Epochs:
-    """They are the payload's end."""
+    """Parse the epochs, which end the payload."""
     (count,) = struct.unpack_from(">H", payload, at)
     if count > MAX_EPOCHS or len(payload) != at + 2 + count * _EPOCH.size:
         raise FrameError(f"{count} epochs in a preamble of {len(payload)} bytes")

@@ -1,15 +1,15 @@
 """The replication stream of Apache's brokers: one TCP connection from a slave to its master, without a handshake.
 
-    slave -> master    8 bytes: how far the slave's log goes, its request and its acknowledgement
-    master -> slave    12 bytes: physical offset 8, size 4; then so many bytes of the log as they are, of one file
+    slave -> master    8 bytes: end of the slave's log, its request and its acknowledgement
+    master -> slave    12 bytes: physical offset 8, size 4; then that many bytes of the log, unchanged, of one file
 
-Size 0 is the master's heartbeat; its offset is that of the next frame. All big-endian. A frame begins and ends anywhere
-in a record. Source: RocketMQ `DefaultHAConnection`, `DefaultHAClient`.
+Size 0 is the master's heartbeat; its offset is that of the next frame. All big-endian. A frame may begin and end
+anywhere in a record. Source: RocketMQ `DefaultHAConnection`, `DefaultHAClient`.
 
-Between members of a set, after the preambles of `ha_preamble`: size -1 says how far the leader's log is confirmed, in
-the offset's place; no bytes follow. Size -2 says there how many changes of topics by administrators the leader has
-seen: a member asks for topics then. It reports in the same stream that it has those of N changes, by N - 2^62; who
-never did is not told.
+Between members of a set, after the preambles of `ha_preamble`: for size -1, the offset field holds the confirm offset
+of the leader's log; no bytes follow. For size -2, it holds the number of topic changes by administrators that the
+leader has seen, and a member then requests the topics. The member reports in the same stream that it has those of N
+changes, as N - 2^62. A member that never did so does not get size -2.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ _HEADER = struct.Struct(">qi")
 
 #: pack(offset) -> a slave's report.
 pack_report = _REPORT.pack
-#: pack(offset, size) -> what comes before a frame's bytes.
+#: pack(offset, size) -> the header before a frame's bytes.
 pack_header = _HEADER.pack
 HEADER_BYTES = _HEADER.size
-#: In the size's place: the offset is the confirm offset.
+#: In place of the size: the offset field is the confirm offset.
 CONFIRM = -1
-#: The same: it is the number of a change of topics.
+#: Likewise: the offset field is the number of topic changes.
 CHANGES = -2
 _TAKEN = 1 << 62
 
 
 def pack_taken(changes: int) -> bytes:
-    """A member's report that its topics are as they were after so many changes."""
+    """Return a member's report that its topics are as they were after `changes` changes."""
     return pack_report(changes - _TAKEN)
 
 
 def taken_of(report: int) -> int:
-    """How many changes a report says; -1: it says none, but where the log ends."""
+    """Return the number of changes in a report; -1 if it holds a log end instead."""
     return report + _TAKEN if -_TAKEN <= report < -(_TAKEN >> 1) else -1
 
 
 class Reports:
-    """A slave's reports, in whatever pieces they come."""
+    """Decodes a slave's reports from any pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """The offsets that are whole now, in their order."""
+        """Return the offsets that are complete now, in order."""
         data = self._rest + data
         whole = len(data) - len(data) % _REPORT.size
         self._rest = data[whole:]
@@ -59,24 +59,24 @@ class Reports:
 
 
 class Frames:
-    """A master's frames, in whatever pieces they come: nothing waits here until a frame is whole."""
+    """Decodes a master's frames from any pieces, without waiting for a whole frame."""
 
     def __init__(self, file_bytes: int, bound: bool = False) -> None:
-        """file_bytes: the size of the log's files, which no frame leaves. bound: from a set's leader."""
+        """file_bytes: the size of the log's files; no frame crosses them. bound: received from a set's leader."""
         self._file_bytes = file_bytes
         self._bound = bound
-        #: The confirm offset, as last heard; -1 before.
+        #: The last confirm offset received; -1 before the first.
         self.confirm = -1
-        #: How many changes of topics the leader has seen, as last heard; -1 before.
+        #: The last number of topic changes received from the leader; -1 before the first.
         self.changes = -1
         self._head = b""
         self._offset = 0
         self._left = 0
 
     def feed(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """(physical offset, bytes of the log from there) for each piece; no bytes for a heartbeat.
+        """Yield (physical offset, bytes of the log from there) for each piece; no bytes for a heartbeat.
 
-        Raises FrameError at a header that no master sends.
+        Raises FrameError for a header that no master sends.
         """
         while data:
             if self._left:

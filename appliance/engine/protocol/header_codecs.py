@@ -1,16 +1,16 @@
 """The two encodings of a frame's header: JSON (0) and ROCKETMQ (1). PURE: bytes in, values out.
 
-JSON, as fastjson writes it: keys in alphabetical order, no blanks, nulls left out.
+JSON like fastjson's: keys in alphabetical order, no blanks, nulls left out.
 
     {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":1,
      "serializeTypeCurrentRPC":"JSON","version":479}                                       (one line)
 
-ROCKETMQ, binary and big-endian. An empty key or value is null, so nothing here can be present and empty.
+ROCKETMQ, binary and big-endian. An empty key or value is null, so no field can be present and empty.
 
     0 code 2 | 2 language 1 | 3 version 2 | 5 opaque 4 | 9 flag 4 | 13 remark length 4, remark | fields length 4
     and for each field: key length 2, key | value length 4, value
 
-Written strictly, since the Go client reads nothing but strings in `extFields`. Read tolerantly, since clients differ:
+Written strictly, since the Go client accepts only strings in `extFields`. Read tolerantly, since clients differ:
 numbers and booleans as `extFields` values (C++), `"remark":""` (Go, C++), a newline behind the object (C++), unknown
 keys, a language as its ordinal.
 
@@ -18,7 +18,7 @@ Decoding and encoding again gives the same bytes for Java's JSON and for every R
 is kept. It gives other bytes, of the same meaning, for JSON with keys in another order, numbers in `extFields`, blanks,
 a newline, or `"remark":""`.
 
-The hot processors depend on the beginning of the JSON form (`remoting.dispatcher`): a header that begins otherwise is
+The hot processors depend on how the JSON form begins (`remoting.dispatcher`): a header that begins differently is
 decoded here and takes the cold way to the same code.
 """
 
@@ -44,7 +44,7 @@ _I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
 
 
 class HeaderFields(NamedTuple):
-    """What both encodings carry, in the order of RemotingCommand's parameters. ext_fields: None when there were
+    """Fields of both encodings, in the order of RemotingCommand's parameters. ext_fields: None if the header had
     none."""
 
     code: int
@@ -71,7 +71,7 @@ _json_encode = msgspec.json.encode
 
 
 def _text(value: str | float | bool) -> str:
-    """A number or boolean in `extFields`, as Java's `toString` would write it."""
+    """Return a number or boolean in `extFields` as Java's `toString` would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -84,7 +84,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
         raise HeaderTextError(f"a text in the header is not UTF-8: {error}") from None
     except (msgspec.MsgspecError, RecursionError) as error:
         raise FrameError(f"JSON header: {error}") from None
-    # JSON numbers have no width: an opaque beyond 32 bits could not be repeated in the answer.
+    # JSON numbers have no width, and an opaque beyond 32 bits could not be repeated in the answer.
     for value in (header.code, header.opaque, header.flag, header.version):
         if not _I32_MIN <= value <= _I32_MAX:
             raise FrameError("JSON header: a number is outside 32 bits")
@@ -105,7 +105,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
 
 
 def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
-    # Every length is checked against what is around it before it is used: a slice of Python's would be short silently.
+    # Every length is checked against its surroundings before use, since a slice in Python is silently cut short.
     raw = bytes(data)
     size = len(raw)
     key = ""
@@ -149,8 +149,8 @@ def _decode_rocketmq(data: memoryview | bytes) -> HeaderFields:
 
 
 def decode_header(codec: int, data: memoryview | bytes) -> HeaderFields:
-    """Decode one header. Raises FrameError for an unknown encoding and for bytes that are no header, HeaderTextError
-    where only a text is wrong."""
+    """Decode one header. Raises FrameError for an unknown encoding and for bytes that are no header, HeaderTextError if
+    only a text is wrong."""
     if codec == 0:
         return _decode_json(data)
     if codec == 1:
@@ -187,8 +187,8 @@ def _encode_rocketmq(command: RemotingCommand) -> bytes:
 
 
 def encode_header(command: RemotingCommand, codec: int) -> bytes:
-    """Encode a command's header. Raises FrameError for what the encoding cannot carry: numbers that are too wide for
-    ROCKETMQ, half a surrogate pair in either."""
+    """Encode a command's header. Raises FrameError for values that the encoding cannot hold: too wide numbers in
+    ROCKETMQ, half a surrogate pair in both."""
     try:
         if codec == 0:
             return _encode_json(command)

@@ -1,14 +1,13 @@
 """The two ids of a message. PURE.
 
-Offset id, `offsetMsgId` in answers: where the message is. Upper-case hex of 16 or 28 bytes.
+Offset id, `offsetMsgId` in answers: the message's location. Upper-case hex of 16 or 28 bytes.
 
     0 address of the broker that stored it 4 or 16 | port 4 | physical offset 8
 
-It leads to the message as long as the broker keeps that address. In records, hosts are held the same way: address,
-port.
+It leads to the message as long as the broker keeps that address. In records, hosts have the same form: address, port.
 
-Unique key, the property `UNIQ_KEY` and `msgId` in Java: which message it is. The producer makes it, so it is the same
-in every copy: a retry sends the same one again. Upper-case hex of 16 bytes.
+Unique key, the property `UNIQ_KEY` and `msgId` in Java: the message's identity. The producer makes it, so it is the
+same in every copy, including a retry's. Upper-case hex of 16 bytes.
 
     0 address 4 | 4 low 16 bits of the pid 2 | 6 a hash 4 | 10 ms since the month began 4 | 14 counter 2
 
@@ -21,15 +20,15 @@ import ipaddress
 import struct
 from functools import lru_cache
 
-#: Hosts that are remembered as text: one log names the same few again and again, and making the text costs more than
-#: all else of a record.
+#: Hosts whose text is cached: one log names the same few repeatedly, and making the text costs more than decoding the
+#: rest of a record.
 _HOSTS_KEPT = 1024
 
 
 def encode_host(host: str, port: int) -> bytes:
-    """Address and port as records hold them: 8 bytes for IPv4, also for an IPv6 address that maps one; 20 for IPv6.
+    """Return address and port in the form of records: 20 bytes for IPv6, 8 for IPv4 and IPv6 addresses that map one.
 
-    host: an IP address, with a zone or without. Raises ValueError when it is none.
+    host: an IP address, with or without a zone. Raises ValueError if it is none.
     """
     address = ipaddress.ip_address(host.split("%", 1)[0])
     if address.version == 6 and address.ipv4_mapped:
@@ -39,17 +38,17 @@ def encode_host(host: str, port: int) -> bytes:
 
 @lru_cache(_HOSTS_KEPT)
 def decode_host(raw: bytes) -> tuple[str, int]:
-    """(address, port) of 8 or 20 bytes, the reverse of `encode_host`."""
+    """Return (address, port) of 8 or 20 bytes, the reverse of `encode_host`."""
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big")
 
 
 def encode_offset_id(host: bytes, physical_offset: int) -> str:
-    """The offset id of a record stored by `host` (as `encode_host` writes it)."""
+    """Return the offset id of a record stored by `host` (in the form of `encode_host`)."""
     return f"{host.hex().upper()}{physical_offset:016X}"
 
 
 def decode_offset_id(text: str) -> tuple[str, int, int]:
-    """(address, port, physical offset); ValueError unless it is 32 or 56 hex digits."""
+    """Return (address, port, physical offset). Raises ValueError unless the text has 32 or 56 hex digits."""
     raw = bytes.fromhex(text)
     if len(raw) not in (16, 28):
         raise ValueError(f"offset id of {len(text)} digits")
@@ -58,19 +57,19 @@ def decode_offset_id(text: str) -> tuple[str, int, int]:
 
 
 class UniqueKeys:
-    """Makes unique keys for messages whose producer sent none: Java's do, clients of other languages may not.
+    """Makes unique keys for messages whose producer sent none. Java producers send them, others may not.
 
     Unique as long as one process makes fewer than 65,536 in a millisecond. Owned by one thread.
     """
 
     def __init__(self, address: bytes, pid: int, salt: int, month_start_ms: int) -> None:
-        """address: 4 bytes. salt: what tells processes of one pid apart. month_start_ms: when the local month began."""
+        """address: 4 bytes. salt: distinguishes processes with one pid. month_start_ms: when the local month began."""
         assert len(address) == 4, "a unique key has room for 4 bytes of the address"
         self._prefix = (address + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
         self._month_start_ms = month_start_ms
         self._counter = 0
 
     def next(self, now_ms: int) -> str:
-        """The next key, 32 hex digits."""
+        """Return the next key, 32 hex digits."""
         self._counter = self._counter + 1 & 0xFFFF
         return f"{self._prefix}{max(0, now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"

@@ -1,12 +1,12 @@
-"""Names: which are legal, and the topics and groups whose name has a meaning. PURE.
+"""Names: which ones are legal, and topics and groups whose names have a meaning. PURE.
 
-Three kinds, from strict to loose, and every name that comes over the wire is checked as one of them before it is kept:
+Three kinds, from strict to loose. Each name that is received from a peer is checked as one of them before it is stored:
 
-    topics and groups        letters, digits and % | - _         they become directories of the store
-    brokers, clusters        printable ASCII without blanks      they stand in routes, logs and pages
-    client ids               any printable text                  they stand in logs and pages
+    topics and groups        letters, digits and % | - _         used as directories of the store
+    brokers, clusters        printable ASCII without blanks      used in routes, logs and pages
+    client ids               any printable text                  used in logs and pages
 
-A legal topic holds no dot and no slash, so no file is ever made outside its directory.
+A legal topic contains no dot and no slash, so no file is ever made outside its directory.
 Source: RocketMQ `TopicValidator`, `MixAll`.
 """
 
@@ -15,25 +15,25 @@ from __future__ import annotations
 import re
 
 TOPIC_MAX_LENGTH = 127
-#: The broker's bound, as that of Apache's client.
+#: The broker's limit, equal to that of Apache's client.
 GROUP_MAX_LENGTH = 255
 #: The longest name that Apache derives from others: the retry topic of a 5.x POP consumer, %RETRY%group+topic.
 DERIVED_TOPIC_MAX_LENGTH = len("%RETRY%") + GROUP_MAX_LENGTH + 1 + TOPIC_MAX_LENGTH
-#: Ours: Java's `ip@instance#nanos` takes some 40 characters, and the user chooses the instance's name.
+#: Chosen here: Java's `ip@instance#nanos` takes some 40 characters, and the user chooses the instance's name.
 CLIENT_ID_MAX_LENGTH = 512
-#: Ours; a host name has at most as many.
+#: Chosen here; also the longest host name.
 BROKER_NAME_MAX_LENGTH = 255
 
-RETRY_PREFIX = "%RETRY%"  # and a group: messages it could not consume, to be consumed again
-DLQ_PREFIX = "%DLQ%"  # and a group: messages it could not consume after the last retry
-TEMPLATE_TOPIC = "TBW102"  # its settings are those of topics that are made by a send
+RETRY_PREFIX = "%RETRY%"  # before a group: messages it could not consume, to be consumed again
+DLQ_PREFIX = "%DLQ%"  # before a group: messages it could not consume after the last retry
+TEMPLATE_TOPIC = "TBW102"  # its settings apply to topics that a send creates
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"  # messages of open transactions
-OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # which of those are decided
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # decisions on those
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # delayed messages, a queue for each level
-TIMER_TOPIC = "rmq_sys_wheel_timer"  # messages that wait for a time of their own
-#: Every Java client names this producer group in its heartbeats. Consumers do, too: they send messages back with it.
+TIMER_TOPIC = "rmq_sys_wheel_timer"  # messages that wait for their own time
+#: Every Java client names this producer group in its heartbeats, even a consumer, which sends messages back with it.
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-#: Under this group Apache keeps how far it has read half messages and their op messages, and so do we.
+#: Under this group Apache and RocketBox keep their progress in reading half messages and op messages.
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
 #: Clients may not send to these.
@@ -42,7 +42,7 @@ NO_SEND_TOPICS = frozenset(
         SCHEDULE_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
-        TIMER_TOPIC,  # not so with Apache: what is sent there would be stored in any topic at all
+        TIMER_TOPIC,  # unlike Apache, where a message sent there could reach any topic
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
@@ -60,14 +60,14 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z", re.ASCII)
 _LEGAL_DERIVED = re.compile(r"[%|a-zA-Z0-9_+-]+\Z", re.ASCII)
 #: Printable ASCII without blanks, quotes (" and '), slash and backslash.
 _PLAIN = re.compile(r"[!#-&(-.0-\[\]-~]+\Z", re.ASCII)
-#: For `str.translate`: takes tabs and line ends out of a text, so that `isprintable` may judge the rest.
+#: For `str.translate`: removes tabs and line ends, so that `isprintable` may judge the rest.
 LAYOUT = str.maketrans("", "", "\t\n\r")
-#: The name of a constant of a Java enum, or nothing.
+#: Name of a Java enum constant, or empty.
 _WORD = re.compile(r"[a-zA-Z0-9_]{0,64}\Z", re.ASCII)
 
 
 def topic_name_error(topic: str) -> str | None:
-    """Why a topic may not have this name, in 5.3.3's words; None when it may."""
+    """Return why a topic may not have this name, in 5.3.3's words; None if it may."""
     if not topic.strip():
         return "The specified topic is blank."
     if not _LEGAL.match(topic):
@@ -78,26 +78,26 @@ def topic_name_error(topic: str) -> str | None:
 
 
 def is_legal_group(group: str) -> bool:
-    """Whether a group may have this name, and so its `%RETRY%` topic."""
+    """True if a group may have this name, and so its `%RETRY%` topic."""
     return len(group) <= GROUP_MAX_LENGTH and _LEGAL.match(group) is not None
 
 
 def is_legal_derived_topic(topic: str) -> bool:
-    """Whether a topic may have this name, or one that Apache derives from topics and groups."""
+    """True if a topic may have this name, or if Apache may derive it from topics and groups."""
     return len(topic) <= DERIVED_TOPIC_MAX_LENGTH and _LEGAL_DERIVED.match(topic) is not None
 
 
 def is_plain_name(name: str, max_length: int = BROKER_NAME_MAX_LENGTH) -> bool:
-    """Whether a cluster, a broker or an address may have this name.
+    """True if a cluster, a broker or an address may have this name.
 
-    Apache checks none of them. Host names are plain, and addresses (IPv6 with a zone, too), and every topic that Apache
-    has ever allowed.
+    Apache checks none of them. Host names and addresses are plain (even IPv6 with a zone), and so is every topic that
+    Apache has ever allowed.
     """
     return len(name) <= max_length and _PLAIN.match(name) is not None
 
 
 def is_legal_client_id(client_id: str) -> bool:
-    """Whether a client may have this id: any printable text, in any script."""
+    """True if a client may have this id: any printable text, in any script."""
     return 0 < len(client_id) <= CLIENT_ID_MAX_LENGTH and client_id.isprintable()
 
 
@@ -108,5 +108,5 @@ def permission_text(perm: int) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Whether a text may be a constant of a Java enum, or is empty."""
+    """True if a text may be a Java enum constant, or is empty."""
     return _WORD.match(text) is not None

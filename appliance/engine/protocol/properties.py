@@ -2,31 +2,31 @@
 
     TAGS 0x01 TagA 0x02 KEYS 0x01 order-17 0x02
 
-Java 4.9 leaves the last 0x02 out, everybody else writes it, and the broker stores the text as it came. So readers take
-both: pairs without 0x01, with an empty name or an empty value are dropped, and of two equal names the last wins, as in
-Java's readers.
+Java 4.9 leaves out the last 0x02, all other clients write it, and the broker stores the text as received. Readers
+accept both. They drop pairs without 0x01, with an empty name or an empty value; of two equal names the last counts, as
+in Java's readers.
 """
 
 NAME_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
 
-#: A record holds the length as a signed short.
+#: A record stores the length as a signed short.
 MAX_PROPERTIES_BYTES = 32767
 
 # Set by producers.
-KEYS = "KEYS"  # words between blanks; the key index finds the message by each
+KEYS = "KEYS"  # words separated by blanks; the key index finds the message by each
 TAGS = "TAGS"  # one tag; its `java_hash` is the tag code of the queue entry
 UNIQUE_KEY = "UNIQ_KEY"  # see `message_id`; the key index finds the message by it, too
-SHARDING_KEY = "__SHARDINGKEY"  # whose messages stay in order: its `java_hash` chose the queue
+SHARDING_KEY = "__SHARDINGKEY"  # messages with one key stay in order: its `java_hash` chose the queue
 TRANSACTION_PREPARED = "TRAN_MSG"  # "true": a half message
-PRODUCER_GROUP = "PGROUP"  # of a half message: the group of who sent it
-CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # of a half message: nobody is asked about it before
+PRODUCER_GROUP = "PGROUP"  # of a half message: its sender's group
+CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # of a half message: no check before
 DELAY_TIME_LEVEL = "DELAY"  # a number from 1 on: one of `messageDelayLevel`
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"  # seconds from now
 TIMER_DELAY_MS = "TIMER_DELAY_MS"  # milliseconds from now
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"  # wall ms
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"  # the unique key of a delayed message that is recalled
-INNER_NUM = "INNER_NUM"  # how many messages a record of Apache's batch queues holds
+INNER_NUM = "INNER_NUM"  # number of messages in a record of Apache's batch queues
 #: Each of them delays a message by a timer, or recalls a delayed one.
 TIMER_NAMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DEL_UNIQKEY)
 
@@ -35,29 +35,27 @@ RETRY_TOPIC = "RETRY_TOPIC"  # of a message in %RETRY% or %DLQ%: the topic it wa
 REAL_TOPIC = "REAL_TOPIC"  # of a message that waits in a system topic: the topic it is for
 REAL_QUEUE_ID = "REAL_QID"  # and the queue of that topic
 TRANSACTION_ID = "__transactionId__"  # of a half message and its committed copy: the unique key
-TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"  # of a half message: how often its producers were asked
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"  # of a half message: number of checks with its producers
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"  # of a half message that was stored again: its first offset
-ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"  # of a message in %RETRY% or %DLQ%: the offset id of the one first consumed
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"  # of a message in %RETRY% or %DLQ%: offset id of the copy first consumed
 WAIT_STORE = "WAIT"  # "false": the sender does not wait for the sync
 MSG_REGION = "MSG_REGION"  # the broker's `regionId`
-TRACE_SWITCH = "TRACE_ON"  # whether clients may write traces
+TRACE_SWITCH = "TRACE_ON"  # "true" if clients may write traces
 CLUSTER = "CLUSTER"  # the broker's `brokerClusterName`
-TIMER_OUT_MS = "TIMER_OUT_MS"  # of a message that waits for its time: wall ms, what it asked for less the precision
-TIMER_ENQUEUE_MS = (
-    "TIMER_ENQUEUE_MS"  # of a message whose time came, or that was stored once more: since when it waited
-)
-TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it so: wall ms
-TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored once more while it waited
-TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # ours, of such a record, and of the first one: ROLL_TIMES:QUEUE_OFFSET:STORED_MS
-TIMER_OF = "ROCKETBOX_TIMER_OF"  # ours, of a mark: the queue offset of the first record of the message it takes out
-REPLY_TO_CLIENT = "REPLY_TO_CLIENT"  # of a request and its reply: the client id of who asked
-PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # of a reply as it is pushed: the broker's wall ms
+TIMER_OUT_MS = "TIMER_OUT_MS"  # of a message that waits for its time: wall ms, the requested time less the precision
+TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"  # of a message whose time came, or that was stored again: when its wait began
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it then: wall ms
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored again while it waited
+TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # RocketBox's, of such records and the first: ROLL_TIMES:QUEUE_OFFSET:STORED_MS
+TIMER_OF = "ROCKETBOX_TIMER_OF"  # RocketBox's, of a mark: queue offset of the first record of the message it removes
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"  # of a request and its reply: client id of the requester
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # of a pushed reply: the broker's wall ms
 POP_CK = "POP_CK"  # the checkpoint with which a POP consumer acknowledges
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # properties of such names are not stored
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The map that a properties text holds."""
+    """Return the map in a properties text."""
     found = {}
     for pair in text.split(PAIR_SEPARATOR):
         name, separator, value = pair.partition(NAME_SEPARATOR)
@@ -67,12 +65,12 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """The text of a map, with 0x02 behind each pair. Names and values hold neither separator."""
+    """Return the text of a map, with 0x02 behind each pair. Names and values must not contain a separator."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def find_property(text: str, name: str) -> str | None:
-    """One value, without building the map: the last when the name occurs twice, None when it is absent or empty."""
+    """Return one value without building the map: the last if the name occurs twice, None if it is absent or empty."""
     needle = f"\x02{name}\x01"
     _, found, rest = f"\x02{text}".rpartition(needle)
     if not found:
@@ -81,7 +79,7 @@ def find_property(text: str, name: str) -> str | None:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: 32 bits, signed, over UTF-16 code units. The tag code of a message is its tag's."""
+    """Return Java's `String.hashCode`: 32 bits, signed, over UTF-16 code units. A message's tag code is its tag's."""
     value = 0
     if text.isascii():
         for unit in text.encode():

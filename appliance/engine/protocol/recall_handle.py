@@ -1,10 +1,10 @@
-"""The handle with which a producer takes back a message that waits for its time. PURE.
+"""The handle with which a producer recalls a message that waits for its time. PURE.
 
     URL-safe Base64, padded, of   v1 <topic> <broker name> <wall ms> <unique key>
 
-in UTF-8, with one blank between. The time is one millisecond behind the message's TIMER_OUT_MS.
-Source: RocketMQ 5.3.3 `RecallMessageHandle`. Differs: all behind the fourth blank is the unique key. Apache takes its
-first word, and with it another message.
+in UTF-8, separated by single blanks. The time is one millisecond after the message's TIMER_OUT_MS. Source: RocketMQ
+5.3.3 `RecallMessageHandle`. Differs: everything behind the fourth blank is the unique key. Apache takes only its first
+word, which may be another message's.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import re
 
 from ..named_tuple import NamedTuple
 
-#: What Java's URL decoder takes: the padding may be left out, but is not wrong.
+#: Accepted by Java's URL decoder: the padding may be left out, but not be wrong.
 _BASE64 = re.compile(r"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?\Z", re.ASCII)
-#: Java's Long.parseLong; what it does not take counts as -1.
+#: Accepted by Java's Long.parseLong; other texts count as -1.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
 _I64 = 1 << 63
 
 
 class RecallHandle(NamedTuple):
-    """What a handle names. at_ms: -1 for what is no number."""
+    """Content of a handle. at_ms: -1 if it is no number."""
 
     topic: str
     broker_name: str
@@ -31,13 +31,13 @@ class RecallHandle(NamedTuple):
 
 
 def encode_recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
-    """The handle of a message by its TIMER_OUT_MS."""
+    """Return the handle of a message with this TIMER_OUT_MS."""
     text = f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}"
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Raises ValueError for what is no handle, or names no key."""
+    """Decode a handle. Raises ValueError if it is invalid or has no key."""
     if not text or _BASE64.match(text) is None:
         raise ValueError("recall handle is invalid")
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "replace")

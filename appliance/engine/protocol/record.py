@@ -1,12 +1,12 @@
-"""The stored message: one record of the commit log, which is also what pulls carry.
+"""The stored message: one record of the commit log, which pulls also send.
 
     0 total size 4 | 4 magic 4 | 8 body crc 4 | 12 queue id 4 | 16 flag 4 | 20 queue offset 8 | 28 physical offset 8
     36 sys flag 4 | 40 born time 8 | 48 born host 8 or 20 | store time 8 | store host 8 or 20 | reconsume times 4
     prepared transaction offset 8 | body length 4, body | topic length 1 (V1) or 2 (V2), topic | properties length 2
     and text
 
-All big-endian. A host takes 20 bytes iff its bit of the sys flag is set. A blank record (size, magic) fills a file's
-end.
+All big-endian. A host takes 20 bytes if and only if its bit of the sys flag is set. A blank record (size, magic) fills
+the end of a file.
 Source: RocketMQ `MessageExtEncoder`, `MessageDecoder`; the same layout in 4.9 and 5.x.
 """
 
@@ -24,9 +24,9 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 
-#: A V1 record with IPv4 hosts, without body, topic and properties.
+#: Size of a V1 record with IPv4 hosts, without body, topic and properties.
 FIXED_BYTES = 91
-#: Room a blank record needs: `record + 8 > rest` rolls the file.
+#: Room needed for a blank record: `record + 8 > rest` rolls the file.
 BLANK_BYTES = 8
 
 SYS_COMPRESSED = 0x1
@@ -36,7 +36,7 @@ SYS_COMMIT = 0x8
 SYS_ROLLBACK = 0xC
 SYS_BORN_IPV6 = 0x10
 SYS_STORE_IPV6 = 0x20
-#: Which of the two hosts take 20 bytes: the broker sets these, whatever a client said.
+#: Set for hosts of 20 bytes: by the broker, whatever a client sent.
 SYS_HOSTS_IPV6 = SYS_BORN_IPV6 | SYS_STORE_IPV6
 SYS_INNER_BATCH = 0x80
 
@@ -44,26 +44,26 @@ QUEUE_OFFSET_AT = 20
 PHYSICAL_OFFSET_AT = 28
 STORE_TIME_AT = 56
 
-#: What a disk writes whole or not at all.
+#: Bytes that a disk writes whole or not at all.
 SECTOR_BYTES = 512
-#: As many zeros in a record's properties may be a sector that was never written: no CRC of Apache's covers it.
+#: This many zeros in a record's properties may be a sector that was never written: no Apache CRC covers it.
 UNWRITTEN = bytes(SECTOR_BYTES)
 
 SIZE_MAGIC = struct.Struct(">iI")
 _U16 = struct.Struct(">H")
 
-#: Size, magic, crc, queue id, flag, queue offset, physical offset: a record's own, even within a batch.
+#: Size, magic, crc, queue id, flag, queue offset, physical offset: fields of each record, even within a batch.
 _OWN = ">iIiiiqq"
 _OWN_BYTES = struct.calcsize(_OWN)
 _SYS_FLAG = struct.Struct(">i")
 
 
 class RecordLayout(NamedTuple):
-    """How a record's fields before its body are packed; it depends on the sizes of its two hosts.
+    """Packing of a record's fields before its body; it depends on the sizes of the two hosts.
 
-    fixed: all of them: own fields, shared fields, body length. shared: what all records of a batch have in common: sys
+    fixed: all of them: own fields, shared fields, body length. shared: fields common to all records of a batch: sys
     flag, born time, born host, store time, store host, reconsume times, prepared transaction offset. with_shared: all
-    of them again, the shared ones as bytes. host_flags: the bits of the sys flag that say so, the packer's to set.
+    again, the shared ones as bytes. host_flags: bits of the sys flag for these hosts, which the packing code sets.
     """
 
     fixed: struct.Struct
@@ -111,42 +111,42 @@ class Record(NamedTuple):
     properties: str
 
     def was_born_with(self, other: Record) -> bool:
-        """Whether both may be copies of one message."""
+        """True if both may be copies of one message."""
         return (self.born_time_ms, self.born_host) == (other.born_time_ms, other.born_host)
 
 
 def store_time_ms(head: bytes) -> int:
-    """The store time of a record from its first 76 bytes, without decoding the rest."""
+    """Return the store time of a record from its first 76 bytes, without decoding the rest."""
     at = 68 if int.from_bytes(head[36:40], "big") & SYS_BORN_IPV6 else STORE_TIME_AT
     return int.from_bytes(head[at : at + 8], "big")
 
 
 def body_length_at(data: bytes, at: int = 0) -> int:
-    """Where the length of the body stands, for the record that begins at `data[at]`; its last fixed field."""
+    """Return the position of the body's length, the last fixed field, in the record that begins at `data[at]`."""
     flags = data[at + 39]  # the sys flag's last byte
     return at + 84 + (12 if flags & SYS_BORN_IPV6 else 0) + (12 if flags & SYS_STORE_IPV6 else 0)
 
 
 def topic_at(head: bytes) -> int:
-    """Where in a record its topic's length stands, behind the body; from its first 112 bytes."""
+    """Return the position of the topic's length, behind the body, in a record; from its first 112 bytes."""
     fixed = _LAYOUT_OF_FLAGS[int.from_bytes(head[36:40], "big") & SYS_HOSTS_IPV6].fixed.size
     return fixed + int.from_bytes(head[fixed - 4 : fixed], "big")
 
 
 def hosts(data: bytes) -> tuple[bytes, bytes]:
-    """(born host, store host) of a whole record, as it holds them: 8 or 20 bytes each."""
+    """Return (born host, store host) of a whole record, 8 or 20 bytes each, as stored."""
     flags = data[39]  # the sys flag's last byte
     born_end = 68 if flags & SYS_BORN_IPV6 else STORE_TIME_AT
     return data[48:born_end], data[born_end + 8 : born_end + (28 if flags & SYS_STORE_IPV6 else 16)]
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """CRC-32 with bit 31 cleared, as Apache stores it; 0 for an empty body."""
+    """Return the CRC-32 with bit 31 cleared, as Apache stores it; 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF
 
 
 def encode_record(record: Record, born_host: bytes, store_host: bytes) -> bytes:
-    """A record's bytes, V1 or V2 as its magic says; sizes, the CRC and the hosts' flags are computed here."""
+    """Return a record's bytes, V1 or V2 by its magic; sizes, the CRC and the hosts' flags are computed here."""
     topic = record.topic.encode()
     text = record.properties.encode()
     topic_length = bytes((len(topic),)) if record.magic == MAGIC_V1 else _U16.pack(len(topic))
@@ -175,10 +175,10 @@ def encode_record(record: Record, born_host: bytes, store_host: bytes) -> bytes:
 
 
 def decode_record(data: bytes | bytearray | memoryview, at: int = 0, check_crc: bool = True) -> Record:
-    """The record that begins at `data[at]`; bytes behind it do not matter.
+    """Return the record that begins at `data[at]`; bytes behind it are ignored.
 
-    Raises CorruptFile when the bytes are no record: bad magic, lengths that contradict its size, a wrong body CRC,
-    text that is no UTF-8, or fewer bytes than it needs.
+    Raises CorruptFile when the bytes are no record: bad magic, lengths that contradict its size, a wrong body CRC, text
+    that is not UTF-8, or too few bytes.
     """
     try:
         size, magic = SIZE_MAGIC.unpack_from(data, at)

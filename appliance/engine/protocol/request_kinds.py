@@ -1,15 +1,15 @@
-"""What kind of request each served code is: administration, a client's work, a broker's, or reading. PURE.
+"""The kind of each served request code: administration, client work, broker work, or reading. PURE.
 
-    ADMIN    changes the broker or the name server on purpose: audited, and taken from loopback only unless
+    ADMIN    changes the broker or the name server on purpose: audited, and accepted only from loopback unless
              `--wire-admin` says otherwise (D22)
-    CLIENT   a producer's or consumer's work, with what it changes on the way: topics made by a send, offsets, locks
-    BROKER   what brokers send to a name server, from other machines
+    CLIENT   work of producers and consumers, with its side effects: topics made by a send, offsets, locks
+    BROKER   sent by brokers to a name server, from other machines
     READ     changes nothing
 
-Every code that is served must be listed, once: the engine does not start otherwise, so whoever adds a request decides
-here what it is. Kinds follow the actions of RocketMQ 5.3.3's `@RocketMQAction` (UPDATE, CREATE, DELETE: ADMIN; PUB,
-SUB: CLIENT; GET, LIST: READ). Differs: 309 is SUB there and ADMIN here, since only tools send it, and it makes a
-consumer consume a message again.
+Every served code must be listed, once, or the engine does not start: whoever adds a request decides its kind here.
+Kinds follow the actions of RocketMQ 5.3.3's `@RocketMQAction` (UPDATE, CREATE, DELETE: ADMIN; PUB, SUB: CLIENT; GET,
+LIST: READ). Differs: 309 is SUB there and ADMIN here, since only tools send it, and it makes a consumer consume a
+message again.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ assert len(KINDS) == sum(map(len, _CODES.values())), "a request code is listed t
 
 
 def kind_of(code: int) -> str:
-    """ADMIN, CLIENT, BROKER or READ. Raises LookupError for a code that is not listed."""
+    """Return ADMIN, CLIENT, BROKER or READ. Raises LookupError for a code that is not listed."""
     try:
         return KINDS[code]
     except KeyError:
