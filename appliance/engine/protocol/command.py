@@ -9,7 +9,7 @@ The body's format depends on the request or response code and is not read here. 
 A request and its answer have the same `opaque`, chosen by the requesting side for each connection. Answers may come in
 any order. A one-way request must not be answered, not even with an error.
 
-Decoding a RemotingCommand costs a header and several objects. Sends and pulls whose header begins as Java, Go and C++
+A RemotingCommand costs a decoded header and several objects. Sends and pulls whose header begins as Java, Go and C++
 write it are not decoded: `remoting.dispatcher` passes them to their processor, which reads the frame in place.
 Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 """
@@ -62,8 +62,8 @@ class RemotingCommand:
     `MQVersion` ordinal of the sender. language: name of the sender's, see LANGUAGES. remark: free text, mostly of an
     error. ext_fields: the fields of this request code, Java's CommandCustomHeader, text to text. codec: 0 JSON, 1
     ROCKETMQ, as received. bare: the header had no `extFields` at all, as Java writes a request without fields; encoding
-    repeats that. witness: follows the handling of this request, None without one. caller: the sender as authenticated,
-    None where authentication is off.
+    repeats that. witness: follows the handling of this request, None without one. caller: the sender, from
+    the access gate; None without that gate.
     """
 
     __slots__ = (

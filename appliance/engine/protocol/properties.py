@@ -1,4 +1,4 @@
-"""The properties of a message: a map in one text, and the names the broker knows. PURE.
+"""The properties of a message: a map in one text, and the names that the broker uses. PURE.
 
     TAGS 0x01 TagA 0x02 KEYS 0x01 order-17 0x02
 

@@ -2,9 +2,9 @@
 
     URL-safe Base64, padded, of   v1 <topic> <broker name> <wall ms> <unique key>
 
-in UTF-8, separated by single blanks. The time is one millisecond after the message's TIMER_OUT_MS. Source: RocketMQ
-5.3.3 `RecallMessageHandle`. Differs: everything behind the fourth blank is the unique key. Apache takes only its first
-word, which may be another message's.
+in UTF-8, separated by single blanks. The time is one millisecond after the message's TIMER_OUT_MS.
+Source: RocketMQ 5.3.3 `RecallMessageHandle`. Differs: everything behind the fourth blank is the unique key. Apache
+takes only its first word, which may be another message's.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 
 #: A partial frame longer than this gets its own buffer instead of being moved to the shared one.
 _OWN_BUFFER_BYTES = 64 * 1024
-#: Limit on that buffer until so much of the frame has arrived; then it gets the frame's size. Allocating 16 MiB takes
-#: the I/O thread 1 to 15 ms, which no peer may cause by sending eight bytes.
+#: That buffer has at most this size until as many bytes of the frame have arrived, and then the frame's size:
+#: allocating 16 MiB takes the I/O thread 1 to 15 ms, which no peer may cause by sending eight bytes.
 _TRUSTED_BYTES = 128 * 1024
 
 #: Time that a connection's frames may use the I/O thread before those of others get a turn; one more frame may follow.
@@ -164,7 +164,7 @@ class Connection(Outbox):
         try:
             if mask & READABLE and self._mask & READABLE and not self.halted:
                 self._read()
-            elif mask & ~(READABLE | WRITABLE):  # an error or hang-up, and nothing left to read
+            elif mask & ~(READABLE | WRITABLE):  # an error or hang-up, and no read is due
                 self._close()
                 return
             if mask & WRITABLE and not self.closed:

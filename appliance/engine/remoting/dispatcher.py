@@ -451,7 +451,7 @@ class Dispatcher:
 
 
 class Meanwhile(Dispatcher):
-    """Dispatcher of a port whose broker is being replaced by another: refuses every request with a known header."""
+    """Dispatcher of a port whose broker is being replaced: refuses every request; none is read while `paused`."""
 
     def __init__(self) -> None:
         super().__init__({})

@@ -124,7 +124,7 @@ class EventLoop(ServiceThread, LoopState):
         self._tick_hooks = [*self._tick_hooks, hook]
 
     def put_first(self, *hooks: Callable[[], None]) -> None:
-        """As `at_tick_end`, for hooks that run before all others, in their order."""
+        """Like `at_tick_end`, for hooks that run before all others, in their order."""
         self._tick_hooks = [*hooks, *self._tick_hooks]
 
     def drop_hooks(self, *hooks: Callable[[], None]) -> None:

@@ -199,7 +199,7 @@ class RemotingServer(ServerState):
             if dispatcher is None or conn.closed:
                 continue
             conn.dispatcher = dispatcher
-            conn.told.clear()  # for the other dispatcher
+            conn.told.clear()  # numbers of the other broker's events
             self.loop.watch_by(conn.fd, self._watcher(conn))
             conn.update_reading()
 

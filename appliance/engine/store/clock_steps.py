@@ -100,7 +100,7 @@ class ClockSteps:
             self._take(_set_by(self.spans, ms, log_begin), log_begin)
 
     def set_while_appending(self, ms: int, looked: int, written: int, log_begin: int = 0) -> None:
-        """As `set_by`, for a broker that stamps records itself. looked, written: records between these offsets were
+        """Like `set_by`, for a broker that stamps records itself. looked, written: records between these offsets were
         stamped before or after the setting; they count as whichever makes them later, since no message may come early.
 
         Both changes are saved at once: the first alone would mean that all later records are stamped by the old clock.

@@ -177,7 +177,7 @@ class Disk:
         )
 
     def find_out_about_reads(self, fd: int) -> bool:
-        """Return whether reads that never wait work for a file, which may be empty."""
+        """True if reads that never wait work for a file, which may be empty."""
         try:
             self.read_nowait(fd, memoryview(bytearray(1)), 0)
         except OSError:  # EAGAIN means that they work
@@ -285,7 +285,7 @@ class Disk:
             self.sync_directory(directory.parent)
 
     def make_directories(self, path: Path) -> list[Path]:
-        """As make_directory, but return the directories to sync, which the caller must do."""
+        """Like make_directory, but return the directories to sync, which the caller must do."""
         return [directory.parent for directory in self._make_missing(path)]
 
     def _make_missing(self, path: Path) -> Iterator[Path]:

@@ -17,8 +17,8 @@ from .results import GetResult, GetStatus
 from .settings import StoreSettings
 from .settling import SETTLED, Settling
 
-#: Limits on records, and on their bytes, that the I/O thread filters for one pull, which takes about 0.1 ms. On their
-#: properties: an expression that is not costly may search them twenty times, which takes 0.4 ms.
+#: Limits on the records that the I/O thread filters for one pull, and on their bytes: it takes about 0.1 ms. Limit on
+#: their properties: an expression that is not costly may search them twenty times, which takes 0.4 ms.
 _RECORDS_AT_ONCE = 16
 _BYTES_AT_ONCE = 64 * 1024
 _PROPERTY_BYTES_AT_ONCE = 8 * 1024
@@ -197,7 +197,7 @@ class MessageReader:
         return self.offset_range(topic, queue_id)[1]
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """As `max_offset`, but the largest number while a queue is being rebuilt, since its entries are unknown."""
+        """Like `max_offset`, but the largest number while a queue is being rebuilt, since its entries are unknown."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return self._queues.begin_of(topic, queue_id)
@@ -207,8 +207,8 @@ class MessageReader:
         """Return the first offset of a queue that lost nothing to age, if it is recent enough to be in memory from
         there on (4.9's rule of 40 % of RAM); -1 for any other queue. On remoting-io.
 
-        A queue lost nothing to age if it begins at 0, or no file has ever left the log; entries lost to damage do not
-        count. Raises QueueBroken while the queue is being rebuilt, OSError when the disk fails.
+        A queue lost nothing to age if it has its first message, or no file has ever left the log; entries lost to
+        damage do not count. Raises QueueBroken while the queue is being rebuilt, OSError when the disk fails.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.min_offset >= queue.max_offset:

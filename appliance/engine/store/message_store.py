@@ -7,9 +7,9 @@
     retention   CleanService
     sealing     BlockChecksumService
 
-No part imports this module; each is given the others it works with. A tick is the unit of publication (D1). Its records
-are staged by `put`, written by `end_tick`, and published whole and in order once `publication.limit()` has reached
-their end: at once in async flush, after the sync in sync flush. Readers see published entries only.
+None of them imports this module; each is given the others it works with. A tick is the unit of publication (D1). Its
+records are staged by `put`, written by `end_tick`, and published whole and in order once `publication.limit()` has
+reached their end: at once in async flush, after the sync in sync flush. Readers see published entries only.
 """
 
 from __future__ import annotations
@@ -465,7 +465,7 @@ class MessageStore(Appender):
 
     def begin_queue_anew(self, topic: str, queue_id: int) -> None:
         """Begin a queue again, because the log repeats its offsets, as Apache's brokers do after a topic was deleted
-        and made again. What happened to the topic's other queues is unknown, so they stay. On remoting-io."""
+        and made again. The fate of the topic's other queues is unknown, so they stay. On remoting-io."""
         deletion = TopicDeletion(topic)
         for queue in self.queues.of_topic(topic):
             (deletion.queues if queue.queue_id == queue_id else deletion.stay).append(queue)

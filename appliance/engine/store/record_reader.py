@@ -72,8 +72,8 @@ class RecordReader:
         return found
 
     def find_now(self, physical: int) -> StoredRecord | Missing | None:
-        """As `find`, without waiting for the disk. None if the record is not in the page cache, or is too long for this
-        thread. On remoting-io."""
+        """Like `find`, without waiting for the disk. None if the record is not in the page cache, or is too long for
+        this thread. On remoting-io."""
         return self._find(physical, None, self._read_now)
 
     def _read_now(self, physical: int, size: int) -> bytes | None:
@@ -118,7 +118,7 @@ class RecordReader:
         return StoredRecord(record, data[: record.size])
 
     def get(self, physical: int, size: int | None = None) -> StoredRecord | None:
-        """As `find`, with None for any reason."""
+        """Like `find`, with None for any reason."""
         found = self.find(physical, size)
         return None if isinstance(found, Missing) else found
 

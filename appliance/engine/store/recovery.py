@@ -1,4 +1,4 @@
-"""Finds the log's end after a clean or unclean stop and makes the queues match it. Files are cut only here.
+"""Finds the log's end after a clean or unclean stop and makes the queues match it. Only this and tail_cut cut files.
 
 If the recovery position's record is still there, and the queue ledger is the one it names, no queue file is opened: the
 log is scanned from the position, and QueueRepair checks the files later. Without that ledger, the queue files must hold

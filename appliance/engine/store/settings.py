@@ -24,7 +24,7 @@ class StoreSettings(NamedTuple):
     #: Suggest a slave to readers of messages that are no longer in memory.
     slave_reads: bool = False
     index_enabled: bool = False
-    #: Of an index file: number of hash slots, and of entries plus one.
+    #: Sizes of an index file: number of hash slots, and of entries plus one.
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
     #: Limit on queue files open for reading, and on those for writing.

@@ -25,7 +25,7 @@ _SPAN_RECORDS = 100
 _STEP_RECORDS = 256
 #: Records between two checks of the time: for verdicts of microseconds, and for those that may take 0.1 s.
 _QUICK_VERDICTS, _COSTLY_VERDICTS = 64, 1
-#: Of a longer record only the head and the end are read, without the body.
+#: A longer record is read without its body, only its head and its end.
 _LONG_BYTES = 64 * 1024
 #: Bytes up to and including the longest body's length; most bytes behind a body: topic, properties and their lengths.
 _HEAD_BYTES = 84 + 2 * 12 + 4
@@ -111,7 +111,7 @@ class Settling:
     def _settle_by_values(
         self, values: Values, entries: bytes, wanted: MessageFilter, names: tuple[bytes, ...], most: int, slice_s: float
     ) -> bytes:
-        """As `settle`, where records are read and searched without the GIL."""
+        """Like `settle`, where records are read and searched without the GIL."""
         count = len(entries) // ENTRY.size
         settled = bytearray(entries)
         for column in range(ENTRY.size - 8, ENTRY.size):  # set all codes to 0

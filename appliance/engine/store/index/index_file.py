@@ -138,7 +138,7 @@ class IndexFile:
         return count
 
     def _put_few(self, keys: list[IndexKey], number: int) -> int:
-        """As `put`, with slots in the file. A chain that a crash left short is made again."""
+        """Like `put`, with slots in the file. A chain that a crash left short is made again."""
         first, used, begin_ms = number, self.used, self.begin_ms
         slots: dict[int, int] = {}
         entries = []

@@ -7,8 +7,8 @@ Source: RocketMQ `IndexService.buildIndex`, `IndexFile.indexKeyHashMethod`.
 Records are not decoded. A producer's unique keys share their beginning for at least a millisecond, so the hash of
 `topic#` and a key's first 30 characters is kept, and the last two cost one addition each.
 
-Where the hot path is compiled, `FastKeyScanner` lets it take runs of usual records and calls `KeyScanner` for each
-other one: IPv6 hosts, version 2, invalid UTF-8, a KEYS or unique key without a value, and bytes that are no record.
+Where the hot path is compiled, `FastKeyScanner` calls it for runs of usual records, and `KeyScanner` for each other
+one: IPv6 hosts, version 2, invalid UTF-8, a KEYS or unique key without a value, and bytes that are no record.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class KeyScanner:
         """Append the keys of whole records from `data[at]` on to `found`; return where it stopped in `data`.
 
         base: physical offset of data[0]. Stops after `limit` records, before a record that is not whole in `data`, and
-        before bytes that are no record of their offset.
+        before bytes that are no record, or one of another offset.
         """
         end = len(data)
         unpack, add = _HEAD.unpack_from, found.append
@@ -227,7 +227,7 @@ class KeyScanner:
             found.append((self._hash(key.encode("utf-8", "replace")), physical, time_ms))
 
     def _unusual(self, data: bytes, at: int, base: int, found: Keys) -> int:
-        """Take a record with IPv6 hosts or of version 2; return its size, 0 if there is none of this offset."""
+        """Take a record with IPv6 hosts or of version 2; return its size, 0 if no valid one is there."""
         if int.from_bytes(data[at + 4 : at + 8], "big") in (MAGIC_V1, MAGIC_BLANK) and not data[at + 39] & _IPV6:
             return 0
         try:

@@ -119,7 +119,7 @@ def open_index(
 ) -> OpenedIndex:
     """Open the index files and delete those that do not fit.
 
-    No OSError is raised: a file that cannot be read is deleted, if possible, and not part of the index.
+    A file that cannot be opened is deleted, too, if possible. Raises OSError when a later read fails.
     """
     files = _load(directory, disk, settings)
     try:

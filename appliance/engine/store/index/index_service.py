@@ -9,8 +9,8 @@ missing part itself, so that it finds everything published before it (`index_que
 Where the hot path is compiled, the index lags by at most MAX_LAG_S at rates up to MAX_RATE keys a second, as long as
 records are usual (`index_keys.py`) and the disk syncs a checkpoint within half of that. The lag has three parts:
 records gather for INTERVAL_S; slices rest, the less the further the index is behind, and hardly at the last of _RESTS;
-a checkpoint stops the thread for a sync, kept short by one after CHECKPOINT_KEYS at the latest. The pure twin keeps up
-with single sends to a broker without compiled hot path, and falls behind during large batches.
+a checkpoint stops the thread for a sync, and comes after CHECKPOINT_KEYS already, so that this is short. The pure twin
+keeps up with the single sends that it can take itself, and falls behind during large batches.
 Source: RocketMQ `IndexService`.
 """
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 0.1
 #: Records per slice: it takes well under 1 ms, and the lock is held no longer (D10).
 SLICE = 400
-#: As SLICE, with a compiled hot path and slots in memory. The GIL is released meanwhile; the cost of a slice is then
+#: Like SLICE, with a compiled hot path and slots in memory. The GIL is released meanwhile; the cost of a slice is then
 #: waiting to get it back.
 FAST_SLICE = 4000 if COMPILED else SLICE
 #: Bytes read at a time. Pure: below the 128 KiB from which malloc maps new memory each time, which doubled the cost of

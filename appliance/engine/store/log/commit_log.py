@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 STAGE_BYTES = 1024 * 1024
 #: Kept free beside a new file, for queue files, tables and the journal; one file's size if that is less.
 RESERVE_BYTES = 16 * 1024 * 1024
-#: A `stage_room` that makes `reserve` reject every record, even at the beginning of the stage.
+#: A `stage_room` that no record fits, even at the beginning of the stage, so that `reserve` checks `refused`.
 _NO_ROOM = -(1 << 62)
 #: Size of the log's end that counts as cached where the file system cannot say (D2): it was written a moment ago.
 RECENT_BYTES = 64 * 1024 * 1024

@@ -69,7 +69,7 @@ class QueueExtension:
         return self._read(topic, queue_id, address, self._disk.pread)
 
     def read_nowait(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
-        """As `read`, but also None if that would have to wait for the disk (D2)."""
+        """Like `read`, but also None if that would have to wait for the disk (D2)."""
 
         def read(fd: int, size: int, position: int) -> bytes:
             buffer = bytearray(size)

@@ -125,7 +125,7 @@ class QueueFiles:
         return len(entry) == ENTRY_BYTES and ENTRY.unpack(entry)[:2] == (record.physical_offset, record.size)
 
     def read_nowait(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | None:
-        """As `read`, but None if that would have to wait for the disk, or the system cannot say (D2)."""
+        """Like `read`, but None if that would have to wait for the disk, or the system cannot say (D2)."""
         if not self._disk.reads_without_waiting:
             return None
         number, index = divmod(offset, self._entries_per_file)

@@ -365,7 +365,7 @@ class CleanService(ServiceThread):
         """Return the offset that recovery would read from: the record of the saved position.
 
         Without a position, everything published since the start is needed: entries that are in no file yet say where a
-        queue continues. What recovery read is in files.
+        queue continues. Entries from recovery are in files.
         """
         publication = self._publication
         position = self._files.recovery_position.position
