@@ -59,7 +59,7 @@ class PeerRequests:
         self._count += 1
         try:
             conn.send_command(command)
-        except FrameError as error:  # a question as long as a frame, and what the broker adds
+        except FrameError as error:  # a request that no frame holds with the broker's additions
             logger.warning("peer: a request cannot be sent code=%d to=%s: %s", command.code, conn.remote_host, error)
             self._finish(conn, opaque, None)
 

@@ -1,7 +1,7 @@
 """The small files that say which process uses a store, how it was left, and what damage was found in it.
 
     lock abort checkpoint                              Apache's
-    recovery-position deleted-topics.json quarantine/findings.jsonl          ours
+    recovery-position deleted-topics.json quarantine/findings.jsonl          RocketBox's
 
 The lock is taken first, then the state is read. `abort` is written last, after recovery, and removed only by a stop
 that left nothing unsaved.

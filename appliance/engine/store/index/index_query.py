@@ -27,8 +27,8 @@ CATCH_UP_S = 1.0
 FIND_S = 2.0
 #: Entries looked at before the lock is released.
 STEPS = 64
-#: In an Apache index times may go back. Hence so many entries are looked at behind one that is too old, or in a file
-#: that begins too late, and so many files that begin too early.
+#: In an Apache index times may go back. Limits on entries looked at behind one that is too old, or in a file that
+#: begins too late; and on files looked at that begin too early.
 _STEPS_BEHIND, _FILES_BEHIND = 1024, 2
 
 

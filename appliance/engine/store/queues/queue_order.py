@@ -46,7 +46,7 @@ class QueueOrder:
         self._dispatch = dispatch
         self._append = append
         self._write_tails = write_tails
-        #: The last record of a queue whose offset was there before.
+        #: Queue -> its last record, if that has an offset that was there before.
         self.undecided: dict[ConsumeQueue, Record] = {}
         # Last offset of a queue that came behind a gap. If it comes again, the first record with it was the odd one.
         self._after_gap: dict[ConsumeQueue, int] = {}
