@@ -1,4 +1,4 @@
-"""Long acts of the console: exports, imports, checks. Each is a job that is watched, cancelled and answered for.
+"""Long acts of the console: exports, imports, checks. Each is a job that users watch and cancel; the audit log has it.
 
 A kind is a function; a module of them is named in `known.py`:
 
@@ -13,18 +13,18 @@ A kind is a function; a module of them is named in `known.py`:
 A view starts one with `start(request, "message-export", parameters, target="orders", names=("orders",))` and leads to
 the page `job`; an operation of the API answers `accepted(...)` (`api/job_answers.py`): 202 with its place.
 
-**Where a job lives.** One directory a job, `DATA/rocketbox/jobs/ID/`: `job.json`, and `files/` with its results. Not in
-the settings database, for three reasons. A job's progress, written every two seconds, must not hold the database's one
-write lock, for which sign-ins and the audit log wait. A file that is replaced whole is after a SIGKILL either the old
-or the new one, and the directory is all there is of a job: it expires, is removed, and is left out of a backup as one.
-And a restored settings database knows no jobs whose files are elsewhere.
+**Where a job lives.** Each job has one directory, `DATA/rocketbox/jobs/ID/`: `job.json`, and `files/` with its results.
+Jobs are not in the settings database, for three reasons. A job's progress, written every two seconds, must not hold the
+database's one write lock, for which sign-ins and the audit log wait. After a SIGKILL, a file that is replaced whole is
+either the old or the new one; the directory is all there is of a job, so the job expires, is removed, and is left out
+of a backup as a whole. And a restored settings database lists no jobs whose files are elsewhere.
 
-**What a restart finds.** A job that ran is `interrupted`, and what it had written is removed, since half a file looks
-like a whole one; a kind with `goes_on=True` runs again and finds what it gave to `work.keep()` in `work.kept`.
+**What a restart finds.** A job that ran becomes `interrupted`, and the files it had written are removed, since half a
+file looks like a whole one. A kind with `goes_on=True` runs again; `work.kept` has what it last gave to `work.keep()`.
 
-**Bounds.** Two jobs run at a time, `WAITING_AT_MOST` wait. Files of a job have at most `FILE_BYTES`, and a quarter of
-what was free on the disk when it began: the store's own room is not a job's to take. Those of all jobs have at most
-`ALL_FILE_BYTES`: the oldest are removed first. What has ended is removed after `KEPT_DAYS`.
+**Bounds.** Two jobs run at a time, `WAITING_AT_MOST` wait. The files of one job take at most `FILE_BYTES`, and at most
+a quarter of the disk space that was free when it began, so that jobs leave room for the store. The files of all jobs
+together take at most `ALL_FILE_BYTES`; the oldest are removed first. Ended jobs are removed after `KEPT_DAYS`.
 """
 
 from .job import ENDED, STATES, Job, Told, new_id

@@ -1,4 +1,4 @@
-"""The check of the whole audit log: whether every entry is there and unaltered."""
+"""The job that checks whether every entry of the audit log is present and unaltered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "audit-check"
 
 
 class _Counted(audit.DatabaseTable):
-    """The entries, which say how many of them were read."""
+    """The table of entries; reading it reports the job's progress."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Backups of the whole data directory, and checks of those that were made."""
+"""Jobs that back up the whole data directory, and that check a backup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = {"bytes": _("bytes")}
 
 @kind(backups.KIND, title=_("Make a backup"), start=ADMIN, words=_WORDS, alone=True)
 def back_up(work: Work) -> None:
-    """Copy the data directory into a file; then delete what is more than is kept."""
+    """Copy the data directory into a backup file, then delete the oldest backups beyond the number to keep."""
     from ...engine.backup import BackupError
     from ...engine.backup.archive import remove_partials
 

@@ -1,4 +1,4 @@
-"""Dead letters of a group as a file, with all there is of each, before they expire: lines as an export writes them."""
+"""The job that writes a group's dead letters to a file before they expire: whole messages, as an export writes them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WORDS = {
 
 @kind(NAME, title=_("Archive dead letters"), start=RULE, words=_WORDS, bad=("unreadable",), about="group")
 def archive(work: Work) -> None:
-    """parameters: group, format, and picked (queue id, offset), or wanted, from_ms and to_ms."""
+    """parameters: group, format, and either picked, a list of (queue id, offset), or wanted, from_ms and to_ms."""
     asked = work.parameters
     group, form = asked["group"], asked["format"]
 
     def line(copy: Any) -> dict[str, Any]:
-        """What it says of itself besides is where it was sent to first, and its id there."""
+        """Return the line of an export, with the group, the topic it was first sent to and its message id there."""
         properties = copy.properties
         origin = {"origin_topic": properties.get("RETRY_TOPIC"), "origin_id": properties.get("ORIGIN_MESSAGE_ID")}
         return {"dead_letter_of": group} | origin | line_of(copy)

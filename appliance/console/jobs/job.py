@@ -1,4 +1,4 @@
-"""One job: what is known of it, and the directory it lives in."""
+"""One job: its state, and the directory it lives in."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import msgspec
 from ...engine import file_sync
 from ...engine.own_files import DIRECTORY_MODE
 
-#: In the order of a life. interrupted: RocketBox ended while it ran.
+#: In the order of a job's life. interrupted: RocketBox ended while the job ran.
 STATES = ("waiting", "running", "done", "failed", "cancelled", "interrupted")
 ENDED = ("done", "failed", "cancelled", "interrupted")
-#: A job's result is a summary; rows belong into a file.
+#: Most bytes of a result as JSON: it is a summary; rows belong in a file.
 RESULT_BYTES = 64 << 10
 
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}\Z", re.ASCII)
@@ -28,7 +28,7 @@ _FILES = "files"
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A sentence of ours: an English template from the catalogue and its values. Pages show it translated."""
+    """A sentence: an English template from RocketBox's catalogue, and its values. Pages show it translated."""
 
     template: str
     args: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -38,17 +38,17 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """A result that can be downloaded."""
+    """A file with results, which can be downloaded."""
 
     name: str
     bytes: int
 
 
 class Job(msgspec.Struct):
-    """kind: the name of its kind. who: who started it, as in the audit log; who_kind: "user", "token", ... names: the
-    topics and groups it is about, none for the whole broker. done, total: how far it is, in `unit`; total None: not
-    known. counts: parts of `done`. why: why it failed or was interrupted. kept: what it goes on from after a restart.
-    changes: counts what pages would show anew.
+    """kind: the name of its kind. who: the actor who started it, as in the audit log; who_kind: "user", "token", ...
+    names: the topics and groups it is about; empty for the whole broker. done, total: its progress in `unit`; total is
+    None if not known. counts: parts of `done`. why: the reason why it failed or was interrupted. kept: the data with
+    which it goes on after a restart. changes: goes up with each change that pages should show.
     """
 
     id: str
@@ -81,7 +81,7 @@ class Job(msgspec.Struct):
 
     @property
     def other(self) -> int:
-        """What was done and is in none of the counts: so the parts add up."""
+        """Part of `done` that is in none of the counts, so that the parts add up; 0 without counts."""
         return max(0, self.done - sum(self.counts.values())) if self.counts else 0
 
     @property
@@ -94,7 +94,7 @@ class Job(msgspec.Struct):
 
 
 def new_id() -> str:
-    """Sorts by time, and cannot be guessed."""
+    """Return an id for a new job. Ids sort by time and cannot be guessed."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
@@ -107,14 +107,14 @@ class JobFolder:
 
     @staticmethod
     def ids(directory: Path) -> list[str]:
-        """What looks like a job; oldest first."""
+        """Return the names in `directory` that have the form of a job's id, oldest first."""
         try:
             return sorted(name for name in os.listdir(directory) if _ID.match(name))
         except FileNotFoundError:
             return []
 
     def read(self) -> Job | None:
-        """None for a directory without a job that can be read."""
+        """Return the job; None if the directory has no job that can be read."""
         try:
             return msgspec.json.decode((self.path / _FILE).read_bytes(), type=Job)
         except (OSError, msgspec.DecodeError):
@@ -126,7 +126,7 @@ class JobFolder:
         file_sync.replace_file(self.path / _FILE, msgspec.json.encode(job), durable)
 
     def new_file(self, name: str) -> Path:
-        """An empty private file to write into; one of that name that is there is kept, for a job that goes on."""
+        """Return the path of a private file to write into. It is made empty, unless a job that goes on left one."""
         if not _FILE_NAME.match(name):
             raise ValueError(f"no name for a file of a job: {name!r}")
         directory = self.path / _FILES
@@ -136,16 +136,16 @@ class JobFolder:
         return path
 
     def file(self, name: str) -> Path:
-        """The path of a file that the job listed."""
+        """Return the path of a file that the job lists."""
         return self.path / _FILES / name
 
     @property
     def input(self) -> Path:
-        """What somebody gave the job to work on; never offered for download."""
+        """Path of the data that the job was given to work on; never offered for download."""
         return self.path / "input"
 
     def take_input(self, data: bytes) -> None:
-        """Before the job is written, so that no job is found without it."""
+        """Write the input, durably. Called before the job itself is written, so that no job is found without it."""
         self.path.parent.mkdir(DIRECTORY_MODE, exist_ok=True)
         self.path.mkdir(DIRECTORY_MODE, exist_ok=True)
         handle = os.open(self.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

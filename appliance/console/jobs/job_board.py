@@ -1,4 +1,4 @@
-"""All jobs of this data directory: those that wait, run and have ended. Any thread."""
+"""All jobs of this data directory: waiting, running and ended. Any thread may call this."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .registry import kind_of
 logger = logging.getLogger(__name__)
 
 WAITING_AT_MOST = 50
-# Of one user, tokens included: others' backups and checks find room.
+# Waiting or running jobs of one user, tokens included, so that other users' backups and checks find room.
 WAITING_EACH = 10
 KEPT_DAYS = 7
 KEPT_AT_MOST = 500
@@ -38,8 +38,8 @@ RESTARTED = gettext_noop("RocketBox ended while it ran. Start it again.")
 
 
 class Board:
-    """Jobs in memory, and their directories, which are read once. Guarded by `_lock`: the table and what waits; a job's
-    own fields are changed by the thread that runs it, before and after that under the lock."""
+    """Jobs in memory, and their directories, which are read once. `_lock` guards the table. While a job runs, the
+    thread that runs it changes its fields; before and after, they are changed under the lock."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -50,12 +50,12 @@ class Board:
         self._load()
 
     def _load(self) -> None:
-        """What a restart finds; see the package."""
+        """Read the jobs of earlier runs and settle those that were running; the package docstring has the rules."""
         for job_id in JobFolder.ids(self.directory):
             folder = self.folder(job_id)
             job = folder.read()
             if job is None or job.id != job_id:
-                continue  # made by a crash: `sweep` removes it when it is old
+                continue  # a crash left it; `sweep` removes it when it is old
             if job.state == "running":
                 if kind_of(job.kind).goes_on and not job.cancel_asked_by:
                     job.state = "waiting"
@@ -72,8 +72,8 @@ class Board:
         return JobFolder(self.directory, job_id)
 
     def add(self, job: Job, given: bytes | None = None) -> None:
-        """Have it wait for its turn. given: its input. Raises Conflict, and Unavailable when too many wait or the disk
-        takes nothing."""
+        """Queue a new job. given: its input. Raises Conflict if its kind runs alone and one has not ended, Unavailable
+        if too many jobs wait or the disk does not take the job's files."""
         kind = kind_of(job.kind)
         with self._lock:
             under_way = [one for one in self._jobs.values() if not one.ended]
@@ -100,25 +100,25 @@ class Board:
         self._tell()
 
     def get(self, job_id: str) -> Job:
-        """Raises NotFound."""
+        """Return the job. Raises NotFound."""
         job = self._jobs.get(job_id)
         if job is None:
             raise NotFound("job", job_id)
         return job
 
     def jobs(self) -> list[Job]:
-        """Newest first."""
+        """Return all jobs, newest first."""
         numbered = enumerate(self._jobs.copy().values())
         return [job for _, job in sorted(numbered, key=lambda one: (one[1].created_at_ms, one[0]), reverse=True)]
 
     def take_next(self) -> Job | None:
-        """The next one, now running: the oldest, of users who have the fewest running."""
+        """Mark the next waiting job as running and return it: the oldest of the users with the fewest running jobs."""
         with self._lock:
             waiting = [job for job in self._jobs.values() if job.state == "waiting"]
             if not waiting:
                 return None
             running = Counter(_owner(one) for one in self._jobs.values() if one.state == "running")
-            # Whoever has nothing running comes before whoever has.
+            # Users without a running job come before users with one.
             job = min(waiting, key=lambda one: (running[_owner(one)], one.created_at_ms))
             job.state, job.started_at_ms = "running", job.started_at_ms or now_ms()
             job.changes += 1
@@ -126,7 +126,8 @@ class Board:
         return job
 
     def cancel(self, job_id: str, by: str) -> tuple[Job, bool]:
-        """Cancel it: at once when it waits (True), else at its next step. Raises NotFound and Conflict."""
+        """Cancel a job: at once if it waits, else at its next step. Return it, and True if it was waiting. Raises
+        NotFound, and Conflict if it has ended."""
         with self._lock:
             job = self.get(job_id)
             if job.ended:
@@ -136,11 +137,11 @@ class Board:
             waiting = job.state == "waiting"
             if waiting:
                 self._end(job, "cancelled", None)
-        self._save(job, durable=True)  # one that would go on after a kill is cancelled then, too
+        self._save(job, durable=True)  # so that a kind with `goes_on` stays cancelled after a kill
         return job, waiting
 
     def end(self, job: Job, state: str, why: Told | None = None) -> None:
-        """It has ended so; files of one that did not come to its end are removed."""
+        """Record that the job ended in this state. Unless it is "done", the job's files are removed."""
         folder = self.folder(job.id)
         if state == "done":
             try:
@@ -156,13 +157,13 @@ class Board:
         self._hold_files_down()
 
     def put_off(self, job: Job) -> None:
-        """It goes on after the next start."""
+        """Set a running job back to waiting: it goes on after the next start of RocketBox."""
         with self._lock:
             job.state = "waiting"
         self._save(job, durable=True)
 
     def sweep(self) -> None:
-        """Remove what has expired."""
+        """Remove ended jobs that are too old or too many, and old directories that hold no known job."""
         before = now_ms() - KEPT_DAYS * _DAY_MS
         ended = [job for job in self.jobs() if job.ended]
         for number, job in enumerate(ended):
@@ -181,13 +182,13 @@ class Board:
             return False
 
     def _hold_inputs_down(self) -> None:
-        """What jobs were given to work on is kept of the last few that have ended, to be given again."""
+        """Delete the inputs of ended jobs except the last few: an import starts with the input of its check."""
         ended = [job for job in self.jobs() if job.ended and self.folder(job.id).input.exists()]
         for job in ended[INPUTS_KEPT:]:
             self.folder(job.id).input.unlink(missing_ok=True)
 
     def _hold_files_down(self) -> None:
-        """Files of the oldest jobs make room; the jobs stay."""
+        """Remove the files of the oldest jobs while all files together exceed the limit; the jobs stay listed."""
         room = ALL_FILE_BYTES
         for job in self.jobs():
             room -= job.file_bytes
@@ -203,7 +204,7 @@ class Board:
         job.changes += 1
 
     def _save(self, job: Job, durable: bool) -> None:
-        """What cannot be saved is still known until the end of the process."""
+        """Write the job's file. If that fails, the job's state is only in memory, until the process ends."""
         try:
             self.folder(job.id).write(job, durable)
         except OSError as error:
@@ -215,12 +216,12 @@ class Board:
 
 
 def _owner(job: Job) -> str:
-    """Whose it is; a token's are its owner's (`user/token`)."""
+    """Return the user a job belongs to; a job that a token started (`user/token`) belongs to the token's owner."""
     return job.who.partition("/")[0] if job.who_kind == "token" else job.who
 
 
 def disk_sentence(error: OSError) -> Told:
-    """Why the disk did not take it."""
+    """Return the sentence for a failed write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Told(FULL_DISK)
     return Told(NO_ROOM, {"why": error.strerror or str(error)})
@@ -231,7 +232,7 @@ _made: Board | None = None
 
 
 def board() -> Board:
-    """The one of this process's data directory."""
+    """Return the board of this process's data directory; made at the first call."""
     global _made
     directory = runtime.place().directory / "jobs"
     with _made_lock:
@@ -248,11 +249,11 @@ def start(
     names: Iterable[str] = (),
     given: bytes | None = None,
 ) -> Job:
-    """A new job for the caller, who may start it; in the audit log. Raises Conflict and Unavailable. given: what it is
-    to work on, in `work.input`.
+    """Queue a new job for the caller, who must be allowed to start its kind, and write it to the audit log. Raises
+    Conflict and Unavailable. given: the data to work on, which the job finds in `work.input`.
 
-    target: what it is about, for people. names: the topics and groups it is about; without any a token that may access
-    some names only does not see it.
+    target: the job's subject, as people read it. names: the topics and groups that the job is about; a job without
+    names is not shown to a user or token that may access only some names.
     """
     user: Any = request.user
     assert kind_of(kind).start.admits(user), "the access table admits nobody else"
@@ -266,7 +267,7 @@ def start(
 
 
 def cancel(request: HttpRequest, job_id: str) -> Job:
-    """Cancel it for the caller; in the audit log. Raises NotFound and Conflict."""
+    """Cancel a job for the caller and write that to the audit log. Raises NotFound and Conflict."""
     user: Any = request.user
     job, ended = board().cancel(job_id, user.label)
     record(
@@ -280,7 +281,7 @@ def cancel(request: HttpRequest, job_id: str) -> Job:
 
 
 def may_see(user: Any, job: Job) -> bool:
-    """Whether the job and its files are for a user or a token's bearer."""
+    """True if a user or a token's bearer may see the job and its files."""
     if not kind_of(job.kind).fetch.admits(user):
         return False
     names = names_for(user)
@@ -288,29 +289,30 @@ def may_see(user: Any, job: Job) -> bool:
 
 
 def may_go_on(job: Job) -> bool:
-    """Whether who started it may still do it: a user who was disabled, or lost the role or the names, does nothing
-    more by what they left behind. True where nobody is known to ask: the schedule's, and users of another database."""
+    """True if the user who started the job may still do so: jobs of a user who was disabled, or lost the role or the
+    names, must not go on. True if this database has no such user: jobs of the schedule, or of another database."""
     user = User.objects.named(_owner(job)) if job.who_kind in ("user", "token") else None
     if user is None:
         return True
     names, kind = names_for(user), kind_of(job.kind)
-    # As whoever let it begin asked: a topic's job is not ended by what its user may not do with groups.
+    # The same question as at the start: a job about topics goes on even if its user may access no groups.
     may = {"topic": names.has_topic, "group": names.has_group}.get(kind.about, names.has)
     return user.is_active and kind.start.admits(user) and (names.is_every or _has_all(job, may))
 
 
 def _has_all(job: Job, has: Callable[[str], bool]) -> bool:
-    """For whoever is kept to some names: a job without names is about the whole broker, and not theirs."""
+    """True if `has` admits every name of the job. A job without names is about the whole broker: False, since the
+    caller may access only some names."""
     return bool(job.names) and all(map(has, job.names))
 
 
 def may_cancel(user: Any, job: Job) -> bool:
-    """Whether a user or a token's bearer may end it."""
+    """True if a user or a token's bearer may cancel the job."""
     return not job.ended and may_see(user, job) and kind_of(job.kind).start.admits(user)
 
 
 def seen(user: Any, kind: str = "", state: str = "") -> list[Job]:
-    """The jobs that are for the caller, newest first."""
+    """Return the jobs that the caller may see, newest first."""
     return [
         job for job in board().jobs()
         if (not kind or job.kind == kind) and (not state or job.state == state) and may_see(user, job)
@@ -318,7 +320,7 @@ def seen(user: Any, kind: str = "", state: str = "") -> list[Job]:
 
 
 def find(user: Any, job_id: str) -> Job:
-    """The job, if it is for the caller; else NotFound, as if there were none."""
+    """Return the job. Raises NotFound if there is none, or if the caller may not see it."""
     job = board().get(job_id)
     if not may_see(user, job):
         raise NotFound("job", job_id)
@@ -326,7 +328,7 @@ def find(user: Any, job_id: str) -> Job:
 
 
 def write_down(job: Job, action: str, after: dict[str, Any], result: str = "done", request_id: str = "") -> None:
-    """A line of the audit log, by whoever started the job."""
+    """Write an entry to the audit log in the name of the user who started the job."""
     record(
         action, job.target or job.id, after={"job": job.id, "kind": job.kind, **after}, result=result,
         actor=job.who, actor_kind=job.who_kind, address=job.address, request_id=request_id,

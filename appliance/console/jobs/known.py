@@ -1,4 +1,4 @@
-"""Every module with kinds of jobs; importing it registers them."""
+"""Imports every module that defines kinds of jobs, which registers them."""
 
 from . import audit_check, backup, dead_letter_archive, message_export, message_import, quarantine_send
 

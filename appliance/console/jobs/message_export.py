@@ -1,4 +1,4 @@
-"""What an expression finds among all messages of a topic, as a file: with all there is of each, or as a list."""
+"""Jobs that write the messages an expression selects in a topic to a file: whole, or as a list without bodies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .message_lines import line_of, summary_of
 from .registry import kind
 from .work import Work
 
-#: All of each message, its body too.
+#: Writes whole messages, bodies included.
 EXPORT = "message-export"
-#: Where they are only; of those that a look into bodies found, for who may read bodies.
+#: Both write no bodies. BODY_SEARCH has an expression that looks into bodies: for users who may read them.
 SEARCH, BODY_SEARCH = "message-search", "message-body-search"
 FORMATS = ("ndjson", "csv")
 
-#: How long a piece of the job takes with its rests, and how many times as long as it works it rests within.
+#: Milliseconds of one read, its rests included; and the length of a rest, as a multiple of the work before it.
 SLICE_MS, GENTLE = 40.0, 1.5
 _SHOWN = 20
 NO_NAME = re.compile(r"[^0-9A-Za-z._%@-]")
@@ -80,7 +80,7 @@ def _write(work: Work, whole: bool) -> None:
             counts["undecided"] += page.undecided
             passed += page.scanned
             done, cursor = page.seen, page.next_cursor
-            if cursor is None:  # what retention took away meanwhile was passed by nobody
+            if cursor is None:  # retention deleted the rest meanwhile, so no page counted it
                 counts["unreadable"] += max(0, page.total - passed)
             counts["other"] = max(0, done - sum(counts[name] for name in ("found", "unreadable", "undecided")))
             work.progress(done, page.total, "messages", **counts)
@@ -90,7 +90,7 @@ def _write(work: Work, whole: bool) -> None:
 
 
 class LinesFile:
-    """NDJSON."""
+    """Writes messages as NDJSON."""
 
     def __init__(self, file: BinaryIO, make_line: Callable[[Any], dict[str, Any]]) -> None:
         self._file = file
@@ -101,7 +101,7 @@ class LinesFile:
 
 
 class CsvFile:
-    """For spreadsheets, which run a text that begins like a formula: such a cell gets a quote before it."""
+    """Writes messages as CSV. A spreadsheet runs a text that begins like a formula; such a cell gets a quote before."""
 
     def __init__(self, file: BinaryIO, make_line: Callable[[Any], dict[str, Any]]) -> None:
         self._file = file

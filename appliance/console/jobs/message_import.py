@@ -1,10 +1,10 @@
-"""Messages of an NDJSON file, sent to a topic; or only looked at, line by line.
+"""Jobs that send the messages of an NDJSON file to a topic, or only check them, line by line.
 
-Nothing is sent twice, and nothing is left out, when RocketBox is killed in between. Before a batch is sent the job
-keeps, durably, how far it came and where the log ended then (`mark`). Each copy has a unique id made of the job, the
-number of its line and a keyed digest of that, so after a restart the topic is read from the mark on, and lines whose
-copy is there count as sent. Only the job has the key: who has read a line's id has read its copy, and makes no other.
-When that part of the log has expired nobody can tell any more: then the job fails and says which lines are in doubt.
+If RocketBox is killed in between, no message is sent twice and none is left out. Before it sends a batch, the job
+stores durably how far it has come and where the log ended then (`mark`). Each copy has a unique id made of the job, its
+line number and a keyed digest of that number. So after a restart the job reads the topic from the mark on and counts
+the lines whose copies it finds as sent. Only the job has the key, so a reader of one copy cannot make the id of another
+line. If that part of the log has expired, the copies cannot be found: the job fails and names the lines in doubt.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .work import JobFailed, Work
 NAME, CHECK = "message-import", "message-import-check"
 #: Messages a second.
 MAX_RATE, DEFAULT_RATE = 10_000, 500
-#: Lines and bytes of a batch; a second has some ten of them.
+#: Most lines and bytes of a batch; some ten batches are sent a second.
 BATCH_LINES, BATCH_BYTES = 200, 512 << 10
-#: Longer lines hold no message that the broker takes: maxMessageSize is 4 MiB unless somebody raised it.
+#: Longer lines hold no message that the broker accepts: maxMessageSize is 4 MiB unless an operator raised it.
 LINE_BYTES = 32 << 20
-#: Problems that are written down, and how many of them the summary names.
+#: Most problems in the job's file, and in its summary.
 _PROBLEMS, _SHOWN = 10_000, 10
 _TRIES, _TRY_S = 30, 1.0
-#: Hex digits of a unique id that are the job's, those of the line's number, and those of the digest.
+#: Hex digits of a unique id that identify the job, that give the line's number, and that are the digest's.
 _OF_JOB, _OF_LINE, _OF_DIGEST = 8, 8, 16
 _HEX = re.compile(r"[0-9A-F]{32}\Z")
 
@@ -67,7 +67,7 @@ class _Import:
         self._rate: int = work.parameters.get("rate", DEFAULT_RATE)
         self._by = f"{work.job.who} (job {work.job.id})"
         kept = work.kept
-        #: "" in a job that an older version began: its ids are the job's digits and the number.
+        #: "" in a job that an older version began: its ids consist of the job's digits and the line's number only.
         self._secret: str = kept.get("secret", "") if kept else secrets.token_hex(16)
         of_job = _OF_JOB if self._secret else 20
         self._unique = hashlib.sha256(work.job.id.encode()).hexdigest()[:of_job].upper()
@@ -79,7 +79,8 @@ class _Import:
         self._shown: list[str] = kept.get("shown", [])
         self._written = self._counts["failed"]
         self._problems: BinaryIO | None = None
-        # While lines found after a restart lie ahead, the mark stays before their copies: there may be another restart.
+        # Until the job has passed the lines found after a restart, the mark stays before their copies: RocketBox may
+        # restart again.
         self._found_up_to, self._found_behind = 0, -1
         self._began, self._sent_since = time.monotonic(), 0
 
@@ -109,7 +110,7 @@ class _Import:
         )
 
     def _read(self, source: BinaryIO) -> tuple[list[tuple[int, bytes]], int]:
-        """Some lines with their numbers, and where the next ones begin."""
+        """Read the lines of the next batch; return them with their numbers, and the position of the next line."""
         found: list[tuple[int, bytes]] = []
         most, size = max(1, min(BATCH_LINES, self._rate // 10)), 0
         while len(found) < most and size < BATCH_BYTES:
@@ -121,7 +122,7 @@ class _Import:
                     pass
                 line = b"too long"
             number = self._line + len(found) + 1
-            if number == 1:  # what some editors put before a text
+            if number == 1:  # some editors begin a file with a byte order mark
                 line = line.removeprefix(codecs.BOM_UTF8)
             found.append((number, line))
             size += len(line)
@@ -159,13 +160,14 @@ class _Import:
         self._counts, self._line, self._at = counts, batch[-1][0], at
 
     def _send(self, items: list[dict[str, Any]], numbers: list[int]) -> Any:
-        """What became of them. What is passing is tried again, while nothing of the batch was stored."""
+        """Send a batch; return the outcome of each item. Tries again when the broker is unavailable, unless part of the
+        batch was or may have been stored. Raises JobFailed."""
         for _number in range(_TRIES):
             mark = self._work.window.log_span()[1]
             try:
                 return self._work.window.import_messages(self._topic, items, dry_run=self._dry_run, by=self._by)
             except Unavailable as error:
-                # Whoever stops RocketBox ends the job here; it goes on from what it kept.
+                # When RocketBox stops, the job ends here; later it goes on from what it kept.
                 self._work.check()
                 why = error
                 silent = error.sentence is not None and error.sentence.code == "no_answer_in_time"  # type: ignore[attr-defined]
@@ -191,7 +193,7 @@ class _Import:
         return f"{self._unique}{number:0{_OF_LINE}X}{digest}"
 
     def _line_of(self, unique_id: str) -> int | None:
-        """The line whose copy has this unique id; None for an id that is not the job's own."""
+        """Return the line whose copy has this unique id; None for an id that this job did not make."""
         if not _HEX.match(unique_id):
             return None
         text = unique_id[len(self._unique) :]
@@ -199,7 +201,8 @@ class _Import:
         return number if hmac.compare_digest(self._unique_id(number), unique_id) else None
 
     def _keep(self) -> None:
-        """Before a batch: how far the job came, and where its copies will lie behind."""
+        """Store the job's progress before it sends a batch, with the physical offset behind which the copies will
+        be."""
         mark = self._found_behind if self._line < self._found_up_to else self._work.window.log_span()[1]
         if self._problems is not None:
             self._problems.flush()
@@ -213,7 +216,8 @@ class _Import:
         )  # fmt: skip
 
     def _sent_before_the_restart(self) -> set[int]:
-        """The lines behind the kept one whose copies are in the topic."""
+        """Return the lines after the kept one whose copies are in the topic. Raises JobFailed if the log right behind
+        the mark has expired."""
         mark = self._work.kept.get("mark")
         if mark is None:
             return set()
@@ -247,12 +251,12 @@ class _Import:
     # --- what else it minds
 
     def _hold_rate(self, count: int) -> None:
-        """Sleep until so many more are due."""
+        """Sleep until the rate allows `count` more messages."""
         due = self._began + self._sent_since / self._rate
         while (left := due - time.monotonic()) > 0:
             self._work.check()
             time.sleep(min(left, 0.1))
-        if left < -1:  # what was missed is not made up for
+        if left < -1:  # more than a second late: begin anew instead of catching up
             self._began, self._sent_since = time.monotonic(), 0
         self._sent_since += count
 
@@ -271,7 +275,7 @@ class _Import:
 
 
 def _lines_of(path: Path, work: Work) -> int:
-    """How many lines a file has."""
+    """Return the number of lines in a file."""
     count, last = 0, b"\n"
     with path.open("rb") as file:
         while piece := file.read(1 << 18):

@@ -13,7 +13,7 @@ from .job import Told
 
 
 class BadLine(Exception):
-    """A line that is no message. told: why."""
+    """A line that does not hold a message. told: the reason."""
 
     def __init__(self, template: str, **args: Any) -> None:
         super().__init__(template % args if args else template)
@@ -21,7 +21,7 @@ class BadLine(Exception):
 
 
 def line_of(copy: Any) -> dict[str, Any]:
-    """All there is of a message (`MessageCopy`)."""
+    """Return a whole message (`MessageCopy`) as the values of a line."""
     row = copy.row
     return summary_of(row) | {
         "flag": copy.flag,
@@ -33,7 +33,7 @@ def line_of(copy: Any) -> dict[str, Any]:
 
 
 def summary_of(row: Any) -> dict[str, Any]:
-    """The same without body and properties (`MessageRow`)."""
+    """Return the values of a line without body and properties, from a `MessageRow`."""
     return {
         "topic": row.topic,
         "queue_id": row.queue_id,
@@ -50,7 +50,7 @@ def summary_of(row: Any) -> dict[str, Any]:
 
 
 def body_of(body: bytes) -> dict[str, str]:
-    """A body as JSON can hold it: as text where it is UTF-8, else as base64."""
+    """Return a body in a form that fits into JSON: as text if it is UTF-8, else as base64."""
     try:
         return {"encoding": "text", "data": body.decode()}
     except UnicodeDecodeError:
@@ -58,7 +58,7 @@ def body_of(body: bytes) -> dict[str, str]:
 
 
 def item_of(line: bytes) -> dict[str, Any]:
-    """What `import_messages` takes, of a line. Raises BadLine."""
+    """Parse a line into an item for `import_messages`. Raises BadLine."""
     try:
         found = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

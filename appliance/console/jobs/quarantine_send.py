@@ -1,6 +1,6 @@
-"""Messages that were cut from this broker's log, sent again to whoever leads the set now.
+"""The job that sends messages which were cut from this broker's log to the replica set's present leader.
 
-After a restart it goes on where it was; what the leader has already, by its unique id, is not sent twice.
+After a restart the job goes on where it was. A message whose unique id the leader already has is not sent again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...engine.window.quarantine import SentAgain
 
 NAME = "quarantine-send"
-#: Messages of one step, each of them asked for and sent.
+#: Messages of one step; each is looked up at the leader before it is sent.
 _STEP = 50
 _TRIES, _TRY_S = 30, 1.0
 _WORDS = {
@@ -36,7 +36,7 @@ _WORDS = {
 
 
 def start(request: HttpRequest, name: str) -> Job:
-    """Start it for one file. NotFound, Unavailable; Conflict while another one runs."""
+    """Start the job for one quarantine file. Raises NotFound and Unavailable, and Conflict while another one runs."""
     runtime.window().quarantined(name, limit=1)
     return start_job(request, NAME, {"name": name}, target=name)
 
@@ -44,7 +44,8 @@ def start(request: HttpRequest, name: str) -> Job:
 @kind(NAME, title=_("Send quarantined messages again"), start=OPERATOR, words=_WORDS, bad=("failed",), goes_on=True,
       alone=True)  # fmt: skip
 def send(work: Work) -> None:
-    """parameters: name, of the file. Its own file says what was not sent, and why."""
+    """Send the messages of one quarantine file. parameters: name, that of the file. The job's file lists the messages
+    that were not sent, with reasons."""
     name = work.parameters["name"]
     counts: dict[str, int] = work.kept.get("counts") or dict.fromkeys(("sent", "there", "left_out", "failed"), 0)
     offset: int | None = work.kept.get("offset")
@@ -66,7 +67,9 @@ def send(work: Work) -> None:
 
 
 def _step(work: Work, name: str, offset: int | None) -> tuple[list[SentAgain], int | None]:
-    """A leader that is being elected is waited for."""
+    """Send the next messages from `offset` on; return their outcomes and the next offset, None at the end.
+
+    Tries again while the set elects a leader. Raises JobFailed after `_TRIES` attempts."""
     why = ""
     for _number in range(_TRIES):
         try:

@@ -1,4 +1,4 @@
-"""What can be a job: a name, a function, and who may start it and see what came of it."""
+"""The kinds of jobs: each has a name, a function, and the rules for who may start its jobs and see their results."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Text: TypeAlias = str | Promise
 @dataclass(frozen=True, slots=True)
 class Kind:
     """title: what it does, in the reader's language. start: who may start and cancel it. fetch: who may see it and take
-    its files. words: its units and the names of its counts, for pages; bad: those of the counts that are failures.
-    goes_on: it is run again after a restart. alone: only one of this kind is waiting or running at a time. about: what
-    its jobs' names are, "topic" or "group"; "" where that is not said.
+    its files. words: its units and the names of its counts, for pages; bad: the counts that are failures. goes_on: it
+    runs again after a restart. alone: only one of this kind may wait or run at a time. about: "topic" or "group" if all
+    names of its jobs are names of topics or of groups, else "".
     """
 
     name: str
@@ -37,7 +37,7 @@ class Kind:
     about: str = ""
 
     def word(self, name: str) -> str:
-        """A unit or the name of a count, in the reader's language."""
+        """Return the words for a unit or a count, in the reader's language."""
         return str(self.words.get(name, name.replace("_", " ")))
 
 
@@ -56,7 +56,7 @@ def kind(
     alone: bool = False,
     about: str = "",
 ) -> Callable[[Callable[[Work], None]], Callable[[Work], None]]:
-    """Register a function. Without `fetch`, whoever may start it may see it."""
+    """Register a function as a kind of job. Without `fetch`, users who may start it may see it."""
 
     def register(run: Callable[[Work], None]) -> Callable[[Work], None]:
         assert name not in _kinds or _kinds[name].run.__module__ == run.__module__, f"two kinds are called {name}"
@@ -67,13 +67,13 @@ def kind(
 
 
 def kinds() -> dict[str, Kind]:
-    """All there are, by name."""
+    """Return all kinds by name."""
     import_module(f"{__package__}.known")  # registers them
     return _kinds
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of this name; one that this version does not have is for administrators."""
+    """Return the kind of this name. For a name that this version lacks, return a kind for administrators only."""
     found = kinds().get(name)
     return found or Kind(name, name, _nothing, ADMIN, ADMIN)
 

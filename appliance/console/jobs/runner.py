@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 2
 IDLE_S = 5.0
 SWEEP_S = 3600.0
-#: Sends and the first pages come first.
+#: Seconds after the start until the first job runs: the first sends and pages should not wait for it.
 BEGIN_S = 1.0
 
 MISTAKE = gettext_noop("An error of RocketBox's own; the log has it under the number of this job.")
@@ -31,7 +31,7 @@ AUDIT_RESULTS = {"done": "done", "cancelled": "done", "failed": "failed", "inter
 
 
 def run(job: Job, of: Board, stopping: Callable[[], bool] = lambda: False) -> None:
-    """Run a job that `take_next` gave, to its end. Raises nothing that the job raises."""
+    """Run a job that `take_next` returned, to its end. What the job raises becomes its state; it is not raised here."""
     kind = kind_of(job.kind)
     work = Work(job, of.folder(job.id), stopping, may_go_on=lambda: may_go_on(job))
     state, why = "done", None
@@ -69,7 +69,7 @@ def run(job: Job, of: Board, stopping: Callable[[], bool] = lambda: False) -> No
 
 
 def run_waiting(of: Board | None = None) -> int:
-    """Run all that waits, here and now; how many. For tests, which have no threads of ours."""
+    """Run all waiting jobs in this thread and return how many. For tests, which start no job threads."""
     of = of or board()
     count = 0
     while (job := of.take_next()) is not None:
@@ -86,7 +86,7 @@ def _sentence(error: Exception) -> Told:
 
 
 class JobRunner(ServiceThread):
-    """The threads `jobs-1` and `jobs-2` of the console; the first one also removes what has expired."""
+    """One of the console's threads `jobs-1` and `jobs-2`; the first one also removes expired jobs."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"jobs-{number}")
@@ -110,9 +110,9 @@ class JobRunner(ServiceThread):
                 continue
             try:
                 run(job, jobs, lambda: self.stopped)
-            except (DatabaseError, OSError) as error:  # its end cannot be written down: the disk is full
+            except (DatabaseError, OSError) as error:  # its end cannot be recorded, for example on a full disk
                 logger.error("jobs: the end is not in the audit log job=%s: %s", job.id, error)
-            except Exception:  # the next job is no worse for it
+            except Exception:  # the next job can still run
                 logger.exception("jobs: the end cannot be written down job=%s", job.id)
             finally:
                 connection.close()

@@ -1,4 +1,4 @@
-"""What a running job is handed: its parameters, the window, and ways to tell how far it is."""
+"""The object that a running job works with: its parameters, the window, and methods to report progress and results."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE_BYTES = 1 << 30
-#: How often pages are told, and how often the job's file is written.
+#: Least seconds between two changes that pages see, and between two writes of the job's file.
 TELL_S, SAVE_S = 0.2, 2.0
-#: A job that has used the processor for so long rests twice as long: the engine's threads need the interpreter more.
+#: A job that has used the processor for BURST_S seconds sleeps twice as long: the engine's threads come first.
 BURST_S, REST_FACTOR = 0.004, 2.0
 _LONGEST_REST_S = 0.5
 
 
 class Cancelled(Exception):
-    """Somebody cancelled the job. Let it pass: what was written is removed."""
+    """A user cancelled the job. A kind must not catch this; the files it wrote are removed."""
 
 
 class Stopping(Exception):
-    """RocketBox is being stopped. Let it pass."""
+    """RocketBox is being stopped. A kind must not catch this."""
 
 
 class JobFailed(Exception):
-    """The job cannot go on. template: an English sentence that the catalogue has; args: its values."""
+    """The job cannot go on. template: an English sentence from the catalogue; args: its values."""
 
     def __init__(self, template: str, **args: Any) -> None:
         super().__init__(template % args if args else template)
@@ -47,7 +47,7 @@ class JobFailed(Exception):
 
 
 class Work:
-    """Owned by the thread that runs the job. `job` is read by others."""
+    """Owned by the thread that runs the job. Other threads read `job`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Work:
         file_bytes: int = FILE_BYTES,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        """may_go_on: whether who started it may still do it; asks the settings database."""
+        """may_go_on: returns True if the user who started the job may still do so; it reads the settings database."""
         self.job = job
         self._may_go_on = may_go_on
         self._folder = folder
@@ -76,22 +76,22 @@ class Work:
 
     @property
     def window(self) -> EngineAdmin:
-        """The engine, as pages see it."""
+        """The engine's window, as pages use it."""
         return runtime.window()
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What `keep` was given before the restart; {} at the first start."""
+        """The values last given to `keep` before the restart; {} when the job runs for the first time."""
         return self.job.kept
 
     @property
     def file_bytes_left(self) -> int:
-        """How much the job's files may still grow."""
+        """Bytes by which the job's files may still grow."""
         return self._file_bytes - sum(one.bytes for one in self._folder.files())
 
     def progress(self, done: int, total: int | None = None, unit: str = "", **counts: int) -> None:
-        """Say how far it is. Call it often: it costs little, rests when the job has worked for a while, and is where a
-        job ends that was cancelled. counts: parts of `done`, by name; together they are at most `done`.
+        """Report progress. Call it often: it costs little, sleeps when the job has worked for a while, and raises
+        Cancelled if the job was cancelled. counts: parts of `done`, by name; together they are at most `done`.
         """
         assert sum(counts.values()) <= done, f"{counts} is more than {done}"
         job = self.job
@@ -113,14 +113,15 @@ class Work:
         self._rest()
 
     def check(self) -> None:
-        """End here when the job was cancelled or RocketBox stops; for a job that waits for something."""
+        """Raise Cancelled if the job was cancelled, Stopping if RocketBox stops; for a job that waits for something."""
         if self.job.cancel_asked_by:
             raise Cancelled
         if self._stopping():
             raise Stopping
 
     def require_right(self) -> None:
-        """End here when who started it may not do it any more. A database that does not answer says nothing."""
+        """Raise JobFailed if the user who started the job may no longer do so. If the database fails, the job goes
+        on."""
         try:
             if self._may_go_on():
                 return
@@ -130,22 +131,22 @@ class Work:
         raise JobFailed(gettext_noop("Who started it may not do this any more."))
 
     def file(self, name: str) -> Path:
-        """A file to write results into; it is offered for download once the job is done."""
+        """Return the path of a file for results, which can be downloaded once the job is done."""
         return self._folder.new_file(name)
 
     @property
     def input(self) -> Path:
-        """What the job was given when it was started."""
+        """Path of the data that the job was given when it was started."""
         return self._folder.input
 
     def result(self, values: dict[str, Any]) -> None:
-        """A summary, as small JSON."""
+        """Set the job's result: a summary of at most RESULT_BYTES as JSON."""
         size = len(json.dumps(values))
         assert size <= RESULT_BYTES, f"{size} bytes are no summary"
         self.job.result = values
 
     def keep(self, values: dict[str, Any]) -> None:
-        """Have this in `kept` after a restart; durable when this returns. Raises OSError."""
+        """Store values that the job finds in `kept` after a restart; durable when this returns. Raises OSError."""
         self.job.kept = values
         self._folder.write(self.job, durable=True)
 
@@ -157,7 +158,7 @@ class Work:
             )
 
     def _save(self) -> None:
-        """Progress that cannot be saved is no reason to end: the job's own writes will tell."""
+        """Write the job's file. A failure does not end the job: if the disk is full, the job's own writes fail too."""
         with contextlib.suppress(OSError):
             self._folder.write(self.job, durable=False)
 
