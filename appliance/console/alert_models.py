@@ -1,4 +1,4 @@
-"""Alert rules, whom they tell, when they are silent, and what became of them. Times are milliseconds since 1970."""
+"""Alert rules, channels, silences, alerts and their deliveries. Times are milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class AlertChannel(models.Model):
-    """Somewhere an alert is sent. `address` and `secret` let their holder write there: pages never show them again."""
+    """A receiver of alerts. Whoever has `address` and `secret` can write there, so pages never show them again."""
 
     class Kind(models.TextChoices):
         WEBHOOK = "webhook", _("Webhook (JSON)")
@@ -21,9 +21,9 @@ class AlertChannel(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     kind = models.CharField(max_length=10, choices=Kind.choices)
-    # Where it is posted to; for mail empty.
+    # URL that notices are posted to; empty for mail.
     address = models.CharField(max_length=1024, blank=True, default="")
-    # Signs what is posted; for mail the password.
+    # Key that signs the requests; for mail the password.
     secret = models.CharField(max_length=256, blank=True, default="")
     # For mail: host, port, security, sender, recipients (a list), user.
     mail = models.JSONField(default=dict, blank=True)
@@ -34,7 +34,8 @@ class AlertChannel(models.Model):
 
 
 class AlertRule(models.Model):
-    """`figure` of `alerts.figures`, of all groups that `pattern` names, above `above` for `for_minutes`."""
+    """Fires for each group matching `pattern` whose `figure` (of `alerts.figures`) is above `above` for
+    `for_minutes`."""
 
     class Severity(models.TextChoices):
         WATCH = "watch", _("watch")
@@ -46,7 +47,7 @@ class AlertRule(models.Model):
     above = models.FloatField()
     for_minutes = models.PositiveIntegerField(default=5)
     severity = models.CharField(max_length=5, choices=Severity.choices, default=Severity.WATCH)
-    # While it goes on: told again after so long; 0 for never.
+    # While an alert goes on, its notice is repeated after this time; 0 for never.
     again_after_minutes = models.PositiveIntegerField(default=0)
     is_active = models.BooleanField(default=True)
     channels = models.ManyToManyField(AlertChannel, related_name="rules", blank=True)
@@ -56,7 +57,8 @@ class AlertRule(models.Model):
 
 
 class AlertSilence(models.Model):
-    """Nothing is sent for what `rule` (None: any) says of subjects that `pattern` names; it is still written down."""
+    """Until `until_ms` no notices of `rule` (None: any) are sent for subjects that match `pattern`; alerts are still
+    recorded."""
 
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, null=True, blank=True, related_name="silences")
     pattern = models.CharField(max_length=255, default="*")
@@ -70,7 +72,7 @@ class AlertSilence(models.Model):
 
 
 class Alert(models.Model):
-    """A rule that fired for one subject, until it was over. The rule's words are kept: it may change or go."""
+    """One firing of a rule for one subject. The rule's values are copied, since the rule may change or be deleted."""
 
     rule = models.ForeignKey(AlertRule, on_delete=models.SET_NULL, null=True, related_name="alerts")
     rule_name = models.CharField(max_length=64)
@@ -79,7 +81,7 @@ class Alert(models.Model):
     subject = models.CharField(max_length=255, blank=True, default="")
     above = models.FloatField()
     severity = models.CharField(max_length=5)
-    # Since when the figure was above the limit, when that was told, and when it was over.
+    # The times when the figure went above the limit, when the rule fired, and when the alert was over.
     since_ms = models.BigIntegerField()
     fired_ms = models.BigIntegerField(db_index=True)
     ended_ms = models.BigIntegerField(null=True, db_index=True)
@@ -88,7 +90,7 @@ class Alert(models.Model):
     worst = models.FloatField()
     value = models.FloatField(null=True)
     reminded_ms = models.BigIntegerField(null=True)
-    # Of a need: what it says ("code", "template", "args"), and what it is of ("name").
+    # For a need: its sentence ("code", "template", "args"), and the name of its subject ("name").
     words = models.JSONField(blank=True, default=dict)
 
     class Meta:
@@ -96,7 +98,7 @@ class Alert(models.Model):
 
 
 class AlertDelivery(models.Model):
-    """One notice to one channel, with what became of it. alerts: what it tells of; none for a test."""
+    """One notice to one channel, and its outcome. alerts: those it is about; none for a test or a digest."""
 
     class State(models.TextChoices):
         WAITING = "waiting", _("waiting")
@@ -115,7 +117,7 @@ class AlertDelivery(models.Model):
     next_try_ms = models.BigIntegerField(default=0)
     created_at_ms = models.BigIntegerField(db_index=True)
     done_ms = models.BigIntegerField(null=True)
-    # Why the last try failed, in the receiver's words.
+    # Reason of the last failed try, in the receiver's words; "" if it did not fail.
     why = models.CharField(max_length=300, blank=True, default="")
 
     class Meta:

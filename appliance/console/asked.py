@@ -1,9 +1,9 @@
-"""What the address of a page asks for, and which of it the page has read.
+"""Records which parameters of a page's address its view has read.
 
-A page that does not know a parameter says so, and a file with a filter that nobody applied is not handed out: else a
-misspelt filter would show everything and look like an answer. No table says which page knows what: what a view has not
-looked at by the time its notices are written, it does not know. `test_every_page.py` follows every link of every page
-and fails where one leads to such a notice.
+A page with a parameter that it does not support shows a notice, and a file is not sent if a filter in its address was
+not applied: otherwise a misspelt filter would show everything and look like an answer. No table lists the parameters
+of each page: those that a view has not read by the time its notices are written are unsupported. `test_every_page.py`
+follows every link of every page and fails if one leads to such a notice.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from django.http import HttpRequest, QueryDict
 
 
 class Asked(QueryDict):
-    """Parameters that note which of them were looked at."""
+    """Parameters that record in `read` which of them were read."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.read: set[str] = set()
         super().__init__(*arguments, **options)
-        self.read.clear()  # it looks, too, while it is filled
+        self.read.clear()  # the constructor reads, too, while it fills the dict
 
     def __getitem__(self, key: Any) -> Any:
         self.read.add(key)
@@ -35,13 +35,13 @@ class Asked(QueryDict):
 
 
 def watch(request: HttpRequest) -> None:
-    """From now on note what is looked at."""
+    """Record from now on which parameters of the request are read."""
     if request.META.get("QUERY_STRING"):
         request.GET = Asked(request.META["QUERY_STRING"], encoding=request.encoding)
 
 
 def unread(request: HttpRequest) -> list[str]:
-    """Names that nobody has looked at so far."""
+    """Return the names of up to five parameters that were not read so far."""
     found = request.GET
     if not isinstance(found, Asked):
         return []

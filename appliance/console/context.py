@@ -1,4 +1,4 @@
-"""What every template can use."""
+"""The values that every template can use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Permissions:
-    """`can.topic_create`: whether the table lets this user see that view."""
+    """`can.topic_create`: True if the access table admits this user to that view. False on a slave if only a master
+    can do the view's work."""
 
     def __init__(self, user: Any) -> None:
         self._user = user
@@ -30,7 +31,7 @@ class Permissions:
 
 
 def _slave() -> EngineAdmin | None:
-    """The window of a broker that is a slave; None of any other, and without one."""
+    """Return the window if the broker is a slave; None on a master, and if no engine runs."""
     try:
         window = runtime.window()
     except runtime.EngineNotRunning:
@@ -39,14 +40,14 @@ def _slave() -> EngineAdmin | None:
 
 
 def _slave_of() -> dict[str, object]:
-    """Of a slave, or a member that does not lead its set: where its master is for clients, as far as that is known;
-    empty on a master."""
+    """Return facts about a slave, or a member that does not lead its set: its master's address for clients, None if
+    not known, and whether it is a member of a set. Empty on a master."""
     window = _slave()
     return {} if window is None else {"address": window.master_address(), "set": window.is_member}
 
 
 def environment() -> dict[str, str] | None:
-    """The badge of this installation: its words, and its colour; None without one."""
+    """Return the badge of this installation, its text and CSS class; None without one."""
     try:
         name = runtime.running().options.environment
     except runtime.EngineNotRunning:
@@ -57,7 +58,7 @@ def environment() -> dict[str, str] | None:
 
 
 def console(request: HttpRequest) -> dict[str, object]:
-    """user, can, menu, version, languages (code, own name, whether it is the present one)."""
+    """Return the values for templates. languages: (code, name in that language, True if it is the present one)."""
     user = getattr(request, "user", None) or AnonymousUser()
     match = request.resolver_match
     can = Permissions(user)
@@ -70,7 +71,7 @@ def console(request: HttpRequest) -> dict[str, object]:
         ),
         "version": __version__,
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
-        # As late as the page writes its notices: by then its view has read what it knows.
+        # Called when the page writes its notices: by then its view has read the parameters that it supports.
         "unread": lambda: asked.unread(request),
         "zone": timezone.get_current_timezone_name(),
         "environment": environment(),

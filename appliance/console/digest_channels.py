@@ -1,4 +1,4 @@
-"""Which alert channels get the reports' digest: by name, as the settings of the reports keep them."""
+"""Names of the alert channels that receive the reports' digest, as the settings of the reports store them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ KEY = "reports"
 
 
 def follow(before: str, after: str | None) -> None:
-    """A channel has another name now, or with None is gone: the digest goes where it went, or to one less."""
+    """Replace the name of a renamed channel in the list; after: None removes a deleted channel from it."""
     kept = Setting.objects.filter(key=KEY).first()
     names = kept.value.get("digest_channels") if kept is not None and isinstance(kept.value, dict) else None
     if kept is None or not isinstance(names, list) or before not in names:

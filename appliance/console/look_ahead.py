@@ -1,4 +1,4 @@
-"""Has the window measure queues before somebody looks at the lists."""
+"""Makes the window measure queues before a page with a list of them is opened."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..engine.service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
 
-#: Sends and the first pages come first.
+#: Seconds after the start until the first step: the first sends and pages should not wait for it.
 BEGIN_S = 3.0
-#: Between steps, of which one takes a few milliseconds; and between looks for new queues.
+#: Seconds between two steps, each of which takes a few milliseconds, and between two looks for new queues.
 REST_S, IDLE_S = 0.02, 1.0
 
 

@@ -1,7 +1,8 @@
-"""What needs a person, as pages and API tell it: what was muted left out, alike things folded, each with what to do.
+"""Needs, the states that need a person, as pages and the API show them: without muted ones, similar ones folded, each
+with the page on which to act.
 
-A need is muted for a time, with a reason, by what it is about and not by its words: a group that is late stays muted
-when it catches up and falls back again. When the time is over it is told again.
+A need is muted for a time, with a reason, by its subject and not by its words: a group that is late stays muted when it
+catches up and falls behind again. When the time is over, the need is shown again.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from .reports.needs import report_needs
 if TYPE_CHECKING:
     from ..engine.window.snapshots import Need
 
-#: Where they are kept: the setting's name.
+#: Name of the setting that stores the mutes.
 _KEY = "muted-needs"
-#: Muted at once, at most; reasons are cut at so many characters.
+#: Most mutes at a time, and most characters of a reason.
 MOST_MUTES = 500
 REASON_LENGTH = 300
 DAY_MS = 86_400_000
 LONGEST_MS = 90 * DAY_MS
-#: So many alike are told one by one; of more the first, and the others below it.
+#: Up to this many similar needs are shown one by one. Of more only the first is, with the others folded below it.
 ALIKE_SHOWN = 3
 
-#: What a need's sentence tells -> (what is about it in the key of a mute, what to do, the view that does it).
+#: Code of a need's sentence -> (its part of the key of a mute, what to do, the view that does it).
 _DIAGNOSE = ("lag", _("Diagnose"), "group")
 _OPEN_REPLICATION = _("Open replication")
-#: What a need is about, too, when its sentence says nothing else.
+#: Also used for sentences that `_ACTS` does not list.
 _CHECKS = ("check", _("Open checks"), "system_checks")
 _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "io_ended": _CHECKS,
@@ -90,13 +91,13 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "reports_failed": ("reports", _("Open reports"), "reports"),
     "reports_late": ("reports", _("Open reports"), "reports"),
 }
-#: The page of what cannot be changed by the reader.
+#: View -> the one shown instead to readers who may not change anything there.
 _INSTEAD = {"topic_edit": "topic"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mute:
-    """One need that is not told until then. sentence: what it said when it was muted, in English."""
+    """One need that is not shown until `until_ms`. sentence: its sentence when it was muted, in English."""
 
     id: int
     key: str
@@ -109,7 +110,7 @@ class Mute:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One need as a page tells it. verb, address: what to do; address "" when the reader may not."""
+    """One need as a page shows it. verb, address: what to do and where; address is "" if the reader may not."""
 
     need: Need
     key: str
@@ -119,7 +120,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Needs that say the same of several things: some of them, and the others."""
+    """Needs with the same sentence about several things: those that are shown, and those that are folded."""
 
     shown: list[Told]
     more: list[Told]
@@ -127,7 +128,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What needs a person now. level: "ok", "warning" (something to watch) or "failed" (something to do)."""
+    """All needs as one reader sees them. level: "ok", "warning" (something to watch) or "failed" (something to do)."""
 
     folded: list[Folded]
     count: int
@@ -136,12 +137,12 @@ class Board:
 
 
 def everything() -> list[Need]:
-    """What needs a person now, muted or not: of the broker, the worst first, then of the console itself."""
+    """Return all needs, muted or not: those of the broker, the worst first, then those of the console's reports."""
     return [*runtime.window().overview().needs, *report_needs()]
 
 
 def key_of(need: Need) -> str:
-    """What a mute names: about what it is, and of which thing."""
+    """Return the key of a need for mutes: the problem, and the kind and name of the thing that has it."""
     return f"{_act_of(need)[0]}:{need.kind}:{need.name}"
 
 
@@ -150,7 +151,7 @@ def _act_of(need: Need) -> tuple[str, str | Promise, str]:
 
 
 def board(needs: Iterable[Need], user: Any) -> Board:
-    """What is told to the reader."""
+    """Return the board that this user sees."""
     muted = active()
     keys = {one.key for one in muted}
     told = [_told(need, user) for need in needs]
@@ -174,7 +175,7 @@ def _told(need: Need, user: Any) -> Told:
 
 
 def page_of(code: str, name: str) -> str:
-    """Where something can be done about a need of this sentence: a path, "" for none."""
+    """Return the path of the page on which to act on a need with this sentence; "" for none."""
     return _address(_ACTS.get(code, _CHECKS)[2], name)
 
 
@@ -189,7 +190,7 @@ def _address(view: str, name: str) -> str:
 
 
 def active() -> list[Mute]:
-    """What is muted now, what ends first at the front."""
+    """Return the present mutes, those that end first at the front."""
     now = now_ms()
     return sorted((one for one in _all() if one.until_ms > now), key=lambda one: one.until_ms)
 
@@ -210,7 +211,7 @@ def _last_id() -> int:
 
 
 def find(needs: Iterable[Need], key: str) -> Need:
-    """The need of this key. NotFound: nothing like it needs anybody now."""
+    """Return the need with this key. Raises NotFound if there is no such need now."""
     for need in needs:
         if key_of(need) == key:
             return need
@@ -218,7 +219,7 @@ def find(needs: Iterable[Need], key: str) -> Need:
 
 
 def check(reason: str, until_ms: int) -> str:
-    """The reason as it is kept. InvalidInput (reason, until)."""
+    """Return the reason as it is stored. Raises InvalidInput (reason, until)."""
     reason = reason.strip()
     if not reason:
         raise InvalidInput("reason", _text_of(_("Say why: others will wonder.")))
@@ -230,7 +231,8 @@ def check(reason: str, until_ms: int) -> str:
 
 
 def mute(request: HttpRequest, need: Need, reason: str, until_ms: int) -> Mute:
-    """Do not tell it until then. Who muted it before is replaced. InvalidInput, Conflict (too many are muted)."""
+    """Mute a need until `until_ms`; replaces an earlier mute of it. Raises InvalidInput, and Conflict if too many needs
+    are muted."""
     reason = check(reason, until_ms)
     user: Any = request.user
     with transaction.atomic():
@@ -246,7 +248,7 @@ def mute(request: HttpRequest, need: Need, reason: str, until_ms: int) -> Mute:
 
 
 def unmute(request: HttpRequest, number: int) -> Mute:
-    """Tell it again. NotFound."""
+    """End a mute. Raises NotFound."""
     with transaction.atomic():
         found = next((one for one in active() if one.id == number), None)
         if found is None:

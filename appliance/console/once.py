@@ -1,6 +1,6 @@
-"""Secrets that are shown once: the page that makes one leads to the page that shows it, and reloading makes no other.
+"""Secrets that are shown once: the page that makes one redirects to one that shows it, so reloading makes no other.
 
-They wait in this process's memory for a few minutes, for the session that made them.
+They are kept in this process's memory for a few minutes, for the user who made them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _boxes: dict[str, tuple[int, Any, float]] = {}
 
 
 def keep(owner: int, what: Any) -> str:
-    """A ticket for what is to be shown once; owner: the user's number."""
+    """Keep a value that is to be shown once; return the ticket for `take`. owner: the user's number."""
     ticket = secrets.token_urlsafe(16)
     now = time.monotonic()
     with _lock:
@@ -32,7 +32,7 @@ def keep(owner: int, what: Any) -> str:
 
 
 def take(owner: int, ticket: str) -> Any:
-    """What the ticket stands for, once; None when it was shown, is too old, or is another user's."""
+    """Return the value of a ticket, once; None if it was shown, is too old, or is another user's."""
     with _lock:
         found = _boxes.get(ticket)
         if found is None or found[0] != owner or found[2] <= time.monotonic():

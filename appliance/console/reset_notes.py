@@ -1,4 +1,4 @@
-"""The audit log's line about offsets that were moved; pages and API write the same one."""
+"""The audit log's entry about moved offsets; pages and the API write the same one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from django.http import HttpRequest
 
 from .audit import audit
 
-#: Queues that a line names.
+#: Most queues that an entry names.
 MOST_NOTED = 200
 
 
 def note_reset(request: HttpRequest, action: str, done: Any) -> None:
-    """A line in the audit log, with what each queue had; of very many the journal has the rest."""
+    """Write an entry to the audit log with the old and new offsets of up to MOST_NOTED queues; the journal of resets
+    has all of them."""
     some = done.moves[:MOST_NOTED]
     before = {f"{move.topic}/{move.queue_id}": move.before for move in some}
     after: dict[str, object] = {f"{move.topic}/{move.queue_id}": move.to for move in some}

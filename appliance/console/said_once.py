@@ -1,10 +1,10 @@
-"""What a thread tries again and again, and says once that it cannot."""
+"""Failures of a thread that tries again and again: the same failure is logged only once."""
 
 from __future__ import annotations
 
 
 class SaidOnce:
-    """Owned by the thread that tries."""
+    """Remembers the last failure. Owned by the thread that tries."""
 
     def __init__(self) -> None:
         self._said = ""
@@ -16,5 +16,5 @@ class SaidOnce:
         return text != before
 
     def went_well(self) -> None:
-        """A try has succeeded: the next failure is new, whatever it says."""
+        """Note that a try succeeded: the next failure is new, even in the same words."""
         self._said = ""

@@ -1,5 +1,5 @@
-"""Answers that last: live feeds, pages that wait for news, files in pieces. So many of each user, counted before one
-begins and until its request has ended."""
+"""Long answers: live feeds, pages that wait for news, files in pieces. A user may have STREAMS_EACH of them at a time;
+each counts from before it begins until its request has ended."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _open: Counter[Any] = Counter()
 
 
 class Stream:
-    """A place of one stream. Any thread."""
+    """One stream's place in the count of its user. Any thread."""
 
     def __init__(self, user: Any) -> None:
         self._user = user
         self._ended = False
 
     def end(self) -> None:
-        """Give the place back; once, however often it is called."""
+        """Give the place back. Further calls do nothing."""
         with _lock:
             if not self._ended:
                 self._ended = True
@@ -37,7 +37,8 @@ class Stream:
 
 
 def begin(request: HttpRequest) -> Stream | None:
-    """A place for the caller's next stream; None when they have enough. It ends with the request at the latest."""
+    """Return a place for the caller's next stream; None if they have STREAMS_EACH already. It ends with the request at
+    the latest."""
     user: Any = request.user.pk
     with _lock:
         if _open[user] >= STREAMS_EACH:
@@ -51,6 +52,6 @@ def begin(request: HttpRequest) -> Stream | None:
 
 
 def rendering(request: HttpRequest) -> contextlib.AbstractAsyncContextManager[None]:
-    """Around what a stream renders after it has begun: a turn, as a page has it."""
+    """Return the context in which a stream renders after it has begun: it holds a turn, as a page does."""
     turn = turn_of(request)
     return contextlib.nullcontext() if turn is None else turn.again()

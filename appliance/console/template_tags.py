@@ -1,4 +1,4 @@
-"""Tags and filters of our templates; they are built in, so no template loads them."""
+"""Tags and filters of the console's templates; they are built in, so no template loads them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ register = template.Library()
 
 @register.simple_tag
 def asset(name: str) -> str:
-    """The address of a file below `static/`, with a mark of its content: browsers keep it until it changes."""
+    """Return the address of a file below `static/`, with a digest of its content: browsers keep it until it changes."""
     return static_files.address(name)
 
 
 @register.filter
 def thousands(value: object) -> str:
-    """A whole number with a space between thousands, a fraction with one digit, "not known" for None."""
+    """Format a whole number with a space between thousands, a fraction with one digit, and None as "not known"."""
     if value is None:
         return _("not known")
     if isinstance(value, float) and not value.is_integer():
@@ -33,7 +33,7 @@ def thousands(value: object) -> str:
 
 @register.filter
 def as_bytes(value: int | None) -> str:
-    """A size in the unit that leaves one to three digits before the point."""
+    """Format a size with a unit that leaves few digits before the point; None is "not known"."""
     if value is None:
         return _("not known")
     size = float(value)
@@ -46,7 +46,7 @@ def as_bytes(value: int | None) -> str:
 
 @register.filter
 def as_duration(seconds: float | None) -> str:
-    """Seconds as the two largest units: `2 days 3 h`, `4 min 10 s`, `7 s`."""
+    """Format seconds in the two largest units: `2 days 3 h`, `4 min 10 s`, `7 s`."""
     if seconds is None:
         return _("not known")
     whole = int(seconds)
@@ -64,7 +64,8 @@ def as_duration(seconds: float | None) -> str:
 
 @register.filter
 def as_time(at_ms: int | None) -> SafeString | str:
-    """A wall time in milliseconds as `2026-11-21 13:34:32` in the reader's zone, in a <time> that says which."""
+    """Format a wall time in milliseconds as `2026-11-21 13:34:32` in the reader's zone, in a <time> that names the
+    zone."""
     if at_ms is None:
         return _("not known")
     try:

@@ -20,7 +20,7 @@ from .wire_entries import Follower
 
 
 def threads(directory: Path) -> list[ServiceThread]:
-    """Made, not started. directory: of the console's files."""
+    """Return the console's threads, not started. directory: that of the console's files."""
     recorder = Recorder(directory)
     series.use(recorder)
     sender = AlertSender()

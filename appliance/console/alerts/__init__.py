@@ -1,1 +1,1 @@
-"""Alerts: rules over measured figures, whom they are told to, and when they are silent."""
+"""Alerts: rules over measured figures, the channels that their notices go to, and silences."""

@@ -1,4 +1,4 @@
-"""What people do with alerts, for pages and the API alike: one transaction each, and a line in the audit log."""
+"""Acts of people on alerts, for pages and the API alike: each is one transaction with an entry in the audit log."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .book import DryRun
 from .figures import Past
 from .teller import teller
 
-#: A dry run looks at the last day, and ends after so long with what it has.
+#: A dry run looks at the last day. After DRY_RUN_S it ends with what it has found so far.
 DRY_RUN_MS = 24 * 3_600_000
 DRY_RUN_S = 2.0
 _HOUR_MS = 3_600_000
 
 
 def facts_of(rule: AlertRule) -> dict[str, Any]:
-    """What the audit log keeps of a rule."""
+    """Return the values of a rule that the audit log keeps."""
     return {
         "figure": rule.figure, "pattern": rule.pattern, "above": rule.above, "for_minutes": rule.for_minutes,
         "severity": rule.severity, "again_after_minutes": rule.again_after_minutes, "on": rule.is_active,
@@ -33,7 +33,8 @@ def facts_of(rule: AlertRule) -> dict[str, Any]:
 
 
 def channel_facts(channel: AlertChannel) -> dict[str, Any]:
-    """The same of a channel, without what lets its holder write there."""
+    """Return the values of a channel that the audit log keeps: not its address and secret, which allow to write
+    there."""
     return {
         "kind": channel.kind, "language": channel.language, "mail": channel.mail,
         "has_address": bool(channel.address), "has_secret": bool(channel.secret),
@@ -45,7 +46,8 @@ _CONDITIONS = ("figure", "pattern", "above", "for_minutes", "on")
 
 @transaction.atomic
 def save_rule(request: HttpRequest, form: Any) -> AlertRule:
-    """A valid form's rule, saved. Alerts that are on by other conditions are over: nobody watches them any more."""
+    """Save the rule of a valid form. If its conditions changed, the alerts that are on by the old ones end: they are
+    no longer watched."""
     before = None
     if form.instance.pk:
         present = AlertRule.objects.get(pk=form.instance.pk)
@@ -87,7 +89,7 @@ def delete_channel(request: HttpRequest, channel: AlertChannel) -> None:
 
 
 def test_channel(request: HttpRequest, channel: AlertChannel) -> AlertDelivery:
-    """Send a test now, once, and say what became of it. Waits for the receiver."""
+    """Send a test notice once, now; return its delivery with the outcome. Waits for the receiver."""
     told = teller()
     notice = texts.test_notice(told.installation, told.base, channel.language)
     why = sending.send(book.target_of(channel), notice)
@@ -127,20 +129,20 @@ def _silence_name(one: AlertSilence) -> str:
 
 
 def dry_run(rule: AlertRule, past: Past) -> DryRun:
-    """What the rule would have done in the last day."""
+    """Try the rule on the figures of the last day."""
     now = now_ms()
     deadline = time.monotonic() + DRY_RUN_S
     return book.dry_run(rule, past, now - DRY_RUN_MS, now, lambda: time.monotonic() > deadline)
 
 
 def on_now() -> list[Alert]:
-    """Alerts that are on: the severe ones first, then the oldest."""
+    """Return the alerts that are on: the severe ones first, then the oldest."""
     found = Alert.objects.filter(ended_ms=None).select_related("rule").prefetch_related("deliveries")
     return sorted(found, key=lambda alert: (alert.severity != AlertRule.Severity.ACT, alert.fired_ms))
 
 
 def failing_channels() -> dict[str, str]:
-    """Channels whose newest notice was not taken, with the reason."""
+    """Return the channels whose newest notice was not accepted, each with the reason."""
     newest: dict[str, AlertDelivery] = {}
     done = AlertDelivery.objects.filter(channel__isnull=False).exclude(state="silenced").exclude(tries=0)
     for delivery in done.order_by("-id")[:200]:

@@ -1,7 +1,7 @@
-"""What the database holds of alerts: looks are judged, what follows is written down, and notices wait for their way.
+"""Alerts in the database: judges each sample by the rules, stores the alerts, and queues their notices.
 
-A notice is written in the same transaction as the alert it tells of. So after a crash it is sent late, or twice when
-the crash came between the sending and the note of it; it is never forgotten.
+A notice is stored in the same transaction as its alert. So after a crash it is sent late, or a second time if the crash
+came between sending it and recording that; it is never lost.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from ...engine.window.snapshots import Need
 
 MINUTE_MS = 60_000
-#: A failed try is repeated after so long; then it has failed for good.
+#: Waits before a failed try is repeated. After the last one the notice has failed for good.
 RETRY_AFTER_MS = (10_000, 60_000, 5 * MINUTE_MS, 30 * MINUTE_MS)
-#: Finished alerts are kept so long, and never more than so many.
+#: Finished alerts are kept this long, and at most KEPT of them.
 KEPT_MS = 90 * 86_400_000
 KEPT = 10_000
 #: Alerts that are on at a time for one rule; further subjects wait until others are over.
 MOST_OF_A_RULE = 500
-#: Alerts of one rule in one look: more than so many are told together.
+#: If more alerts than this follow for one rule in one look, one notice tells of all of them.
 TOLD_ALONE = 3
 
 Key = tuple[int, str]
@@ -47,24 +47,25 @@ def limit_of(rule: AlertRule) -> Limit:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges one look after the other. One thread's. watched: (rule, subject) -> how it stands, of those that are above
-    their limit; what is on was read from the database, so that a restart neither tells twice nor forgets."""
+    """Judges one sample after the other; owned by one thread. watched: (rule, subject) -> its state, for the subjects
+    above their limit. Alerts that are on are read from the database at the start, so a restart neither repeats nor
+    loses one."""
 
     teller: Teller
-    #: What needs a person now, asked when a rule is about it.
+    #: Returns the present needs; called when a rule is about them.
     needs: Callable[[], Iterable[Need]] = needs_.everything
     watched: dict[Key, Watched] = field(default_factory=dict)
     _needs: dict[str, Need] = field(default_factory=dict)
     _conditions: dict[int, tuple[object, ...]] = field(default_factory=dict)
 
     def begin(self, now_ms: int) -> None:
-        """Take up what was on when the last process ended."""
+        """Read the alerts that were on when the last process ended."""
         for alert in Alert.objects.filter(ended_ms=None, rule__isnull=False):
             standing = Watched(alert.since_ms, True, alert.worst, alert.value, now_ms)
             self.watched[alert.rule_id, alert.subject] = standing
 
     def look(self, measured: Measured, now_ms: int) -> None:
-        """Judge all rules by the newest figures; write down and tell what follows."""
+        """Judge all rules by the newest figures; store the alerts and notices that follow."""
         rules = list(AlertRule.objects.filter(is_active=True).prefetch_related("channels"))
         silences = Silences.at(now_ms)
         self._forget_changed(rules)
@@ -76,17 +77,18 @@ class Judge:
                 self._write(rule, fired, resolved, silences, now_ms)
 
     def _measured_needs(self) -> Measured:
-        """Nothing, when nobody can say what needs somebody."""
+        """Return the needs as a figure; {} if the window cannot list them now."""
         try:
             found = list(self.needs())
         except AdminError:
             return {}
-        # The worst are first, and stay where two have one key.
+        # The worst needs are first. Reversed, so that of two with the same key the worse one stays.
         self._needs = {needs_.key_of(need): need for need in reversed(found)}
         return {NEEDS: {key: LEVELS[need.level] for key, need in self._needs.items()}}
 
     def _forget_changed(self, rules: Iterable[AlertRule]) -> None:
-        """What waited under other conditions begins anew; what was on is ended by whoever changed the rule."""
+        """Stop watching the subjects of rules that are gone or whose conditions changed: their waits begin anew. Alerts
+        that were on are ended by the act that changed the rule."""
         present = {rule.pk: (rule.figure, rule.pattern, rule.above, rule.for_minutes) for rule in rules}
         for key in list(self.watched):
             known = self._conditions.get(key[0])
@@ -144,7 +146,7 @@ class Judge:
                 graver.append(alert)
             alert.worst, alert.value, alert.words = standing.worst, standing.value, words
             moved.append(alert)
-        # Hundreds may be on: others wait for the database while this one writes.
+        # In bulk: hundreds of alerts may be on, and other writers wait for the database meanwhile.
         Alert.objects.bulk_update(moved, ["worst", "value", "words", "severity"], batch_size=100)
         self._tell(rule, "resolved", over, silences, now_ms)
         self._tell(rule, "fired", [*new, *graver], silences, now_ms)
@@ -152,7 +154,7 @@ class Judge:
         self._tell_again(rule, [alert for alert in on.values() if alert.pk not in told], silences, now_ms)
 
     def _words(self, rule: AlertRule, subject: str) -> dict[str, object]:
-        """What a need says, as an alert keeps it; {} for a figure and for a need that is over."""
+        """Return a need's sentence as an alert stores it; {} for other figures, and for a need that is over."""
         need = self._needs.get(subject) if rule.figure == NEEDS else None
         if need is None:
             return {}
@@ -169,7 +171,8 @@ class Judge:
         )  # fmt: skip
 
     def _tell_again(self, rule: AlertRule, alerts: list[Alert], silences: Silences, now_ms: int) -> None:
-        """What began in silence is told when the silence is over, and what goes on as often as the rule says."""
+        """Queue late notices and reminders: an alert that began during a silence is told when the silence is over, and
+        one that goes on is repeated as often as the rule says."""
         late, again = [], []
         heard = AlertDelivery.objects.exclude(state=AlertDelivery.State.SILENCED)
         heard_of = set(heard.filter(alerts__rule=rule, alerts__ended_ms=None).values_list("alerts", flat=True))
@@ -208,7 +211,7 @@ def put(
     now_ms: int,
     state: str = "waiting",
 ) -> None:
-    """One notice to each channel."""
+    """Store one notice about these alerts for each channel."""
     for channel in channels:
         notice = notice_of(event, alerts, teller.installation, teller.base, channel.language, now_ms)
         delivery = AlertDelivery.objects.create(
@@ -219,7 +222,7 @@ def put(
 
 
 def _severity(rule: AlertRule, worst: float) -> str:
-    """A need has its own."""
+    """Return an alert's severity: that of the need, or for other figures that of the rule."""
     if rule.figure != NEEDS:
         return str(rule.severity)
     return str(AlertRule.Severity.ACT if worst >= LEVELS["act"] else AlertRule.Severity.WATCH)
@@ -227,7 +230,7 @@ def _severity(rule: AlertRule, worst: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Silences:
-    """What nobody is told of: silences of rules, and needs that are muted."""
+    """The present silences of rules, and the keys of muted needs: no notices are sent for what they cover."""
 
     rows: tuple[AlertSilence, ...]
     muted: frozenset[str]
@@ -238,7 +241,7 @@ class Silences:
         return cls(tuple(rows), frozenset(one.key for one in needs_.active()))
 
     def holds(self, rule: AlertRule, subject: str) -> bool:
-        """Whether one of them is meant for it."""
+        """True if a silence or a mute covers this subject of the rule."""
         figure = FIGURES[rule.figure]
         if figure.mute and figure.mute % subject in self.muted:
             return True
@@ -247,7 +250,8 @@ class Silences:
 
 
 def end_alerts(rule: AlertRule, teller: Teller, now_ms: int) -> int:
-    """Before a rule changes, stops or goes: what is on by it is over, and whoever was told hears so. How many."""
+    """End all alerts of a rule, before it changes, stops or is deleted, and notify its channels; return how many were
+    on."""
     alerts = list(Alert.objects.filter(rule=rule, ended_ms=None))
     for alert in alerts:
         alert.ended_ms, alert.ended_by, alert.value = now_ms, "changed", None
@@ -260,7 +264,7 @@ def end_alerts(rule: AlertRule, teller: Teller, now_ms: int) -> int:
 
 
 def clean(now_ms: int) -> None:
-    """Drop what is old: alerts that are over, notices that are done, silences that have ended."""
+    """Delete old rows: alerts that are over, notices that are done, silences that have ended."""
     Alert.objects.filter(ended_ms__lt=now_ms - KEPT_MS).delete()
     for model, done in ((Alert, Q(ended_ms__isnull=False)), (AlertDelivery, ~Q(state=AlertDelivery.State.WAITING))):
         edge = model.objects.filter(done).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
@@ -271,7 +275,7 @@ def clean(now_ms: int) -> None:
 
 
 def target_of(channel: AlertChannel) -> Target:
-    """What sending needs of a channel."""
+    """Return the channel as a target for sending."""
     mail = None
     if channel.kind == AlertChannel.Kind.MAIL:
         of = channel.mail
@@ -284,8 +288,8 @@ def target_of(channel: AlertChannel) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a rule would have done. periods: newest first. truncated: the time limit ended the look before every subject
-    was looked at; seen: how many were. measured: whether there are figures of that time at all."""
+    """Result of trying a rule on the past. periods: newest first. truncated: the time limit was reached before every
+    subject was looked at; seen: how many were. measured: False if there are no figures of that time at all."""
 
     periods: tuple[Period, ...]
     seen: int
@@ -295,7 +299,7 @@ class DryRun:
 
 
 def dry_run(rule: AlertRule, past: Past, from_ms: int, to_ms: int, out_of_time: object) -> DryRun:
-    """The rule over the past. out_of_time() -> whether to stop."""
+    """Try a rule on the past. out_of_time() -> True to stop before the next subject."""
     figure = FIGURES[rule.figure]
     labels = past.labels(figure.metric, from_ms, to_ms)
     if figure.of_groups:
@@ -317,7 +321,7 @@ def dry_run(rule: AlertRule, past: Past, from_ms: int, to_ms: int, out_of_time: 
 
 
 def by_rule() -> dict[int, int]:
-    """Rule -> how many alerts are on by it."""
+    """Return the number of alerts that are on for each rule that has some, by the rule's id."""
     counts: dict[int, int] = defaultdict(int)
     for rule in Alert.objects.filter(ended_ms=None, rule__isnull=False).values_list("rule_id", flat=True):
         counts[rule] += 1

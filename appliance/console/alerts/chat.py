@@ -1,4 +1,4 @@
-"""What is sent to a channel: one request for each kind of receiver, and what its answer means.
+"""Requests to channels: the request for each kind of receiver, and the meaning of the answer.
 
     webhook    POST of JSON (`Notice.as_dict`); with a secret, X-RocketBox-Signature: sha256=HMAC-SHA256(secret, body)
     slack      {"text"}; the answer is the word "ok"
@@ -8,8 +8,8 @@
                base64(HMAC-SHA256("s\\nsecret", "")); code 0
     wecom      {"msgtype": "text"}; errcode 0
 
-A chat refuses with HTTP 200 and a number in the body, so a status alone is no success. Formats: the vendors' pages on
-incoming webhooks and custom robots.
+Chats reject a request with HTTP 200 and a number in the body, so the status alone does not show success. Formats: the
+vendors' pages on incoming webhooks and custom robots.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
-#: What the chats take of a text: WeCom 2,048 bytes, the least.
+#: Most bytes of a text. WeCom accepts the least, 2,048.
 MOST_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell. event: fired, resolved, reminder, test or digest. Times: RFC 3339, UTC. text: for people.
-    figures: of a digest, by name; None for alerts."""
+    """One notice. event: fired, resolved, reminder, test or digest. Times: RFC 3339, UTC. text: for people. figures:
+    those of a digest, by name; None for alerts."""
 
     event: str
     alert: int | None
@@ -49,7 +49,7 @@ class Notice:
     figures: dict[str, int | None] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What a webhook is sent."""
+        """Return the notice as a webhook receives it."""
         found = asdict(self)
         if found["figures"] is None:
             del found["figures"]
@@ -63,7 +63,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A POST: where to, its body, and its headers."""
+    """A POST request."""
 
     url: str
     body: bytes
@@ -71,7 +71,7 @@ class Request:
 
 
 def request_of(kind: str, url: str, secret: str, notice: Notice, now_s: float | None = None) -> Request:
-    """What is to be sent. Raises KeyError for a kind that is no POST."""
+    """Return the request that sends a notice. Raises KeyError for a kind of channel that is not sent by POST."""
     now = time.time() if now_s is None else now_s
     headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "RocketBox"}
     match kind:
@@ -103,7 +103,7 @@ def request_of(kind: str, url: str, secret: str, notice: Notice, now_s: float | 
 
 
 def refusal_of(kind: str, status: int, body: bytes) -> str | None:
-    """Why the receiver did not take it, in its own words; None when it did."""
+    """Return the receiver's reason for rejecting the notice, in its own words; None if it accepted it."""
     text = body[:300].decode("utf-8", "replace").strip()
     if not 200 <= status < 300:
         return f"HTTP {status}" + (f": {text}" if text else "")
@@ -124,7 +124,7 @@ _CODE = {"dingtalk": "errcode", "wecom": "errcode", "feishu": "StatusCode"}
 
 
 def shortened(text: str) -> str:
-    """At most MOST_BYTES in UTF-8; what was cut off shows as "…"."""
+    """Cut a text to at most MOST_BYTES in UTF-8; "…" marks the cut."""
     encoded = text.encode()
     if len(encoded) <= MOST_BYTES:
         return text
@@ -132,7 +132,7 @@ def shortened(text: str) -> str:
 
 
 def _slack(text: str) -> str:
-    """Names of groups may look like Slack's markup, which could call everybody."""
+    """Escape Slack's markup: a group's name could contain some that notifies a whole channel."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

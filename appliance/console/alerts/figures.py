@@ -1,4 +1,4 @@
-"""What a rule can be about. The figures are those of the history, so that a rule can be tried on the past."""
+"""The figures that a rule can be about. They are those of the history, so that a rule can be tried on the past."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from django.utils.translation import gettext_lazy as _
 
 #: metric -> label -> its newest value. The label is a group's name, "" for a figure of the whole broker.
 Measured = Mapping[str, Mapping[str, float]]
-#: The figure of what needs a person: its subjects are the keys of needs, its values their `LEVELS`.
+#: The figure for states that need a person: its subjects are the keys of needs, its values their `LEVELS`.
 NEEDS = "needs"
 LEVELS = {"watch": 1.0, "stuck": 2.0, "act": 2.0}
-#: (milliseconds since 1970, value), None for what was not measured; in the order of time.
+#: (milliseconds since 1970, value), in the order of time. The value is None if it was not measured.
 Figures = list[tuple[int, float | None]]
 
 
 class Past(Protocol):
-    """Where a rule is tried: the history."""
+    """The history on which a rule is tried."""
 
     def labels(self, metric: str, from_ms: int, to_ms: int) -> list[str]: ...
 
@@ -28,9 +28,10 @@ class Past(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """metric: its name in the history; a value of it divided by `divisor` is one in `unit`. of_groups: whether each
-    group has one. above, for_minutes: what a new rule begins with. fires, title: what is told, with %(subject)s,
-    %(value)s and %(above)s. view: the page that shows it; of a group with the group's name."""
+    """metric: its name in the history; a value there divided by `divisor` is a value in `unit`. of_groups: True if each
+    group has its own value. above, for_minutes: the defaults of a new rule. title: the sentence of an alert, with
+    %(subject)s, %(value)s and %(above)s. view: the page that shows the figure; with `of_groups` it takes the group's
+    name."""
 
     code: str
     label: Any
@@ -42,19 +43,19 @@ class Figure:
     for_minutes: int
     title: Any
     divisor: float = 1.0
-    #: What a muted need of the same subject is called, with %s for the subject; "" for no need.
+    #: Key of the need that also silences this figure when it is muted, with %s for the subject; "" for none.
     mute: str = ""
-    #: What a subject has that is not among those measured; None for a value that is not known.
+    #: Value of a subject that is not among the measured ones; None: not known.
     absent: float | None = None
 
     def subjects(self, measured: Measured, pattern: str) -> Iterator[tuple[str, float]]:
-        """Each subject that the pattern names, with its value in `unit`."""
+        """Yield each measured subject that matches the pattern, with its value in `unit`."""
         for label, value in measured.get(self.metric, {}).items():
             if not self.of_groups or fnmatchcase(self.named(label), pattern):
                 yield label, value / self.divisor
 
     def named(self, subject: str) -> str:
-        """What patterns are held against: a group's name, or what a need is of."""
+        """Return the name that patterns are matched with: a group's name, or the name of the thing a need is about."""
         return subject.split(":", 2)[-1] if self.code == NEEDS else subject
 
     def of_past(self, past: Past, label: str, from_ms: int, to_ms: int) -> Figures:

@@ -77,7 +77,7 @@ class RuleForm(WithoutCycles, forms.ModelForm):
 
 
 class ChannelForm(Form):
-    """A channel. What is secret is never shown again: left empty it stays as it is."""
+    """A channel. Its address and secret are never shown again; if a field is left empty, the old value stays."""
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=64)
     kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=AlertChannel.Kind.choices)
@@ -170,7 +170,8 @@ class ChannelForm(Form):
         return cleaned
 
     def save(self) -> AlertChannel:
-        """The channel, saved. A new kind, address or mail server takes the old secret away: it was another's."""
+        """Save the channel. If its kind, address or mail server changes and no new secret is given, the old secret is
+        removed: it belonged to another receiver."""
         values = self.cleaned_data
         channel = self.channel or AlertChannel()
         before = (channel.kind, channel.address, channel.mail.get("host"), channel.mail.get("user"))

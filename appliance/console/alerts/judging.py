@@ -1,4 +1,5 @@
-"""When a rule fires and when it is over. Pure: the running watch and the dry run over the past use the same steps."""
+"""Decides when a rule fires and when it is over. Pure: the running watch and the dry run on the past use the same
+steps."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-#: A figure that is not known for so long ends a wait: nobody may say that it was above all the time.
+#: A wait ends if the figure is not known for longer than this: it may not have been above the limit all the time.
 GAP_MS = 5 * 60_000
 
 Event = Literal["fired", "resolved"]
@@ -14,7 +15,7 @@ Event = Literal["fired", "resolved"]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """above: the figure has to be larger than this, for for_ms without a break."""
+    """above: a rule fires if the figure is larger than this for `for_ms` without a break."""
 
     above: float
     for_ms: int
@@ -24,8 +25,8 @@ class Limit:
 class Watched:
     """One subject under one rule. Times are milliseconds since 1970.
 
-    above_since_ms: since when the figure is above the limit, None while it is not. firing: it was told. worst: the
-    largest figure since then. seen_ms: when the figure was last known.
+    above_since_ms: the time since which the figure is above the limit; None while it is not. firing: the rule has
+    fired. worst: the largest figure since then. seen_ms: when the figure was last known.
     """
 
     above_since_ms: int | None = None
@@ -39,7 +40,8 @@ QUIET = Watched()
 
 
 def step(watched: Watched, limit: Limit, at_ms: int, value: float | None) -> tuple[Watched, Event | None]:
-    """What follows from one more figure; None for one that is not known, which neither fires nor ends anything."""
+    """Return the state after one more figure, and the event it causes. value: None for a figure that is not known,
+    which causes no event."""
     if value is None:
         if watched.above_since_ms is not None and not watched.firing and at_ms - watched.seen_ms > GAP_MS:
             return QUIET, None
@@ -55,7 +57,7 @@ def step(watched: Watched, limit: Limit, at_ms: int, value: float | None) -> tup
 
 
 class Period(NamedTuple):
-    """When a rule would have fired. ended_ms: None when it would still be on at the end."""
+    """A time for which an alert would have been on. ended_ms: None if it would still be on at the end."""
 
     subject: str
     fired_ms: int
@@ -64,7 +66,7 @@ class Period(NamedTuple):
 
 
 def periods(subject: str, limit: Limit, figures: Iterable[tuple[int, float | None]]) -> list[Period]:
-    """What a rule would have done over these figures, in the order of time."""
+    """Return the periods for which a rule would have fired over these figures, in the order of time."""
     found: list[Period] = []
     watched = QUIET
     fired_ms = 0

@@ -1,4 +1,4 @@
-"""The history, as alerts ask it."""
+"""The history as alerts read it, to try rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class HistoryPast:
     def labels(self, metric: str, from_ms: int, to_ms: int) -> list[str]:
         from ..history import series
 
-        if metric not in series.METRICS:  # what needs somebody is no figure of the past
+        if metric not in series.METRICS:  # the history does not record needs
             return []
         return series.labels(metric) if series.METRICS[metric].kind != "broker" else [""]
 

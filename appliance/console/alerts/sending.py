@@ -1,4 +1,4 @@
-"""One try to send a notice to a channel: by POST, or by mail. Whatever goes wrong is a sentence, never an exception."""
+"""One try to send a notice to a channel: by POST, or by mail. A failure is returned as a sentence, never raised."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from . import chat
 from .chat import Notice
 
-#: A receiver that is silent for so long has failed.
+#: A receiver that sends nothing for this long has failed.
 TIMEOUT_S = 10.0
-#: And one that says a byte now and then, after this: other notices wait behind it.
+#: So has one that sends a byte now and then, after this time: other notices wait behind it.
 LONGEST_S = 30.0
 _ANSWER_BYTES = 4096
-#: Shorter parts of an address stand in every second word.
+#: Shorter parts of an address are not masked: they occur in ordinary words.
 _SHORTEST_SECRET = 6
 
 POSTED = ("webhook", "slack", "dingtalk", "feishu", "wecom")
@@ -31,7 +31,7 @@ POSTED = ("webhook", "slack", "dingtalk", "feishu", "wecom")
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """Where a mail server is and how it is spoken to. security: "none", "starttls" or "tls"."""
+    """A mail server, how to connect to it, and the mail's addresses. security: "none", "starttls" or "tls"."""
 
     host: str
     port: int
@@ -44,7 +44,7 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A channel's kind and what it needs; mail for the kind "mail" alone."""
+    """A channel's kind and the data to send to it; `mail` only for the kind "mail"."""
 
     kind: str
     url: str = ""
@@ -53,35 +53,37 @@ class Target:
 
 
 def send(target: Target, notice: Notice) -> str | None:
-    """None when it was taken, else why not. Blocks for at most some TIMEOUT_S a step."""
+    """Try to send a notice. Return None if it was accepted, else the reason. Each network step waits at most TIMEOUT_S
+    for the receiver."""
     try:
         if target.mail is not None:
             return _mail(target.mail, notice)
         return _post(target, chat.request_of(target.kind, target.url, target.secret, notice))
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an address that is none
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: the address is invalid
         return _without_secrets(target, _why(error))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A receiver that moved has to be set anew: its address is a secret that is not handed on."""
+    """Follows no redirects: the address of a receiver is a secret that must not be handed on. If the receiver moved,
+    its channel needs the new address."""
 
     def redirect_request(self, *_args: Any) -> None:
         return None
 
 
 class _TooSlow(TimeoutError):
-    """It says something now and then, and does not come to an end."""
+    """The receiver sends something now and then, but does not finish."""
 
 
 class _Remembered:
-    """Connections that are being opened, or wait for an answer."""
+    """Keeps the connections that are being opened or wait for an answer, so that another thread can end them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._made: list[http.client.HTTPConnection] = []
 
     def hang_up(self) -> None:
-        """From another thread: whoever reads finds the end."""
+        """Shut the connections down. Called by another thread; a blocked read then ends."""
         for connection in self._made:
             with suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
@@ -117,9 +119,10 @@ def _tls_context() -> ssl.SSLContext:
 
 
 def _without_secrets(target: Target, text: str) -> str:
-    """A receiver's words without what lets one write there: many repeat the address that they do not know."""
+    """Return a receiver's words with the secret and the parts of the address masked: many receivers repeat an address
+    that they do not know."""
     known = {target.secret, target.url}
-    with suppress(ValueError):  # an address that is none
+    with suppress(ValueError):  # the address is invalid
         parts = urlsplit(target.url)
         known |= {parts.path, parts.query, parts.username or "", parts.password or "", *parts.path.split("/")}
         known |= {value for _, value in parse_qsl(parts.query)}
@@ -160,7 +163,7 @@ def _post(target: Target, asked: chat.Request) -> str | None:
 
 
 def _read(answer: Any, until: float) -> bytes:
-    """The beginning of an answer, as far as it comes in time."""
+    """Return the beginning of an answer. Raises _TooSlow at the time `until`."""
     data, piece = b"", b" "
     while piece and len(data) < _ANSWER_BYTES:
         if time.monotonic() >= until:  # also when its head was broken off

@@ -1,4 +1,4 @@
-"""How notices call this installation, and where their links lead."""
+"""The installation's name in notices, and the address that their links begin with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ... import runtime
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """How notices call this installation, and the address that their links begin with; "" for none."""
+    """installation: its name in notices. base: the address that their links begin with; "" if they have no links."""
 
     installation: str
     base: str
 
 
 def teller() -> Teller:
-    """As it runs now. Links lead to the address people were told, or to none."""
+    """Return the values of the running installation. Links begin with its public address; without one there are
+    none."""
     running = runtime.running()
     public = urlsplit(running.options.public_url or "")  # its path is in every link already
     return Teller(running.broker_name, f"{public.scheme}://{public.netloc}" if public.netloc else "")

@@ -1,4 +1,4 @@
-"""What an alert says, in the language of the channel it goes to."""
+"""The texts of alerts, in the language of the channel they go to."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A sentence as an alert keeps it."""
+    """A sentence as an alert stores it."""
 
     template: str
     args: dict[str, Any]
 
 
 def figure_text(value: float | None) -> str:
-    """With at most one digit behind the point."""
+    """Format a figure with at most one digit after the point; None is "not known"."""
     if value is None:
         return _("not known")
     return thousands(int(value)) if value == int(value) else thousands(round(value, 1))
 
 
 def title_of(alert: Alert) -> str:
-    """The one sentence, in the language that is set."""
+    """Return the alert's sentence in the active language."""
     figure = FIGURES.get(alert.figure)
     if figure is None:
         return f"{alert.figure} {alert.subject}"
@@ -51,7 +51,7 @@ def title_of(alert: Alert) -> str:
 
 
 def notice_of(event: str, alerts: Sequence[Alert], installation: str, base: str, language: str, now_ms: int) -> Notice:
-    """What tells of these alerts of one rule; several are one notice."""
+    """Return one notice about these alerts of one rule, of which there is at least one."""
     first = alerts[0]
     with override(language):
         title = title_of(first)
@@ -93,7 +93,7 @@ def notice_of(event: str, alerts: Sequence[Alert], installation: str, base: str,
 
 
 def test_notice(installation: str, base: str, language: str) -> Notice:
-    """What the button sends."""
+    """Return the notice that a channel's test button sends."""
     with override(language):
         return Notice(
             event="test", alert=None, rule="", figure="", subject="", value=None, above=0, severity="watch", since=None,
@@ -105,7 +105,7 @@ def test_notice(installation: str, base: str, language: str) -> Notice:
 
 
 def page_of(alert: Alert) -> str:
-    """The path of the page that shows the figure; "" for a figure that is not known any more."""
+    """Return the path of the page that shows the figure; "" for a figure that this version does not have."""
     figure = FIGURES.get(alert.figure)
     if figure is None:
         return ""
@@ -117,20 +117,20 @@ def page_of(alert: Alert) -> str:
 
 
 def link_to(base: str, alert: Alert) -> str:
-    """The same as a whole address; "" where nobody said at which one people reach the console."""
+    """Return the full address of the page that shows the figure; "" without a page or a public address."""
     path = page_of(alert)
     return f"{base}{path}" if base and path else ""
 
 
 def past_title(rule: AlertRule, period: Period) -> str:
-    """What a rule would have said."""
+    """Return the sentence that a rule would have sent for a period of the past."""
     figure = FIGURES[rule.figure]
     shown = {"subject": period.subject, "value": figure_text(period.worst), "above": figure_text(rule.above)}
     return str(figure.title) % shown
 
 
 def explained(rule: AlertRule) -> str:
-    """A rule as a sentence."""
+    """Return the rule as a sentence."""
     figure = FIGURES[rule.figure]
     what = {"above": figure_text(rule.above), "unit": figure.unit, "label": figure.label, "minutes": rule.for_minutes}
     sentence = _("%(label)s above %(above)s %(unit)s") % what

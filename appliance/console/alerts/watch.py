@@ -1,4 +1,4 @@
-"""The two threads of alerts: one judges what was measured, one sends what there is to tell."""
+"""The two threads of alerts: one judges the figures, one sends the notices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .teller import Teller
 
 logger = logging.getLogger(__name__)
 
-#: Whether there is a new sample is looked at so often; the history takes one every 30 s.
+#: Seconds between two looks for a new sample; the history takes one every 30 s.
 LOOK_S = 5.0
-#: A look for notices whose next try is due.
+#: Seconds between two looks for notices whose next try is due.
 SENDING_S = 2.0
 CLEAN_MS = 3_600_000
 
@@ -55,7 +55,8 @@ class AlertWatch(ServiceThread):
             connection.close()
 
     def _look(self) -> None:
-        """Never raises: what fails now is read anew and judged the next time, and logged once."""
+        """Judge the newest sample if it was not judged before. Never raises: after a failure the state is read anew and
+        the sample is judged the next time."""
         try:
             number, measured = self._measure()
             if number == self._judged:
@@ -84,7 +85,7 @@ class AlertWatch(ServiceThread):
 
 
 class AlertSender(ServiceThread):
-    """The thread `alerts-sending`: sends notices one after the other, each until it was taken or given up."""
+    """The thread `alerts-sending`: sends notices one after the other, each until it was accepted or failed for good."""
 
     def __init__(self, send: Callable[[Target, Notice], str | None] = send) -> None:
         super().__init__("alerts-sending")
@@ -112,8 +113,8 @@ class AlertSender(ServiceThread):
             connection.close()
 
     def send_next(self, at_ms: int) -> bool:
-        """Try the notice that waits longest; False when none is due."""
-        # One that is due later than any try is: the clock was set back.
+        """Try to send the notice that has been due longest. Return False if none is due."""
+        # A notice that is due later than any wait allows: the clock was set back.
         due = Q(next_try_ms__lte=at_ms) | Q(next_try_ms__gt=at_ms + book.RETRY_AFTER_MS[-1] + book.MINUTE_MS)
         waiting = AlertDelivery.objects.filter(due, state=AlertDelivery.State.WAITING)
         delivery = waiting.select_related("channel").order_by("next_try_ms", "id").first()
@@ -129,7 +130,7 @@ class AlertSender(ServiceThread):
 
 
 def note_try(delivery: AlertDelivery, why: str | None, at_ms: int) -> None:
-    """Write down what became of a try, and when the next one is."""
+    """Store the outcome of a try, and the time of the next one."""
     delivery.tries += 1
     delivery.why = why or ""
     if why is None:

@@ -1,4 +1,4 @@
-"""What was measured over the last days and months: taken every 30 seconds, kept in a file of its own.
+"""Measured figures of the last days and months: sampled every 30 seconds, stored in their own file.
 
-Pages, the API and alert rules ask `series.series()`.
+Pages, the API and alert rules read them with `series.series()`.
 """

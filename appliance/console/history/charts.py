@@ -1,4 +1,4 @@
-"""Plots of what was measured, as SVG without a script: lines with gaps, values on hover, a table beside them."""
+"""Plots of measured figures, as SVG without a script: lines with gaps, values on hover, a table beside them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from django.utils import timezone
 
 from .series import History, series
 
-#: Of the drawing, which is stretched to the room there is. What stands beside its axes is text of the page.
+#: Size of the drawing, which the page stretches to fit. The labels of its axes are text of the page.
 WIDTH, HEIGHT = 720, 180
-#: Steps of a plot: each is a place to hover over, and a row of the table.
+#: Most steps of a plot: each is a place to hover over, and a row of the table.
 POINTS = 72
 #: A small plot without axes.
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_POINTS = 200, 34, 60
 
-#: Name -> (how long, in ms); the words are in `words.WORDS`.
+#: Name of a span of time -> its length in ms; the texts are in `words.WORDS`.
 HOUR_MS = 3_600_000
 SPANS = {
     "1h": HOUR_MS,
@@ -32,7 +32,7 @@ SPANS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of a plot's lines. css: its class, "a" or "b". pieces: points of each stretch without a gap."""
+    """One of a plot's lines. css: its class, "a" or "b". pieces: the points of each stretch without a gap."""
 
     name: str
     css: str
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A place to hover over: from x on, so wide. at_ms: its begin; values: one for each line."""
+    """A place to hover over, from x to x + width. at_ms: when the step begins. values: one for each line."""
 
     x: float
     width: float
@@ -52,8 +52,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """ys: (y, value) of each grid line, evenly spaced, the lowest first. xs: (percent of the width, how
-    the time is shown there, anchor)."""
+    """ys: (y, value) of each grid line, evenly spaced, the lowest first. xs: (percent of the width, the time as text,
+    text anchor) of each mark on the time axis."""
 
     lines: tuple[Line, ...]
     steps: tuple[Step, ...]
@@ -68,7 +68,7 @@ class Plot:
 
 
 def plot(names: Sequence[tuple[str, str]], label: str, from_ms: int, to_ms: int) -> Plot:
-    """names: (figure, what the line is called), one or two of the same unit."""
+    """Plot one or two figures of the same unit. names: (figure, the line's title)."""
     found = [(title, series(name, label, from_ms, to_ms, points=POINTS)) for name, title in names]
     first = found[0][1]
     times, step = first.times_at_ms, first.step_ms
@@ -97,7 +97,7 @@ def plot(names: Sequence[tuple[str, str]], label: str, from_ms: int, to_ms: int)
 
 
 def _pieces(one: History, x_of: object, y_of: object) -> tuple[str, ...]:
-    """The stretches in which something was measured; a single point is a short line."""
+    """Return the points of each stretch without a gap; a single point becomes a short line."""
     pieces: list[str] = []
     points: list[tuple[float, float]] = []
 
@@ -118,7 +118,7 @@ def _pieces(one: History, x_of: object, y_of: object) -> tuple[str, ...]:
 
 
 def nice_ticks(most: float, unit: str) -> list[float]:
-    """0 to above the largest figure, in four or five steps that are easy to read."""
+    """Return grid values from 0 up to the largest figure or above, in four or five steps that are easy to read."""
     if unit == "bytes" or unit == "bytes/s":
         base = 1024.0 ** max(0, int(math.log(max(most, 1.0), 1024)))
     elif unit == "ms":
@@ -135,7 +135,7 @@ def nice_ticks(most: float, unit: str) -> list[float]:
 
 
 def _times(begin: int, end: int, x_of: object) -> tuple[tuple[float, str, str], ...]:
-    """Where the time axis is marked: round moments of the reader's zone."""
+    """Return the marks of the time axis, as in `Plot.xs`: at round times of the reader's zone."""
     span = (end - begin) / 1000
     steps = (300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 5_184_000)
     step = next((one for one in steps if span / one <= 6), steps[-1])
@@ -155,7 +155,8 @@ def _times(begin: int, end: int, x_of: object) -> tuple[tuple[float, str, str], 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A small plot: points of its stretches; low and high of what was measured, None when nothing was."""
+    """A small plot. pieces: as of a `Line`. area: outline of the area below it; "" if the line has gaps or no points.
+    css: its class."""
 
     pieces: tuple[str, ...]
     area: str
@@ -166,7 +167,7 @@ def spark(
     name: str, label: str, now_ms: int, *, span_ms: int = HOUR_MS, css: str = "a",
     width: float = SPARK_WIDTH, height: float = SPARK_HEIGHT,
 ) -> Spark:  # fmt: skip
-    """The last hour."""
+    """Plot the last `span_ms` before now_ms, by default an hour, without axes."""
     one = series(name, label, now_ms - span_ms, now_ms, points=SPARK_POINTS)
     top = max((value for value in one.averages if value is not None), default=0.0) or 1.0
     begin, count = one.times_at_ms[0], len(one.times_at_ms)

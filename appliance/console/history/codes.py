@@ -1,7 +1,7 @@
-"""Figures as two bytes each: on a scale of equal ratios, so that a lag of 3 and a log of terabytes are told alike.
+"""Figures as two bytes each, on a logarithmic scale: a lag of 3 and a log of terabytes fit with the same precision.
 
-A figure comes back within 0.03 % (below one, within 0.0003), rounded to four digits; whole numbers below a thousand
-come back as they were.
+A decoded figure is within 0.03 % of the original (below one, within 0.0003), rounded to four digits; whole numbers
+below a thousand are exact.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import zlib
 from array import array
 from collections.abc import Iterable
 
-#: The code of what was not measured.
+#: The code for a figure that was not measured.
 NONE = 0xFFFF
 _MOST = NONE - 1
 #: Codes for each factor of e: the largest figure is e^36, a few thousand tera.
 _SCALE = _MOST / 36.0
 _LEVEL = 6
-#: What each code stands for, as far as somebody asked; replaced entries are equal.
+#: Cache of decoded codes. Any thread may add one: two threads add the same value.
 _known: dict[int, float] = {0: 0.0}
 
 
 def encode(value: float | None) -> int:
-    """The code of a figure; what is below zero counts as zero."""
+    """Return the code of a figure; a figure below zero counts as zero."""
     if value is None or not math.isfinite(value):
         return NONE
     return min(_MOST, round(math.log1p(max(0.0, value)) * _SCALE))
@@ -42,7 +42,7 @@ def decode(code: int) -> float | None:
 
 
 def blank(count: int) -> array[int]:
-    """So many codes of nothing measured."""
+    """Return `count` codes for figures that were not measured."""
     return array("H", b"\xff\xff" * count)
 
 

@@ -1,12 +1,12 @@
-"""The file with what was measured: DATA/rocketbox/history.sqlite3, of a fixed size at most.
+"""The file with the measured figures, DATA/rocketbox/history.sqlite3, whose size is limited.
 
-A series is a name and what it is of ("group_lag", "billing"). `fine` has a row for each hour of a series: a code each
-30 seconds. `coarse` has one for each day: average, lowest and highest of each quarter of an hour. Both are compressed.
-Which moments were measured at all is in `fine_spans` and `coarse_spans`, with a bit for each series that was zero all
-the time and has no row: what rests costs nothing.
+A series is a name and a label ("group_lag", "billing"). `fine` has a row for each hour of a series: one code for each
+30 seconds. `coarse` has a row for each day: average, lowest and highest of each quarter of an hour. Both tables are
+compressed. `fine_spans` and `coarse_spans` hold, for each hour or day, the moments that were measured at all, and a bit
+for each series that was zero all the time: it has no row, so idle topics and groups take no room.
 
 Spans are kept by number, not by age: the newest 7 days of hours and 13 months of days that hold something. So a clock
-that was wrong for a while drops nothing that was measured.
+that was wrong for a while drops no figures.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ...engine.own_files import FILE_MODE
 from .codes import NONE, decode
 
 NAME = "history.sqlite3"
-#: Of all there is.
+#: Most bytes of all rows together.
 MAX_BYTES = 256 << 20
-#: Of what is fine; what is coarse has the rest.
+#: Share of MAX_BYTES for fine rows; the rest is for coarse ones.
 FINE_SHARE = 0.5
 
 FINE_MS = 30_000
@@ -43,7 +43,8 @@ _VERSION = 1
 
 
 class Span(NamedTuple):
-    """taken: a byte for each slot, 1 where something was measured. zeros: a bit for each series."""
+    """taken: a byte for each slot, 1 if figures were measured in it. zeros: a bit for each series, 1 if it was zero in
+    all of those slots."""
 
     taken: bytes
     zeros: bytes
@@ -54,16 +55,16 @@ class Span(NamedTuple):
 
 
 def set_aside(directory: Path) -> Path:
-    """Give a damaged file, of which there is at most one, another name. Raises OSError."""
+    """Rename the damaged file, replacing an older damaged one; return its new path. Raises OSError."""
     aside = directory / f"{NAME}.damaged"
     os.replace(directory / NAME, aside)
-    for journal in ("-wal", "-shm"):  # they would be taken for the new one's
+    for journal in ("-wal", "-shm"):  # SQLite would use them for the new file
         (directory / f"{NAME}{journal}").unlink(missing_ok=True)
     return aside
 
 
 def bits(numbers: Iterable[int]) -> bytes:
-    """A bit for each number."""
+    """Return a bit field in which the bits with these numbers are set."""
     numbers = list(numbers)
     made = bytearray((max(numbers) >> 3) + 1 if numbers else 0)
     for number in numbers:
@@ -75,7 +76,8 @@ class HistoryFile:
     """One connection to the file, of one thread. Raises sqlite3.Error."""
 
     def __init__(self, directory: Path, max_bytes: int = MAX_BYTES, *, reading: bool = False) -> None:
-        """reading: a second connection, which sees what was committed, for one thread at a time; the file is there."""
+        """reading: open a second connection, for one thread at a time, which sees committed data; the file must
+        exist."""
         path = directory / NAME
         if not reading:  # made before SQLite does, for this user only: its journals take its mode
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
@@ -92,11 +94,11 @@ class HistoryFile:
         self.db.execute("PRAGMA journal_size_limit = 4194304")
         if self.db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
             self._make_tables()
-        # Above what room() keeps to; a file that cannot grow any more fails its writes and loses nothing.
+        # Above the limit of make_room(). If the file cannot grow further, writes fail, and nothing is lost.
         self.db.execute(f"PRAGMA max_page_count = {self._max_bytes // _PAGE + 4096}")
 
     def _make_tables(self) -> None:
-        from sqlite_utils import Database  # 5 MB; not needed where the file is there
+        from sqlite_utils import Database  # 5 MB of memory; not needed if the file has its tables
 
         made = Database(self.db)
         made.table("series").create({"id": int, "name": str, "label": str}, pk="id", if_not_exists=True)
@@ -105,7 +107,7 @@ class HistoryFile:
             made.table(f"{table}_spans").create(
                 {"span": int, "taken": bytes, "zeros": bytes}, pk="span", if_not_exists=True
             )
-            # Rows lie by time, so that what expires leaves whole pages; sqlite-utils knows no WITHOUT ROWID.
+            # Rows are ordered by time, so that expired ones free whole pages. sqlite-utils has no WITHOUT ROWID.
             self.db.execute(
                 f"CREATE TABLE IF NOT EXISTS {table} (span INTEGER NOT NULL, series INTEGER NOT NULL, "
                 "data BLOB NOT NULL, PRIMARY KEY (span, series)) WITHOUT ROWID"
@@ -117,7 +119,7 @@ class HistoryFile:
 
     @property
     def used_bytes(self) -> int:
-        """Of the file, what holds something."""
+        """Bytes of the file's pages that are in use."""
         pages = self.db.execute("PRAGMA page_count").fetchone()[0]
         free = self.db.execute("PRAGMA freelist_count").fetchone()[0]
         return int((pages - free) * _PAGE)
@@ -125,7 +127,7 @@ class HistoryFile:
     # --- series
 
     def all_series(self) -> list[tuple[int, str, str]]:
-        """(id, name, label)."""
+        """Return (id, name, label) of each series."""
         return self.db.execute("SELECT id, name, label FROM series").fetchall()
 
     def series_id(self, name: str, label: str) -> int | None:
@@ -155,7 +157,7 @@ class HistoryFile:
         return [span for (span,) in self.db.execute(f"SELECT span FROM {table}_spans ORDER BY span")]
 
     def put(self, table: str, span: int, facts: Span, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Replace what is known of a span: its facts, and the rows given. In the transaction of the caller."""
+        """Replace a span's facts, and the rows of the given series. In the transaction of the caller."""
         self.db.execute(
             f"INSERT OR REPLACE INTO {table}_spans (span, taken, zeros) VALUES (?, ?, ?)",
             (span, facts.taken, zlib.compress(facts.zeros)),
@@ -163,7 +165,7 @@ class HistoryFile:
         self.put_rows(table, span, rows)
 
     def put_rows(self, table: str, span: int, rows: Iterable[tuple[int, bytes]]) -> None:
-        """More rows of it."""
+        """Replace the rows of more series of a span. In the transaction of the caller."""
         self.db.executemany(
             f"INSERT OR REPLACE INTO {table} (span, series, data) VALUES (?, ?, ?)",
             ((span, series, data) for series, data in rows),
@@ -177,7 +179,7 @@ class HistoryFile:
         yield from self.db.execute(f"SELECT series, data FROM {table} WHERE span = ?", (span,))
 
     def rows_of(self, table: str, series: int, first: int, last: int) -> dict[int, bytes]:
-        """A series' rows of the spans that there are."""
+        """Return a series' rows by span, for the spans from `first` to `last` that exist."""
         found = self.db.execute(
             f"SELECT s.span, d.data FROM {table}_spans s JOIN {table} d ON d.span = s.span AND d.series = ? "
             "WHERE s.span BETWEEN ? AND ?",
@@ -195,21 +197,22 @@ class HistoryFile:
     # --- the end of a day, and the fixed size
 
     def days_to_make(self, before_day: int) -> list[int]:
-        """Days of which there are fine rows, and no coarse ones yet."""
+        """Return the days before `before_day` that have fine spans but no coarse one yet."""
         hours = self.span_numbers("fine")
         made = set(self.span_numbers("coarse"))
         days = {hour // HOURS_OF_A_DAY for hour in hours}
         return sorted(day for day in days if day < before_day and day not in made)
 
     def make_room(self, hour: int, keep_until: int) -> list[str]:
-        """Drop what is older than what is kept, and the oldest while the file is too large. What was dropped, in words.
+        """Drop spans that have expired, and the oldest ones while the file is too large. Return what was dropped, in
+        words for the log.
 
-        hour: the present one. Fine hours behind keep_until are not dropped: no coarse day was made of them yet.
+        hour: the present one. Fine hours from keep_until on do not expire: no coarse day was made of them yet.
         """
         dropped = []
         for table, kept, now in (("fine", HOURS_KEPT, hour), ("coarse", DAYS_KEPT, hour // HOURS_OF_A_DAY)):
             numbers = self.span_numbers(table)
-            # The clock was wrong; and no day is coarse before it is over.
+            # Spans ahead of the present one: the clock was wrong. A coarse day is made only when the day is over.
             ahead = [span for span in numbers if span > now + 1 or (table == "coarse" and span >= now)]
             old = [span for span in numbers[:-kept] if table == "coarse" or span < keep_until]
             if ahead or old:
@@ -234,9 +237,9 @@ class HistoryFile:
         return int(self.db.execute(f"SELECT coalesce(sum(length(data) + 16), 0) FROM {table}").fetchone()[0])
 
     def forget_series(self, living: Iterable[int]) -> list[int]:
-        """Drop series of which nothing is kept, those of deleted topics and groups; which they were.
+        """Delete series without rows, as of deleted topics and groups, unless they are in `living`. Return their ids.
 
-        The last number stays, so that none is given twice: bits of `zeros` would speak of another series.
+        The highest id stays, so that no id is given twice: bits of `zeros` would then stand for another series.
         """
         rows = self.db.execute(
             "SELECT id FROM series WHERE id < (SELECT max(id) FROM series) AND id NOT IN "
@@ -250,7 +253,8 @@ class HistoryFile:
 
 
 def coarse_of(hours: Mapping[int, array[int]], day: int) -> tuple[list[float | None], ...]:
-    """(average, lowest, highest) of each quarter of an hour, of what was measured. hours: hour -> its codes."""
+    """Return three lists, the averages, lows and highs of each quarter of an hour of a day; None for a quarter in which
+    nothing was measured. hours: hour -> its codes."""
     averages: list[float | None] = [None] * COARSE_SLOTS
     lows: list[float | None] = [None] * COARSE_SLOTS
     highs: list[float | None] = [None] * COARSE_SLOTS

@@ -1,8 +1,8 @@
-"""Takes what is measured every 30 seconds and keeps it: the hour under way in memory, written every few minutes.
+"""Takes a sample of all figures every 30 seconds. The hour under way is in memory and is written every few minutes.
 
-A figure belongs to the slot of the wall clock in which it was taken. A slot in which nothing was taken, because nothing
-ran, stays empty; so does that of a figure that was not known. When the clock jumps, another hour is opened, and what is
-known of it already is taken up again.
+A figure belongs to the slot of the wall clock in which it was taken. A slot without a sample, because RocketBox did not
+run, stays empty; so does the slot of a figure that was not known. When the clock jumps, another hour is begun with the
+figures that the file has of it already.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Between two writes of the hour under way: so much is lost by a kill.
+#: Seconds between two writes of the hour under way; a kill loses at most the figures of this time.
 WRITE_EVERY_S = 300.0
-#: Between lists of figures, and between pieces of a write, so that others have the interpreter.
+#: Seconds of rest between lists of figures, and between pieces of a write, so that other threads can run.
 REST_S = 0.005
 #: Rows made, or read, in one piece.
 PIECE = 100
-#: Series that are followed at once: bounds memory. The broker's and the groups' come first.
+#: Most series of a sample, which bounds memory.
 MOST_SERIES = 30_000
 _RETRY_S = 60.0
 
 
 class Hour:
-    """The figures of one hour, slot by slot. A series that was zero whenever it was measured takes no array."""
+    """The figures of one hour, slot by slot. A series that was zero in every slot has no array."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -65,7 +65,7 @@ class Hour:
         self.changed: set[int] = set()
 
     def put(self, slot: int, figures: Iterable[tuple[int, int]]) -> None:
-        """What was measured in a slot: all of it, as (series, code)."""
+        """Set all figures of a slot, given as (series, code)."""
         first = not any(self.taken)
         again = bool(self.taken[slot])
         seen = set()
@@ -81,7 +81,7 @@ class Hour:
                 row[slot] = code
                 self.changed.add(series)
         for series in [series for series in self.zeros if series not in seen]:
-            self._row(series)  # it is not there any more, or not known
+            self._row(series)  # it is gone, or was not known
         if again:
             for series, row in self.rows.items():
                 if series not in seen:
@@ -89,7 +89,7 @@ class Hour:
         self.taken[slot] = 1
 
     def _row(self, series: int) -> array[int]:
-        """An array of its own from now on."""
+        """Give a series its own array, filled with the zeros that it had so far."""
         row = codes.blank(FINE_SLOTS)
         if series in self.zeros:
             self.zeros.discard(series)
@@ -101,7 +101,7 @@ class Hour:
         return row
 
     def codes_of(self, series: int) -> array[int] | None:
-        """Its codes, a copy; None when nothing of it was measured."""
+        """Return a copy of the codes of a series; None if it was not measured."""
         row = self.rows.get(series)
         if row is not None:
             return array("H", row)
@@ -128,7 +128,7 @@ class Recorder(ServiceThread):
         # Guards `hour` and `_ids`, for the time of a few hundred steps.
         self.lock = threading.Lock()
         self.hour: Hour | None = None
-        #: Of the last sample, in that hour.
+        #: Slot of the last sample, in that hour.
         self._slot: int | None = None
         self._ids: dict[str, dict[str, int]] = {}
         # Owned by the thread.
@@ -137,10 +137,10 @@ class Recorder(ServiceThread):
         self._last_id = 0
         self._tidied: int | None = None
         self._wrote_at = 0.0
-        # Somebody waits for what is in memory to be written.
+        # flush() waits for the hour under way to be written.
         self._wanted = False
         self._written = threading.Event()
-        #: Why nothing is written, as SQLite says it; replaced by the thread.
+        #: SQLite's or the system's reason why writing fails; None while it works. Set by the thread.
         self.failure: str | None = None
         #: Processor seconds that samples and writes took, and how many samples there were.
         self.sample_s = self.write_s = 0.0
@@ -171,7 +171,7 @@ class Recorder(ServiceThread):
             self._written.set()
 
     def step(self) -> None:
-        """Take one sample, and write when it is time. A failure is told and tried again."""
+        """Take one sample, and write when it is time. A failure is logged, and the write is tried again later."""
         try:
             if self._file is None:
                 self._try_to_open()
@@ -186,7 +186,7 @@ class Recorder(ServiceThread):
             logger.exception("history: a sample failed")
 
     def _try_to_open(self) -> None:
-        """Without the file the figures are taken all the same: alerts are judged by them."""
+        """Open the file. If that fails, samples are still taken: alerts are judged by them."""
         try:
             self._open()
         except (sqlite3.Error, OSError) as error:
@@ -197,12 +197,12 @@ class Recorder(ServiceThread):
             logger.warning("history: what is measured cannot be kept: %s", error)
         self.failure = str(error)
         self._wrote_at = self.clock.monotonic() - WRITE_EVERY_S + _RETRY_S
-        # Of extended codes the lowest byte.
+        # The lowest byte of an extended code is the primary code.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             self._set_aside()
 
     def _set_aside(self) -> None:
-        """A damaged file keeps its bytes under another name, and a new one is begun with the hour under way."""
+        """Rename a damaged file, which keeps its bytes; a new file will begin with the hour under way."""
         try:
             if self._file is not None:
                 self._file.close()
@@ -237,7 +237,8 @@ class Recorder(ServiceThread):
             self._carry_over(self.hour, before)
 
     def _carry_over(self, hour: Hour, before: dict[str, dict[str, int]]) -> None:
-        """What was measured without this file: its series have other numbers there."""
+        """Take over figures of this hour that were measured before the file was open: the file has other ids for their
+        series."""
         taken_up = self._take_up(hour.number)
         with self.lock:
             numbers = [
@@ -254,7 +255,7 @@ class Recorder(ServiceThread):
     # --- a sample
 
     def sample(self, wall_ms: int) -> None:
-        """Take every figure, and put all of them into their slot at once."""
+        """Measure every figure, and put all of them into their slot at once."""
         begun = time.thread_time()
         number, slot = wall_ms // HOUR_MS, wall_ms % HOUR_MS // FINE_MS
         series, figures = array("L"), array("H")
@@ -287,7 +288,7 @@ class Recorder(ServiceThread):
         return number
 
     def _take_up(self, number: int) -> Hour:
-        """An hour as it was left, when this process or one before was in it."""
+        """Return an hour with the figures that the file has of it; empty if there are none."""
         hour = Hour(number)
         file = self._file
         known = None if file is None else file.span("fine", number)
@@ -304,7 +305,8 @@ class Recorder(ServiceThread):
     # --- writing
 
     def write(self, *, rest: bool = True) -> None:
-        """Write what changed in the hour under way; after midnight the day before once more, coarsely."""
+        """Write the changes of the hour under way. Once an hour it also tidies: after midnight that writes the coarse
+        rows of the day before."""
         file, hour = self._file, self.hour
         if file is None or hour is None:
             return
@@ -332,7 +334,7 @@ class Recorder(ServiceThread):
         self.write_s += time.thread_time() - begun
 
     def _tidy(self, file: HistoryFile, hour: int) -> None:
-        """Once an hour: days that are over become coarse, and what has expired or does not fit goes."""
+        """Once an hour: write the coarse rows of days that are over, and drop spans that have expired or do not fit."""
         today = hour // HOURS_OF_A_DAY
         for day in file.days_to_make(today):
             self._make_coarse(file, day)
@@ -387,8 +389,8 @@ class Recorder(ServiceThread):
     # --- anyone
 
     def flush(self, seconds: float) -> bool:
-        """Have the hour under way written now, for another process to read; whether that was tried within so many
-        seconds."""
+        """Have the hour under way written now, so that another process can read it. Return True if the write was tried
+        in time, even if it failed."""
         if not self.alive:
             return False
         self._written.clear()
@@ -401,19 +403,19 @@ class Recorder(ServiceThread):
             return self._ids.get(name, {}).get(label)
 
     def labels(self, name: str) -> list[str]:
-        """Of what something is measured under this name."""
+        """Return the topics or groups for which this figure is measured."""
         with self.lock:
             return list(self._ids.get(name, ()))
 
     @property
     def hour_number(self) -> int | None:
-        """The hour under way."""
+        """Number of the hour under way; None before the first sample."""
         hour = self.hour
         return None if hour is None else hour.number
 
     def newest(self, names: Iterable[str]) -> tuple[int, dict[str, dict[str, float]]]:
-        """(number of the sample, name -> label -> value) of the last sample of this process; what was not known is
-        left out. (0, {}) before the first."""
+        """Return the number of this process's last sample, and its figures by name and label, without those that were
+        not known. (0, {}) before the first sample."""
         found: dict[str, dict[str, float]] = {}
         number = self.samples
         for name in names:
@@ -431,7 +433,7 @@ class Recorder(ServiceThread):
         return number, found
 
     def present(self, series: int) -> tuple[int, array[int]] | None:
-        """(hour under way, a series' codes of it); None when nothing of it was measured."""
+        """Return the number of the hour under way, and a series' codes of it; None if it was not measured."""
         with self.lock:
             hour = self.hour
             found = None if hour is None else hour.codes_of(series)

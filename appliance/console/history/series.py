@@ -1,4 +1,4 @@
-"""What was measured, asked for by name: `series("group_lag", "billing", from_ms, to_ms)`."""
+"""Reads measured figures by name: `series("group_lag", "billing", from_ms, to_ms)`."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from .file import (
 )
 from .recorder import Recorder
 
-#: The most points that are told at once.
+#: Most points of one answer.
 MOST_POINTS = 2000
-#: Steps that a chart takes by itself, in seconds.
+#: Steps that `step_for` chooses from, in seconds.
 STEPS_S = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 _EACH = COARSE_MS // FINE_MS
 
 
 class Metric(NamedTuple):
-    """kind: of what it is: "broker", "topic" or "group". unit: "messages", "messages/s", "bytes", "bytes/s", "ms",
-    "%" or ""."""
+    """kind: "broker", "topic" or "group", the kind of thing that is measured. unit: "messages", "messages/s", "bytes",
+    "bytes/s", "ms", "%" or ""."""
 
     kind: str
     unit: str
 
 
-#: What is measured, by name.
+#: All measured figures, by name.
 METRICS = {
     "in_rate": Metric("broker", "messages/s"),
     "out_rate": Metric("broker", "messages/s"),
@@ -85,8 +85,9 @@ _WHOSE = {
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Values at equal steps, oldest first. times_at_ms: where each step begins. averages, lows, highs: of what was
-    measured in it; None: nothing was, since nothing ran or it was not known. step_ms: how long a step is."""
+    """Values in equal steps, oldest first. times_at_ms: when each step begins. averages, lows, highs: of the figures
+    measured in a step; None if there are none, since nothing ran or the figure was not known. step_ms: length of a
+    step."""
 
     name: str
     label: str
@@ -99,7 +100,7 @@ class History:
 
     @property
     def measured(self) -> bool:
-        """Whether there is anything."""
+        """True if any step has a value."""
         return any(value is not None for value in self.averages)
 
 
@@ -107,13 +108,13 @@ _recorder: Recorder | None = None
 
 
 def use(recorder: Recorder | None) -> None:
-    """Whose hour under way is told of, and where its file is. Called at the start, and by tests."""
+    """Set the recorder whose file and hour under way are read. Called at the start, and by tests."""
     global _recorder
     _recorder = recorder
 
 
 def recorder() -> Recorder | None:
-    """Who measures in this process."""
+    """Return this process's recorder; None if there is none."""
     return _recorder
 
 
@@ -122,7 +123,7 @@ def _directory() -> Path:
 
 
 def step_for(from_ms: int, to_ms: int, points: int) -> int:
-    """The smallest step, in ms, that makes at most so many points."""
+    """Return the smallest step, in ms, that makes about `points` points at most."""
     span_s = max(1, (to_ms - from_ms) // 1000)
     longest = STEPS_S[-1]
     return 1000 * next(
@@ -131,7 +132,7 @@ def step_for(from_ms: int, to_ms: int, points: int) -> int:
 
 
 def kind_of(name: str) -> str:
-    """Of what a figure is: "broker", "topic" or "group". InvalidInput."""
+    """Return the kind of thing that a figure measures: "broker", "topic" or "group". Raises InvalidInput."""
     metric = METRICS.get(name)
     if metric is None:
         raise InvalidInput("metric", _("Nothing is measured under this name. There are: %s.") % ", ".join(METRICS))
@@ -139,10 +140,10 @@ def kind_of(name: str) -> str:
 
 
 def series(name: str, label: str, from_ms: int, to_ms: int, points: int = 300, step_ms: int | None = None) -> History:
-    """What was measured of one thing in [from_ms, to_ms), in `points` steps at most, or in steps of `step_ms`.
+    """Return one figure's history in [from_ms, to_ms), in about `points` steps at most, or in steps of `step_ms`.
 
-    label: the topic or group; "" for the broker. 30 seconds is the smallest step. What was never measured has no
-    values; whether a topic or group exists is not asked. Any thread. InvalidInput.
+    label: the topic or group; "" for the broker. 30 seconds is the smallest step. A series that was never measured has
+    no values; it is not checked whether the topic or group exists. Any thread. Raises InvalidInput.
     """
     kind = kind_of(name)
     if (kind == "broker") == bool(label):
@@ -173,7 +174,7 @@ def series(name: str, label: str, from_ms: int, to_ms: int, points: int = 300, s
 
 
 def labels(name: str) -> list[str]:
-    """The topics or groups of which something was measured under this name."""
+    """Return the topics or groups for which this figure was measured."""
     known = set() if _recorder is None else set(_recorder.labels(name))
     try:
         with _Reader() as file:
@@ -184,7 +185,7 @@ def labels(name: str) -> list[str]:
 
 
 def begin_ms() -> int | None:
-    """When the first figure that is kept was taken, in wall ms; None when there is none yet. Any thread."""
+    """Return the time of the oldest stored figure, in wall ms; None if there is none yet. Any thread."""
     found = []
     try:
         with _Reader() as file:
@@ -205,10 +206,10 @@ def begin_ms() -> int | None:
 
 
 class _Reader:
-    """The file, for one question; one connection that is kept, since a page asks a dozen."""
+    """Gives the file to one reader at a time. The connection is kept, since a page reads a dozen series."""
 
     _lock = threading.Lock()
-    # Guarded by _lock: which file it is, by path and inode.
+    # Guarded by _lock. _of: path and inode of the open file.
     _file: HistoryFile | None = None
     _of: tuple[str, int] | None = None
 
@@ -237,7 +238,7 @@ class _Reader:
 
 
 class _Steps:
-    """What falls into each step."""
+    """Sums up the figures of each step."""
 
     def __init__(self, first: int, step: int, count: int) -> None:
         self.first, self.step, self.count = first, step, count
@@ -267,7 +268,8 @@ class _Steps:
                 self.add(base + slot * FINE_MS, value, value, value)
 
     def add_coarse(self, day: int, row: array[int]) -> None:
-        """A quarter of an hour counts as its 30 samples; steps that are shorter are all given its average."""
+        """Add a day's quarters of an hour. Each counts as its 30 samples; if steps are shorter than a quarter, each of
+        them gets the quarter's values."""
         base = day * DAY_MS
         for slot in range(COARSE_SLOTS):
             code = row[slot]
@@ -294,8 +296,8 @@ class _Steps:
 
 
 def _read(steps: _Steps, name: str, label: str) -> None:
-    """Add what the file holds: of days that were made coarse those values where the steps are no finer, or where
-    nothing finer is left."""
+    """Add the file's figures. For a day that was made coarse, the coarse ones are used if the steps are a quarter of an
+    hour or longer, or if no fine ones of that day are left."""
     with _Reader() as file:
         series = file.series_id(name, label)
         if series is None:
@@ -304,7 +306,7 @@ def _read(steps: _Steps, name: str, label: str) -> None:
         first_day, last_day = steps.first // DAY_MS, (steps.end - 1) // DAY_MS
         first_hour, last_hour = steps.first // HOUR_MS, (steps.end - 1) // HOUR_MS
         days = file.spans("coarse", first_day, last_day)
-        if present is not None:  # of days to come, when the clock was set back
+        if present is not None:  # leave out days to come: the clock was set back
             days = {day: span for day, span in days.items() if day < present // HOURS_OF_A_DAY}
         fine_days = {hour // HOURS_OF_A_DAY for hour in file.span_numbers("fine")}
         coarse = {day for day in days if steps.step >= COARSE_MS or day not in fine_days}
