@@ -1,10 +1,10 @@
-"""Nightly reports: when they are made, the runs that make them, and what there is of each day.
+"""Nightly reports: their schedule, the runs that make them, and the reports of each day.
 
 DATA/rocketbox/reports/
-  runs/ID/          what a run was given and said: record.json, and the files of spark_reports/run/plan.py
-  days/YYYY-MM-DD/  each report's JSON and SVGs, made.json: how they came to be
-  facts/            what was counted, by day; later reports compare themselves with it
-  scratch/ID/       files of Spark, while a run goes on
+  runs/ID/          a run's record, record.json, and its input and output files (spark_reports/run/plan.py)
+  days/YYYY-MM-DD/  each report's JSON and SVGs; made.json: the run that made them, and from which data
+  facts/            the counts of each day, with which later reports compare theirs
+  scratch/ID/       Spark's files while a run goes on
 """
 
 from __future__ import annotations

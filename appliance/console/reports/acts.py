@@ -1,4 +1,4 @@
-"""What people do with runs, for pages and the API alike."""
+"""Starting and cancelling runs, for pages and the API alike."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _runner: ReportRunner | None = None
 
 
 def use(runner: ReportRunner | None) -> None:
-    """Who makes reports in this process. Called at the start, and by tests."""
+    """Set the thread that makes reports in this process. Called at the start, and by tests."""
     global _runner
     _runner = runner
 
 
 def start(request: HttpRequest, day: str | None = None) -> RunRecord:
-    """Have the reports of a day made now; of today as far as it has gone, when none is named. It waits for the thread,
-    which begins at once. Raises InvalidInput (day), Conflict while another one has not ended, Unavailable."""
-    runtime.window().earliest_ms()  # refuses without a broker
+    """Start a run that makes the reports of a day, by default of today so far. The thread begins it at once. Raises
+    InvalidInput (day), Conflict while another run has not ended, and Unavailable."""
+    runtime.window().earliest_ms()  # raises if there is no broker
     runner = _runner
     if runner is None:
         raise Unavailable(_("Nothing makes reports in this process."))
@@ -64,13 +64,14 @@ def _checked(day: str, today: str) -> str:
         raise InvalidInput("day", _("A day as YYYY-MM-DD."))
     if day > today:
         raise InvalidInput("day", _("This day is still to come."))
-    if day < "1971":  # no clock has shown it, and calendars end near the year 1
+    if day < "1971":  # before any message; and dates near the year 1 break the calendar's arithmetic
         raise InvalidInput("day", _("The log holds no messages of %(day)s.") % {"day": day})
     return day
 
 
 def cancel(request: HttpRequest, run_id: str) -> RunRecord:
-    """Have a run end without reports; those that there are stay. Raises NotFound, Conflict when it has ended."""
+    """End a run without new reports; existing reports stay. Raises NotFound, Unavailable, and Conflict if the run has
+    ended."""
     record = records.run(run_id)
     runner = _runner
     if runner is None:

@@ -1,4 +1,4 @@
-"""Starts a run's keeper (`spark_reports/run/keeper.py`) with an environment of its own, and ends it."""
+"""Starts a run's keeper (`spark_reports/run/keeper.py`) in a reduced environment, and ends it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spark_reports.run import plan as files
 from spark_reports.run.__main__ import command
 from spark_reports.run.plan import MARK
 
-#: What a run is told of the broker's environment: where programs and their settings are. Everything else stays here:
-#: passwords and tokens are handed over in environments.
+#: Variables of the broker's environment that a run gets: they locate programs and their settings. No others are passed
+#: on, since environments often hold passwords and tokens.
 PASSED_ON = (
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "JAVA_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR",
     "YARN_CONF_DIR", "PYSPARK_PYTHON",
@@ -23,14 +23,14 @@ PASSED_ON = (
 
 
 def environment(run_id: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Of the keeper. given: the broker's own."""
+    """Return the keeper's environment. given: the broker's."""
     given = os.environ if given is None else given
     passed = {name: given[name] for name in PASSED_ON if name in given}
     root = Path(spark_reports.__file__).resolve().parent.parent
     return {
         **passed,
         MARK: run_id,
-        # Spark's workers find the program by it, wherever they are started.
+        # Lets Spark's workers find the program, wherever they are started.
         "PYTHONPATH": str(root),
         "PYTHONSAFEPATH": "1",
         "PYTHONNOUSERSITE": "1",
@@ -40,10 +40,10 @@ def environment(run_id: str, given: Mapping[str, str] | None = None) -> dict[str
 
 
 class Child:
-    """A keeper that runs. It ends when the thread that made this ends, so one thread does all of it."""
+    """A running keeper. It ends when the thread that created this object ends, so that thread does everything here."""
 
     def __init__(self, run_id: str, folder: Path) -> None:
-        """Raises OSError."""
+        """Start the keeper. Raises OSError."""
         log = os.open(folder / files.LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._process = subprocess.Popen(
@@ -67,12 +67,12 @@ class Child:
         return self._process.poll() is not None
 
     def ask_to_end(self) -> None:
-        """It ends all others first."""
+        """Ask the keeper to end. It ends the run's other processes first."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
     def end(self, seconds: float) -> None:
-        """Have it end within so many seconds, or be killed; the sweep takes what it could not."""
+        """Ask the keeper to end, and kill it after `seconds`; the caller's sweep then ends the other processes."""
         self.ask_to_end()
         try:
             self._process.wait(seconds)

@@ -1,7 +1,7 @@
-"""Documents and plots as files of the data directory: read within bounds, and looked at before anybody shows them.
+"""Reads documents and plots from files of the data directory, within bounds, and checks them before they are shown.
 
-They were ours when they were written. A file that was cut off, brought from elsewhere, or written by a later version
-is refused here in one sentence, and takes no memory of the broker's process.
+RocketBox wrote these files, but one may have been cut off, copied from elsewhere, or written by a later version. Such a
+file is rejected here with one sentence, before it takes much memory of the broker's process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...engine.errors import Unavailable
 #: Reports of thousands of groups have some hundred KB.
 MOST_BYTES = 16 << 20
 _HALVES = re.compile("[\ud800-\udfff]")
-#: Name of a part -> what its members have, with their kinds.
+#: Name of a part -> keys that each of its members must have, with their types.
 _MEMBERS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "tiles": {"key": str, "unit": str, "value": (int, str, type(None))},
     "plots": {"key": str, "svg": str, "table": str},
@@ -32,16 +32,16 @@ _MEMBERS: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 class DamagedReport(Unavailable):
-    """The file is there and not of the shape that reports have."""
+    """The file exists but does not have the shape of a report."""
 
     def __init__(self, why: str) -> None:
         super().__init__(_("The file of this report is damaged: %(why)s") % {"why": why})
 
 
 def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
-    """A file's bytes; None where there is no file. Raises DamagedReport for one that is too long."""
+    """Return a file's bytes; None if it cannot be read. Raises DamagedReport if it is too long."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for somebody
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
     except OSError:
         return None
     try:
@@ -59,7 +59,7 @@ def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
 
 
 def document(path: Path, day: str, report: str) -> dict[str, Any] | None:
-    """A report as data; None where there is no file. Raises DamagedReport."""
+    """Return a report as data; None if there is no file. Raises DamagedReport."""
     data = read(path)
     if data is None:
         return None
@@ -74,7 +74,7 @@ def document(path: Path, day: str, report: str) -> dict[str, Any] | None:
 
 
 def _complaint(found: Any, day: str, report: str) -> str:
-    """What is not as documents are; "" for a document."""
+    """Return what is wrong with a document; "" if it is valid."""
     if not isinstance(found, dict):
         return "it is no document"
     if found.get("format", FORMAT) != FORMAT:
@@ -105,7 +105,8 @@ def _is_table(one: dict[str, Any]) -> bool:
 
 
 def _whole_characters(found: Any) -> Any:
-    """The same with U+FFFD for halves of surrogates: names in other programs' stores have them, no page can."""
+    """Return the same data with U+FFFD instead of lone surrogates: names in stores of other programs may have them, but
+    no page can show them."""
     if isinstance(found, str):
         return _HALVES.sub("\ufffd", found)
     if isinstance(found, list):

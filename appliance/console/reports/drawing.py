@@ -1,7 +1,7 @@
-"""Plots of reports: SVG files of our own run, written into a page only when nothing is in them but drawing.
+"""Plots of reports: SVG files from RocketBox's own runs. A page shows one only if it contains nothing but drawing.
 
-What is not listed here is not drawn: the whole file is refused, so that a mistake shows. The page gets the text that is
-written anew from what was read, never the file's bytes.
+If a file has an element or attribute that is not listed here, the whole file is refused, so that a mistake shows. The
+page gets a text that is written anew from the parsed elements, never the file's bytes.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ _CLASS = re.compile(r'class="([^"]*)"')
 
 
 class NoDrawing(ValueError):
-    """The file is no plot that may stand in a page; the text says what is in it."""
+    """The file is not a plot that a page may show; the text gives the reason."""
 
 
 def markup(data: bytes, title: str) -> SafeString:
-    """The plot as a part of a page; title: what a screen reader calls it. Raises NoDrawing."""
+    """Return the plot as markup for a page. title: its name for screen readers. Raises NoDrawing."""
     return mark_safe("".join(_written(_parsed(data), {"role": "img", "aria-label": title})))
 
 
 def file(data: bytes) -> bytes:
-    """The plot as a file of its own. Raises NoDrawing."""
+    """Return the plot as an SVG file. Raises NoDrawing."""
     inner = "".join(_written(_parsed(data), {"xmlns": _SPACE[1:-1]}))
     return inner.encode()
 
 
 def classes(drawn: str) -> set[str]:
-    """Names of the classes in a plot, for its legend."""
+    """Return the names of the classes in a plot, for its legend."""
     return {name for found in _CLASS.findall(drawn) for name in found.split()}
 
 
 def _parsed(data: bytes) -> ElementTree.Element:
-    from xml.etree import ElementTree  # half a MB, and few servers show plots soon
+    from xml.etree import ElementTree  # half a MB, and few servers show plots soon after the start
 
     if len(data) > LONGEST_BYTES:
         raise NoDrawing(f"it has {len(data)} bytes")
     plain = _DECLARATION.sub(b"", data)
-    # No document types, entities, comments, instructions: nothing that makes a parser do more than read.
+    # No document types, entities, comments or instructions: nothing that makes a parser do more than read elements.
     if b"<!" in plain or b"<?" in plain:
         raise NoDrawing("it has more than elements in it")
     try:

@@ -1,4 +1,4 @@
-"""What a run reads, fixed at T0: the window's inputs as a Snapshot, and the delivery files beside it."""
+"""The inputs of a run, fixed at T0: the window's inputs as a Snapshot, and the delivery files beside it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .report_settings import ReportSettings
 if TYPE_CHECKING:
     from ...engine.window.report_inputs import ReportInputs
 
-#: Days before whose figures are handed on.
+#: Most earlier days whose figures a run gets.
 EARLIER_DAYS = 35
 _KINDS = {"dlq": "dead-letter"}
 _RING_FILE = re.compile(r"[0-9]{10}\Z", re.ASCII)
 
 
 def day_of(at_ms: int, zone: ZoneInfo) -> str:
-    """The day that a moment belongs to."""
+    """Return the day that a moment belongs to, as YYYY-MM-DD."""
     return datetime.fromtimestamp(at_ms / 1000, zone).date().isoformat()
 
 
 def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSettings) -> Snapshot:
-    """What the reports of a day are made of."""
+    """Return the inputs for the reports of a day."""
     begin, end = day_bounds(day, str(zone))
     return Snapshot(
         t0_ms=taken.t0_ms,
@@ -74,7 +74,7 @@ def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSet
 
 
 def inputs_of(snapshot: Snapshot) -> dict[str, Any]:
-    """What a run's record says of what was read."""
+    """Return the values of the inputs that a run's record keeps."""
     return {
         "t0_ms": snapshot.t0_ms, "from_ms": snapshot.from_ms, "to_ms": snapshot.to_ms, "log_begin": snapshot.log_min,
         "log_end": snapshot.log_end, "queues": len(snapshot.queues), "topics": len(snapshot.topics),
@@ -83,8 +83,8 @@ def inputs_of(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def take_deliveries(ring: Path, run_folder: Path) -> Path:
-    """Have the delivery files as they are now, though the ring goes on and deletes its oldest: those that are written
-    no more get a second name, the newest is copied. Raises OSError."""
+    """Keep the delivery files as they are now, although the ring goes on and deletes its oldest: finished files are
+    hard-linked, the newest is copied. Returns the directory with them. Raises OSError."""
     target = run_folder / files.DELIVERIES
     target.mkdir(0o700)
     try:
@@ -99,7 +99,7 @@ def take_deliveries(ring: Path, run_folder: Path) -> Path:
                     continue
                 except FileNotFoundError:
                     raise
-                except OSError:  # a file system without second names, or another one
+                except OSError:  # no hard links on this file system, or the target is on another one
                     pass
             shutil.copyfile(ring / name, target / name, follow_symlinks=False)
             os.chmod(target / name, 0o600)

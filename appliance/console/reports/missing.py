@@ -1,4 +1,4 @@
-"""What Spark lacks here, and which way of counting is taken then."""
+"""What is missing to run Spark on this machine, and the choice between Spark and plain Python."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 
 def what_is_missing() -> Sequence[Missing]:
-    """Empty where Spark can be used. Asks Java, which takes a tenth of a second the first time."""
+    """Return what is missing for Spark; empty if it can be used. Runs Java, which takes a tenth of a second the first
+    time."""
     from spark_reports import machine
 
     return machine.what_is_missing(records.directory())
 
 
 def engine_for(wanted: ReportSettings, place: Path) -> str:
-    """ "spark" or "python", of what is there and has room. Raises RunFailed where the one that is wanted is not, or
-    neither has room. place: a directory on the disk that runs write to."""
+    """Return "spark" or "python", as the settings want and the machine allows. Raises RunFailed if the wanted engine is
+    missing or has no room, or neither has room. place: a directory on the disk that runs write to."""
     from spark_reports import machine
 
     if wanted.engine != "python":

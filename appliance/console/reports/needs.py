@@ -1,4 +1,4 @@
-"""What needs a person because of the reports: the last run failed, or the nights pass without one."""
+"""Needs of the reports: the last run failed, or no run has ended for more than a night."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...engine.window.snapshots import Need
 
 HOUR_MS = 3_600_000
-#: After a night's run the next one is missed when it has not ended so much later.
+#: If no run has ended for this long, the next night's run was missed.
 LATE_MS = 30 * HOUR_MS
 
 TEMPLATES = {
@@ -26,7 +26,7 @@ TEMPLATES = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence of the console, as the engine's are."""
+    """A sentence of the console, of the same shape as the engine's."""
 
     code: str
     args: dict[str, object] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class ReportNeed:
-    """As the window's needs; name: what a mute names."""
+    """A need of the same shape as the window's. name: its name in the key of a mute."""
 
     level: str
     kind: str
@@ -50,7 +50,8 @@ class ReportNeed:
 
 
 def report_needs() -> list[Need]:
-    """None or one. What the reports say themselves is for their readers; this is that there are none."""
+    """Return one need if reports are not made, else none. Findings in the reports are no needs: readers see them
+    there."""
     ended = [run for run in reports.runs() if run.ended_ms is not None and run.state != "cancelled"]
     if not ended:
         return []

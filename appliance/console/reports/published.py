@@ -1,4 +1,4 @@
-"""The reports that there are: DATA/rocketbox/reports/days/YYYY-MM-DD/, each put there whole."""
+"""The published reports: DATA/rocketbox/reports/days/YYYY-MM-DD/. A day's reports are put there all at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MADE = "made.json"
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a day's reports came to be. whole: the day was over."""
+    """The run that made a day's reports, and the times of its data. whole: the day was over by then."""
 
     run_id: str
     t0_ms: int
@@ -49,7 +49,7 @@ def _days_dir() -> Path:
 
 
 def days() -> list[str]:
-    """Newest first."""
+    """Return the days that have reports, newest first."""
     try:
         with os.scandir(_days_dir()) as found:
             return sorted((one.name for one in found if _is_day(one.name) and one.is_dir()), reverse=True)
@@ -58,19 +58,19 @@ def days() -> list[str]:
 
 
 def made(day: str) -> Made | None:
-    """None where there are no reports of the day."""
+    """Return how a day's reports were made; None if the day has none."""
     return files.read(_days_dir() / day / _MADE, Made) if _DAY.match(day) else None
 
 
 def document(day: str, report: str) -> dict[str, Any] | None:
-    """A report as data (`spark_reports/reports/document.py`); None where there is none. Raises DamagedReport."""
+    """Return a report as data (`spark_reports/reports/document.py`); None if there is none. Raises DamagedReport."""
     if not _DAY.match(day) or not _REPORT.match(report):
         return None
     return document_files.document(_days_dir() / day / f"{report}.json", day, report)
 
 
 def svg(day: str, name: str) -> bytes | None:
-    """A plot; None where there is none, or a file that is none."""
+    """Return the bytes of a plot's file; None if there is none, or it is too long."""
     if not _DAY.match(day) or not _PLOT.match(name):
         return None
     try:
@@ -80,8 +80,8 @@ def svg(day: str, name: str) -> bytes | None:
 
 
 def publish(record: RunRecord, run_folder: Path, facts: Made) -> None:
-    """Put a run's reports in the place of the day's, by two renames; a reader between them finds the old ones or none.
-    They are on the disk before: a power cut leaves the new ones whole, or the old ones. Raises OSError, and the old
+    """Replace a day's reports by those of a run, with two renames; between them a reader finds no reports. The new ones
+    are synced before, so that a power cut leaves either the new or the old ones whole. Raises OSError; then the old
     ones stay."""
     make_directory(_days_dir())
     fresh = _days_dir() / f".{record.day}.{record.id}"
@@ -105,9 +105,10 @@ def publish(record: RunRecord, run_folder: Path, facts: Made) -> None:
 
 
 def tidy(keep_days: int, last: str, just_made: str = "", *, future_too: bool) -> None:
-    """Remove all but the newest days, and put right what a kill between two renames left. Days later than `last` do
-    not count: they were made while the clock was wrong, or it is wrong now. future_too: it is right now, so they go.
-    just_made: a day that stays, however old, for whoever asked for it."""
+    """Remove the reports of all but the newest `keep_days` days, and finish what a kill between two renames left.
+
+    Days later than `last` do not count: they were made while the clock was wrong, or it is wrong now. future_too: the
+    clock is right now, so remove them. just_made: a day that stays however old it is, since a run has just made it."""
     try:
         names = os.listdir(_days_dir())
     except FileNotFoundError:
@@ -127,11 +128,11 @@ def tidy(keep_days: int, last: str, just_made: str = "", *, future_too: bool) ->
 
 
 def figures(before: str, most: int) -> dict[str, dict[str, int | None]]:
-    """The digests' figures of earlier days, by day."""
+    """Return the figures in the digests of the `most` newest days before `before`, by day."""
     found: dict[str, dict[str, int | None]] = {}
     for day in [day for day in days() if day < before][:most]:
         how = made(day)
-        if how is not None and not how.whole:  # half a day is no measure
+        if how is not None and not how.whole:  # part of a day cannot be compared with a whole one
             continue
         try:
             digest = document(day, "digest")

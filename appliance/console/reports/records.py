@@ -1,5 +1,5 @@
-"""Runs of the reports as their directories tell of them: DATA/rocketbox/reports/runs/ID/record.json and what the run
-itself left (`spark_reports/run/plan.py`)."""
+"""Runs of the reports, in their directories: DATA/rocketbox/reports/runs/ID/ has the record, record.json, and the files
+of the run's own processes (`spark_reports/run/plan.py`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...engine.own_files import make_directory
 from ..models import now_ms
 
 RECORD = "record.json"
-#: Runs that are kept, the newest.
+#: The newest runs, as many as are kept.
 KEPT = 30
 LOG_BYTES = 64 << 10
 HOUR_MS = 3_600_000
@@ -31,10 +31,10 @@ _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """state: waiting, running, done, failed, cancelled or interrupted (RocketBox ended). who: who asked for it,
-    "schedule" for nobody. engine: "spark" or "python", "" before that is decided. error: one sentence, ""; why and
-    values: its key, to say it in another language (`spark_reports/run/failures.py`). inputs: what was read: t0_ms,
-    from_ms, to_ms, log_begin, log_end, queues, groups. The rest is as in Outcome."""
+    """state: waiting, running, done, failed, cancelled or interrupted (RocketBox ended). who: the user who started it,
+    or "schedule". engine: "spark" or "python", "" until that is decided. error: one sentence, or ""; why and values:
+    its key and values, for other languages (`spark_reports/run/failures.py`). inputs: the bounds of what was read, as
+    `inputs.inputs_of` returns them. The rest is as in Outcome."""
 
     id: str
     day: str
@@ -63,7 +63,7 @@ class RunRecord:
 
 
 def directory() -> Path:
-    """Of everything that has to do with reports."""
+    """Return the directory for all files of the reports."""
     return runtime.place().directory / "reports"
 
 
@@ -76,7 +76,7 @@ def new_id() -> str:
 
 
 def begin(record: RunRecord) -> RunRecord:
-    """A new run's directory and its record; neither where the disk refuses one of them. Raises OSError."""
+    """Create a new run's directory and its record, or neither if the disk refuses one of them. Raises OSError."""
     try:
         for part in (directory(), directory() / "runs", folder(record.id)):
             make_directory(part)
@@ -87,14 +87,14 @@ def begin(record: RunRecord) -> RunRecord:
 
 
 def remove_unknown() -> None:
-    """Remove directories of runs without a record that can be read: a kill left them at the begin of a run."""
+    """Remove run directories without a readable record: they are left when RocketBox is killed as a run begins."""
     for path in (directory() / "runs").glob("*"):
         if _ID.match(path.name) and load(path.name) is None:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def save(record: RunRecord) -> RunRecord:
-    """Raises OSError."""
+    """Write the record, durably, and return it. Raises OSError."""
     files.write(folder(record.id) / RECORD, record, durable=True)
     return record
 
@@ -104,7 +104,7 @@ def load(run_id: str) -> RunRecord | None:
 
 
 def runs() -> list[RunRecord]:
-    """Newest first; those of a time to come last, which began while the clock was wrong."""
+    """Return all runs, newest first. Runs that began in the future, while the clock was wrong, come last."""
     try:
         names = [name for name in os.listdir(directory() / "runs") if _ID.match(name)]
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def runs() -> list[RunRecord]:
 
 
 def run(run_id: str) -> RunRecord:
-    """Raises NotFound."""
+    """Return the record of a run. Raises NotFound."""
     found = load(run_id)
     if found is None:
         raise NotFound("report run", run_id)
@@ -126,12 +126,13 @@ def run(run_id: str) -> RunRecord:
 
 
 def progress(run_id: str) -> Progress | None:
-    """How far a run is that goes on; None before it has said so, and for what is no run."""
+    """Return a run's progress; None if it has not reported any yet, or there is no such run."""
     return files.read(folder(run_id) / files.PROGRESS, Progress) if _ID.match(run_id) else None
 
 
 def stamp(run_id: str) -> tuple[int, ...]:
-    """Another value once a run's record or progress is another. Two looks at the disk and no more, for who waits."""
+    """Return a value that changes when a run's record or progress changes. It costs only two stat calls, since pages
+    that wait for a change call it often."""
     found: list[int] = []
     for name in (RECORD, files.PROGRESS):
         try:
@@ -143,7 +144,7 @@ def stamp(run_id: str) -> tuple[int, ...]:
 
 
 def log_tail(run_id: str, most: int = LOG_BYTES) -> str:
-    """The end of what a run's processes said, whole lines."""
+    """Return the last whole lines of the log of a run's processes, at most `most` bytes."""
     if not _ID.match(run_id):
         return ""
     try:
@@ -159,7 +160,7 @@ def log_tail(run_id: str, most: int = LOG_BYTES) -> str:
 
 
 def with_outcome(record: RunRecord, found: Outcome, state: str, ended_ms: int) -> RunRecord:
-    """What the run itself says of its end."""
+    """Return the record with the outcome that the run itself reported, and this state and end."""
     return replace(
         record, state=state, ended_ms=ended_ms, error=found.error, steps=found.steps, rows=found.rows,
         bytes_read=found.bytes_read, gaps=found.gaps, corrupt=found.corrupt, versions=found.versions, why=found.why,
@@ -168,15 +169,15 @@ def with_outcome(record: RunRecord, found: Outcome, state: str, ended_ms: int) -
 
 
 def clear(run_id: str) -> None:
-    """Remove what a run needed only while it counted."""
+    """Remove the directories that a run needed only while it counted."""
     for path in folder(run_id).iterdir():
         if path.is_dir() and path.name not in (files.DELIVERIES, files.REPORTS):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def prune(keep: int = KEPT) -> None:
-    """Remove all but the newest runs; of those that stay only the newest has its delivery files, for who wants to make
-    it again by hand."""
+    """Remove all but the newest ended runs. Of those that stay only the newest keeps its delivery files, so that its
+    reports can be made again by hand."""
     ended = [one for one in runs() if one.ended]
     for one in ended[keep:]:
         shutil.rmtree(folder(one.id), ignore_errors=True)
@@ -186,7 +187,7 @@ def prune(keep: int = KEPT) -> None:
 
 
 def used_bytes() -> int:
-    """What all of it takes on the disk: reports, facts, runs, scratch."""
+    """Return the disk space that reports, facts, runs and scratch files take, in bytes."""
     total = 0
     for parent, _, names in os.walk(directory()):
         for name in names:

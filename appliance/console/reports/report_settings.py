@@ -1,4 +1,5 @@
-"""When reports are made, how, and how far behind each group may be. Kept as one Setting."""
+"""Settings of the reports: their time, the way they are made, and how far behind each group may be. They are stored as
+one Setting."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """on: reports are made each night by themselves. at: when, "HH:MM" in `zone`, which is also the day's zone.
-    engine: "auto" takes Spark where nothing is missing. driver_mib: the JVM's heap. memory_mib: what all processes of a
-    run may have together. keep_days: of reports and of the facts that they are made of. limit_minutes: how far behind a
-    group may be; limits: of those that have one of their own. digest_channels: names of alert channels."""
+    """on: the schedule makes reports each night. at: the time for that, "HH:MM" in `zone`, which also bounds the days.
+    engine: "auto" uses Spark if nothing is missing for it. driver_mib: the JVM's heap. memory_mib: most memory of all
+    processes of a run together. keep_days: for reports and the facts they are made of. limit_minutes: how far behind a
+    group may be; limits: the same for single groups. digest_channels: names of alert channels."""
 
     on: bool = False
     at: str = "02:00"
@@ -54,12 +55,12 @@ class ReportSettings:
     digest_channels: tuple[str, ...] = ()
 
     def limit_ms(self, group: str) -> int:
-        """How far behind a group may be."""
+        """Return how far behind a group may be, in ms."""
         return self.limits.get(group, self.limit_minutes) * 60_000
 
 
 def settings() -> ReportSettings:
-    """What is in force; a value that is no longer legal counts as its default."""
+    """Return the present settings. A stored value that is no longer valid is replaced by its default."""
     found = Setting.objects.filter(key=KEY).values_list("value", flat=True).first()
     values: Mapping[str, Any] = found if isinstance(found, dict) else {}
     taken: dict[str, Any] = {}
@@ -72,7 +73,7 @@ def settings() -> ReportSettings:
 
 
 def check_settings(new: ReportSettings) -> None:
-    """Raises InvalidInput with the field."""
+    """Check settings before they are stored. Raises InvalidInput with the field."""
     for one in fields(ReportSettings):
         complaint = _complaint(one.name, getattr(new, one.name))
         if complaint is not None:
@@ -86,7 +87,7 @@ def check_settings(new: ReportSettings) -> None:
 
 
 def save_settings(request: HttpRequest, new: ReportSettings) -> ReportSettings:
-    """Check, keep and record them. Raises InvalidInput with the field."""
+    """Check and store settings, with an entry in the audit log. Raises InvalidInput with the field."""
     check_settings(new)
     before, after = asdict(settings()), asdict(new)
     Setting.objects.update_or_create(
@@ -97,7 +98,7 @@ def save_settings(request: HttpRequest, new: ReportSettings) -> ReportSettings:
 
 
 def _complaint(name: str, value: Any) -> str | None:
-    """Why a value is none; None when it is one."""
+    """Return the complaint about an invalid value of a field; None if it is valid."""
     if name in BOUNDS:
         low, high = BOUNDS[name]
         if not _is_whole(value) or not low <= value <= high:

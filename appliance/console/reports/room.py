@@ -1,4 +1,4 @@
-"""Whether the machine has room for a run: memory and disk that nobody uses."""
+"""Checks that the machine has enough free memory and disk space for a run."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from spark_reports.run.failures import RunFailed
 from .report_settings import ReportSettings
 
 _MIB = 1 << 20
-#: What plain Python takes: its interpreter and a day's counts.
+#: Memory that plain Python takes: its interpreter and a day's counts.
 PYTHON_MIB = 200
-#: What Spark takes besides the JVM's heap: the JVM itself, and Python's processes.
+#: Memory that Spark takes besides the JVM's heap: the JVM itself, and Python's processes.
 SPARK_BESIDE_MIB = 700
-#: Disk for scratch, facts and reports; the broker needs what is left.
+#: Free disk space that a run needs, for scratch, facts and reports, so that it does not fill the broker's disk.
 PYTHON_DISK_MIB = 256
 SPARK_DISK_MIB = 1024
 
 
 def needed_mib(engine: str, wanted: ReportSettings) -> int:
-    """Memory that a run takes; never more than it may have."""
+    """Return the memory that a run takes, in MiB; never more than the settings allow it."""
     needed = PYTHON_MIB if engine == "python" else wanted.driver_mib + SPARK_BESIDE_MIB
     return min(needed, wanted.memory_mib)
 
 
 def check(engine: str, wanted: ReportSettings, place: Path) -> None:
-    """Raises RunFailed where there is too little; it says how much is needed."""
+    """Raise RunFailed if there is too little memory or disk; the failure gives the amount that is needed."""
     needed = needed_mib(engine, wanted)
     memory = machine.free_memory()
     if memory is not None and memory // _MIB < needed:

@@ -1,7 +1,7 @@
-"""Makes reports: one run at a time, each in processes of its own.
+"""Makes reports: one run at a time, each in its own processes.
 
-Two runs never overlap: this thread is the only one that starts any, and of one data directory only one process serves
-(the store's lock). What an appliance left running that was killed, the next one ends before it starts anything.
+Two runs never overlap: this thread is the only one that starts any, and only one process serves a data directory (the
+store's lock). If RocketBox was killed, the next one ends the processes that it left running before it starts a run.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from .report_settings import ReportSettings, settings
 
 logger = logging.getLogger(__name__)
 
-#: Sends and the first pages come first.
+#: Seconds after the start until the first look: the first sends and pages should not wait for it.
 BEGIN_S = 5.0
 LOOK_S = 20.0
 FOLLOW_S = 0.5
-#: RocketBox stops, and waits for no report.
+#: When RocketBox stops, a run is killed after this time.
 STOP_S = 2.0
-#: A keeper that was asked to end, or whose time is long over, ends within so many seconds, or is killed.
+#: A keeper is killed this many seconds after it was asked to end, or after its time-out.
 GRACE_S = 30.0
 FLUSH_S = 10.0
 SCHEDULE = "schedule"
@@ -58,10 +58,10 @@ AUDIT_RESULTS = {"done": "done", "cancelled": "done", "failed": "failed", "inter
 
 
 class ReportRunner(ServiceThread):
-    """The thread `reports` of the console: looks whether a run waits or is due, and sees it to its end."""
+    """The thread `reports` of the console: starts the run that waits or is due, and follows it to its end."""
 
     def __init__(self, begin_s: float = BEGIN_S, tell: Callable[[str], object] = lambda day: None) -> None:
-        """tell: called with the newest day when its reports were made by themselves."""
+        """tell: called with the newest day when the schedule has made its reports."""
         super().__init__("reports")
         # Constant after construction.
         self._begin_s = begin_s
@@ -69,7 +69,7 @@ class ReportRunner(ServiceThread):
         # Guards records of runs that have not ended: this thread and requests change them.
         self.lock = threading.Lock()
         self._failures = SaidOnce()
-        # Run -> how it ended, as long as the disk refuses that word. Only this thread's.
+        # Run -> its end, as long as the disk refuses to store that. Owned by this thread.
         self._owed: dict[str, tuple[Outcome | RunFailed, str]] = {}
 
     def run(self) -> None:
@@ -95,7 +95,8 @@ class ReportRunner(ServiceThread):
             self.wait(LOOK_S)
 
     def sweep(self) -> None:
-        """End what a killed appliance left running, and write down that it was interrupted."""
+        """End the processes that a killed RocketBox left running, and record those runs as interrupted; remove
+        incomplete runs and scratch files."""
         with self.lock:
             records.remove_unknown()
         self._settle()
@@ -104,8 +105,8 @@ class ReportRunner(ServiceThread):
         published.tidy(settings().keep_days, self._tomorrow(), future_too=False)
 
     def _settle(self) -> None:
-        """Give every run an end. This thread makes one at a time, so none goes on: the appliance was killed, or the
-        disk refused the word of its end. Raises OSError."""
+        """End every run that is recorded as running. This thread follows one run at a time and follows none now, so
+        RocketBox was killed, or the disk refused to store the run's end. Raises OSError."""
         for one in records.runs():
             if one.state == "running":
                 count = sweep(records.folder(one.id), one.id)
@@ -116,7 +117,7 @@ class ReportRunner(ServiceThread):
         return inputs.day_of(now_ms() + 2 * 86_400_000, ZoneInfo("UTC"))
 
     def step(self) -> bool:
-        """Make what waits or is due; False where there is nothing."""
+        """Make the run that waits or is due. Return False if there is none."""
         self._settle()
         with self.lock:
             record = next((one for one in reversed(records.runs()) if one.state == "waiting"), None)
@@ -153,7 +154,7 @@ class ReportRunner(ServiceThread):
         wanted = settings()
         with self.lock:
             record = _now(record)
-            if record.ended:  # cancelled since it was found to wait
+            if record.ended:  # cancelled meanwhile
                 return
             record = records.save(replace(record, state="running", started_ms=now_ms()))
         logger.info("reports: a run begins run=%s day=%s who=%s", record.id, record.day, record.who)
@@ -182,7 +183,7 @@ class ReportRunner(ServiceThread):
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _prepare(self, record: RunRecord, wanted: ReportSettings) -> tuple[RunRecord, Snapshot]:
-        """Fix what is read. Raises RunFailed, OSError, AdminError."""
+        """Fix the run's inputs and write its plan. Raises RunFailed, OSError, AdminError."""
         zone = time_zones.zone(wanted.zone) or ZoneInfo("UTC")
         place = records.folder(record.id)
         engine = engine_for(wanted, records.directory())
@@ -191,7 +192,7 @@ class ReportRunner(ServiceThread):
         if snapshot.to_ms <= (taken.earliest_ms if taken.earliest_ms is not None else snapshot.to_ms):
             raise RunFailed("data_gone", day=record.day)
         recorder = series.recorder()
-        if recorder is not None:  # what it has in memory of this hour is not in the file that the run reads
+        if recorder is not None:  # the run reads its file, which lacks this hour's figures until it is flushed
             recorder.flush(FLUSH_S)
         deliveries = inputs.take_deliveries(taken.deliveries_dir, place)
         snapshot = replace(snapshot, deliveries_dir=str(deliveries))
@@ -214,8 +215,9 @@ class ReportRunner(ServiceThread):
         return record, snapshot
 
     def _follow(self, record: RunRecord, timeout_s: float) -> Outcome | None:
-        """Start the processes and wait for their end; None when they left no word. The keeper looks at the time, and
-        ends the others when it is asked; one that does neither, as it hangs or was stopped, is killed."""
+        """Start the processes and wait for their end; return the outcome, None if they left none. The keeper watches
+        the time-out, and ends the others when it is asked to; a keeper that does not, since it hangs or is suspended,
+        is killed."""
         place = records.folder(record.id)
         if _now(record).cancel_asked:
             raise RunFailed("cancelled")
@@ -250,14 +252,15 @@ class ReportRunner(ServiceThread):
             made = Made(record.id, snapshot.t0_ms, snapshot.from_ms, snapshot.to_ms, whole, record.engine)
             published.publish(record, records.folder(record.id), made)
         self._end(record, outcome, "done")
-        # What the schedule makes was not there, and its messages are: a clock that is late by days comes to neither.
+        # The schedule makes only a day that lacks reports and has messages in the log. If the clock were days behind,
+        # there would be no such day; so after a scheduled run the clock counts as right.
         published.tidy(wanted.keep_days, self._tomorrow(), record.day, future_too=record.who == SCHEDULE)
         if record.who == SCHEDULE and record.day == schedule.newest_day(now_ms(), wanted.at, zone):
             self._tell(record.day)
 
     def _end(self, record: RunRecord, how: Outcome | RunFailed, state: str) -> None:
-        """Write down how it ended, in its record and in the audit log. What the disk refused is written later; nothing
-        that comes after it counts."""
+        """Store a run's end, in its record and in the audit log. If the disk refuses the record, it is stored later;
+        the first end that was given counts."""
         how, state = self._owed.setdefault(record.id, (how, state))
         if isinstance(how, RunFailed):
             left = files.read(records.folder(record.id) / files.OUTCOME, Outcome) or Outcome(False)
@@ -285,12 +288,12 @@ class ReportRunner(ServiceThread):
 
 
 def new_record(day: str, who: str, who_kind: str) -> RunRecord:
-    """One that waits."""
+    """Return the record of a new run, which waits."""
     return RunRecord(records.new_id(), day, "waiting", now_ms(), None, who, "", who_kind=who_kind)
 
 
 def _now(record: RunRecord) -> RunRecord:
-    """As it is on the disk: somebody may have asked for its end meanwhile."""
+    """Return the record as it is on the disk: a request may have cancelled the run meanwhile."""
     return records.load(record.id) or record
 
 

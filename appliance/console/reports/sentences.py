@@ -1,5 +1,5 @@
-"""What the reports say in whole sentences: notes, why a run failed, what Spark lacks. In English, as the catalogue has
-them; `spark_reports` knows no catalogue, and a test compares the tables."""
+"""The whole sentences of the reports, in English for the catalogue: notes, failures of runs, and what is missing for
+Spark. `spark_reports` has no catalogue but its own copies of some tables; a test compares them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ NOTES: dict[str, str] = {
     ),
     "no_clients": gettext_noop("No consumer was connected when this was made."),
 }  # fmt: skip
-#: Notes that tell how figures are meant; the others say that something is missing in them, or has to be done.
+#: Notes that explain figures. The other notes report that something is missing in them, or has to be done.
 EXPLAINING = frozenset(
     (
         *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
@@ -113,10 +113,10 @@ EXPLAINING = frozenset(
         *("longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
     )
 )
-#: Name of a note's value, or its end -> its unit.
+#: Name of a note's value -> its unit.
 UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes"}
 
-#: As `spark_reports.run.failures.SENTENCES`.
+#: The same as `spark_reports.run.failures.SENTENCES`.
 FAILURES: dict[str, str] = {
     "spark_missing": gettext_noop("Spark cannot be used here: %(text)s"),
     "spark_not_started": gettext_noop("Spark did not start; the log says why."),
@@ -151,7 +151,7 @@ FAILURES: dict[str, str] = {
     "stopped": gettext_noop("RocketBox was stopped while the run went on."),
 }
 
-#: As `spark_reports.machine.WHATS` and `HOWS`.
+#: The same as `spark_reports.machine.WHATS` and `HOWS`.
 WHATS: dict[str, str] = {
     "python_old": gettext_noop("Spark needs Python 3.11 or newer, and this is %(version)s."),
     "packages_missing": gettext_noop("Spark's Python packages are not installed: %(names)s."),
@@ -190,7 +190,7 @@ HOWS: dict[str, str] = {
 
 
 def note(key: str, values: Mapping[str, str]) -> str:
-    """The sentence of a note; its key and values, made readable, for one that is not known here."""
+    """Return the sentence of a note; for an unknown note, its key and values made readable."""
     if key in NOTES:
         try:
             return _(NOTES[key]) % values
@@ -201,12 +201,12 @@ def note(key: str, values: Mapping[str, str]) -> str:
 
 
 def failure(run: RunRecord) -> str:
-    """Why a run failed, in the reader's language; "" for one that did not."""
+    """Return the reason why a run failed, in the reader's language; "" if it did not fail."""
     return _filled(FAILURES, run.why, run.values, run.error)
 
 
 def missing(one: Missing) -> tuple[str, str]:
-    """What is missing, and how to mend it."""
+    """Return two sentences: what is missing, and how to mend that."""
     return _filled(WHATS, one.code, one.args, one.what), _filled(HOWS, one.mend, one.args, one.how)
 
 

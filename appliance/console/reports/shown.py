@@ -1,6 +1,7 @@
 """A report's document as a page shows it: words for keys, numbers in units, links, acts.
 
-A document is a file. It was ours when it was written; what is not of the expected shape is refused as `Damaged`.
+A document is read from a file, which may have changed since RocketBox wrote it. If it does not have the expected shape,
+`Damaged` is raised.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from .. import time_zones
 from ..template_tags import as_bytes, as_duration, thousands
 from . import drawing, sentences, words
 
-#: What a cell of a table may be, beside the units of tiles.
+#: Units of table cells that hold a name -> the view that the name links to.
 NAMES = {"group": "group", "topic": "topic"}
 _SPARK = (200, 34)
 
 
 class Damaged(ValueError):
-    """The document is not one of ours."""
+    """The document does not have the shape of a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A small line. pieces: points of each stretch without a gap. css: its class."""
+    """A small line. pieces: the points of each stretch without a gap. area: outline of the area below it, "" if it has
+    gaps. css: its class."""
 
     pieces: tuple[str, ...]
     area: str = ""
@@ -42,7 +44,8 @@ class Spark:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """value, before: in words. where: what it speaks of. trend: the last days, the newest last, in words."""
+    """One figure of a report. value, before: as text, with the unit. where: the names or times it belongs to. trend:
+    values of the last days as text, the newest last."""
 
     title: str
     value: str
@@ -54,7 +57,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """css: "num" for figures."""
+    """css: "num" for figures. label: title of its column."""
 
     text: SafeString | str
     css: str
@@ -63,7 +66,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """acts: (words, address)."""
+    """acts: (words, address) of each page on which to act on what the row shows."""
 
     cells: tuple[Cell, ...]
     acts: tuple[tuple[str | Promise, str], ...]
@@ -71,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """columns: (words, css). left_out: rows that there are besides."""
+    """columns: (title, css). left_out: number of rows that the report left out."""
 
     key: str
     title: str
@@ -82,18 +85,18 @@ class Table:
 
     @property
     def is_narrow(self) -> bool:
-        """It fits beside a plot."""
+        """True if the table fits beside a plot."""
         return len(self.columns) <= 3 and not self.has_acts and len(self.rows) <= 12
 
     @property
     def is_long(self) -> bool:
-        """Below a plot it is folded, unless something can be done in it."""
+        """True if the table is folded below a plot: it is long, and its rows have no acts."""
         return len(self.rows) > 12 and not self.has_acts
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """drawn: None for a file that is gone or not fit to be shown. legend: (class of the swatch, words)."""
+    """drawn: the SVG; None if its file is gone or may not be shown. legend: (class of the swatch, words)."""
 
     key: str
     title: str
@@ -103,7 +106,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Plots and the table that has their numbers."""
+    """Plots and the table with their numbers."""
 
     plots: tuple[Plot, ...]
     table: Table | None
@@ -111,8 +114,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """notes: what is missing in the figures, or has to be done. explained: how they are meant. shown, left_out: rows
-    of the first table that are here, and that there are besides."""
+    """notes: sentences about what is missing in the figures, or has to be done. explained: sentences that explain them.
+    shown, left_out: numbers of rows of the first table that are here, and that were left out."""
 
     report: str
     title: str
@@ -133,8 +136,8 @@ class Shown:
 
 
 def document(found: dict[str, Any], allows: Callable[[str], bool], svg: Callable[[str], bytes | None]) -> Shown:
-    """The document for somebody. allows: whether a link to this view would work. svg: a file's bytes by its name.
-    Raises Damaged."""
+    """Return the document as one reader sees it. allows: returns True if the reader may open this view. svg: returns a
+    file's bytes by its name. Raises Damaged."""
     try:
         zone = time_zones.zone(str(found["zone"])) or UTC
         day = str(found["day"])
@@ -162,7 +165,7 @@ def document(found: dict[str, Any], allows: Callable[[str], bool], svg: Callable
 
 
 def _sections(plots: list[tuple[Plot, str]], tables: dict[str, Table]) -> Iterable[Section]:
-    """Plots first, each with the table that has its numbers; then the other tables."""
+    """Yield the plots first, each with the table that has its numbers; then the other tables."""
     for key in dict.fromkeys(of for _plot, of in plots):
         yield Section(tuple(plot for plot, of in plots if of == key), tables.get(key))
     drawn = {of for _plot, of in plots}
@@ -187,7 +190,7 @@ def _tile(one: dict[str, Any], report: str, zone: tzinfo, day: str) -> Tile:
 
 
 def _place(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
-    """A name as a link, a moment as a time, a figure in the tile's unit."""
+    """Format one value of a tile's `where`: a name as a link, a moment as a time, a figure in the tile's unit."""
     if key in NAMES:
         return cell(found, key, zone, day)
     if not isinstance(found, int):
@@ -199,7 +202,7 @@ def _place(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeStrin
 
 
 def _spark(trend: Sequence[int | None]) -> Spark | None:
-    """The last days as a line that begins at zero; None for fewer than two."""
+    """Draw the values of the last days as a line on a scale from zero; None for fewer than two known values."""
     known = [each for each in trend if each is not None]
     if len(known) < 2:
         return None
@@ -258,7 +261,7 @@ def _acts(
     columns: Sequence[tuple[str, str]],
     allows: Callable[[str], bool],
 ) -> Iterable[tuple[str | Promise, str]]:
-    """What can be done about a row, each on a page of its own that asks first. Yields (words, address)."""
+    """Yield (words, address) for each act on what a row shows. Each page asks for confirmation before it acts."""
     named = {unit: value for value, (_key, unit) in zip(reversed(row), reversed(columns), strict=True) if value}
     for key in keys:
         for act in words.ACTS.get(key, ()):
@@ -269,7 +272,7 @@ def _acts(
 
 
 def _address(act: words.Act, named: dict[str, Any]) -> str:
-    """Where an act is done; "" when the row has no name for it."""
+    """Return the address of an act's page; "" if the row does not have the name that the act needs."""
     name = named.get(act.about, "")
     if act.about and not (isinstance(name, str) and name):
         return ""
@@ -293,7 +296,7 @@ def is_figure(unit: str) -> bool:
 
 
 def cell(found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
-    """A value as it stands in a table."""
+    """Format a value of a table's cell."""
     if unit in NAMES:
         return _link(unit, found) if isinstance(found, str) and found else "—"
     if unit == "word":
@@ -306,7 +309,7 @@ def cell(found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
 
 
 def value(found: Any, unit: str, zone: tzinfo, day: str) -> str:
-    """A figure with its unit; "not known" for None."""
+    """Format a figure with its unit; None is "not known"."""
     if found is None:
         return _("not known")
     if not isinstance(found, int):
@@ -324,7 +327,7 @@ def value(found: Any, unit: str, zone: tzinfo, day: str) -> str:
 
 
 def span(ms: int) -> str:
-    """`850 ms`, `3.2 s`, `41 min`, `3 h 12 min`: as long as it needs to be."""
+    """Format a duration: `850 ms`, `3.2 s`, `41 min`, `3 h 12 min`."""
     if 0 < abs(ms) < 1000:
         return _("%(ms)s ms") % {"ms": ms}
     if abs(ms) < 10_000 and ms % 1000:
@@ -336,7 +339,8 @@ def span(ms: int) -> str:
 
 
 def _clock(at_ms: int, zone: tzinfo, day: str) -> str:
-    """The hour and minute of a moment of the day, with the date of another one; a day's begin as that day."""
+    """Format a moment of `day` as hour and minute, one of another day with its date; the begin of another day as its
+    date only."""
     moment = datetime.fromtimestamp(at_ms / 1000, zone)
     if f"{moment:%H:%M}" == "00:00" and f"{moment:%Y-%m-%d}" != day:
         return f"{moment:%Y-%m-%d}"
@@ -378,7 +382,7 @@ def _plot(one: dict[str, Any], report: str, svg: Callable[[str], bytes | None]) 
 
 
 def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
-    """A sentence. Figures are in the unit that their names tell."""
+    """Return a note as a sentence. The names of its figures determine their units."""
     values = {}
     for name, found in one["values"]:
         if isinstance(found, int):
@@ -389,7 +393,7 @@ def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
 
 
 def day_words(day: str) -> str:
-    """`Fri 2026-11-20`, in the reader's language."""
+    """Return a day as `Fri 2026-11-20`, in the reader's language."""
     try:
         return f"{WEEKDAYS_ABBR[date.fromisoformat(day).weekday()]} {day}"
     except ValueError:
@@ -397,7 +401,7 @@ def day_words(day: str) -> str:
 
 
 def csv_header(columns: Iterable[tuple[str, str]]) -> list[str]:
-    """Names of columns with their units, as the CSVs of other pages have them."""
+    """Return the columns' names with their units, as in the CSVs of other pages."""
     ends = {"bytes": "_bytes", "ms": "_ms", "permille": "_permille", "time_ms": "_at_ms"}
     found = []
     for key, unit in columns:

@@ -1,4 +1,4 @@
-"""The digest, told by the alerts' channels: put beside their notices, and sent and tried again as those are."""
+"""Sends the digest to alert channels: queued with the alerts' notices, and sent and tried again as those are."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from .report_settings import settings
 logger = logging.getLogger(__name__)
 
 EVENT = "digest"
-#: Rows of what got worse that are named.
+#: Most rows of the table "worsened" in a notice.
 NAMED = 5
 
 
 def tell(day: str) -> int:
-    """Tell the channels that the settings name, each once a day whatever happens; how many are told now."""
+    """Queue a day's digest for the channels in the settings, unless they had it already; return how many."""
     channels = AlertChannel.objects.filter(name__in=settings().digest_channels)
     told = AlertDelivery.objects.filter(event=EVENT, notice__subject=day).values_list("channel_id", flat=True)
     return _put(day, [channel for channel in channels if channel.pk not in set(told)])
 
 
 def send_digest(request: HttpRequest, day: str) -> int:
-    """Tell all of them now, also those that were told. Raises NotFound where there is none of this day, InvalidInput
-    where no channel is chosen."""
+    """Queue a day's digest for all channels in the settings, even if they had it; return how many. Raises NotFound if
+    the day has no digest, InvalidInput if no channel is chosen."""
     if published.document(day, "digest") is None:
         raise NotFound("report", f"digest of {day}")
     channels = list(AlertChannel.objects.filter(name__in=settings().digest_channels))
@@ -79,7 +79,7 @@ def _put(day: str, channels: Iterable[AlertChannel]) -> int:
 
 
 def notice_of(document: dict[str, Any], language: str) -> Notice:
-    """What tells of a digest: its tiles, what got worse, what is missing in it. Raises shown.Damaged."""
+    """Return the notice of a digest: its tiles, the groups that got worse, and its notes. Raises shown.Damaged."""
     told = teller()
     with override(language):
         found = shown.document(document, lambda view: False, lambda name: None)
@@ -103,7 +103,7 @@ def notice_of(document: dict[str, Any], language: str) -> Notice:
 
 
 def _plain(text: SafeString | str) -> str:
-    """Without the markup of links and times; what is no markup may look like it."""
+    """Return a text without markup, if it has any: plain strings are left alone, since they may look like markup."""
     return unescape(strip_tags(text)).strip() if isinstance(text, SafeString) else text
 
 
@@ -113,7 +113,7 @@ def _line(tile: shown.Tile) -> str:
 
 
 def _row(row: shown.Row) -> str:
-    """ "shipping, time over its limit: 0 → 82 min"."""
+    """Return a row as a line: "- shipping, time over its limit: 0 → 82 min"."""
     texts = [_plain(cell.text) for cell in row.cells]
     *names, before, now = texts
     return f"- {', '.join(one for one in names if one not in ('', '—'))}: {before} → {now}"

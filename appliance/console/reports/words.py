@@ -1,7 +1,7 @@
-"""Words of the reports: what stands for the keys in their documents, in the reader's language.
+"""Words of the reports: the texts that pages show for the keys in documents, in the reader's language.
 
-A key may mean another thing in each report: `REPORT.KEY` is looked up before `KEY`. `sentences.py` has what is said in
-whole sentences.
+A key may mean something else in each report: `REPORT.KEY` is looked up before `KEY`. `sentences.py` has the whole
+sentences.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TILES: Words = {
     "conflicts": _("Groups with clashing subscriptions"),
     "leftovers": _("Topics of groups that are gone"),
 }
-#: Of a tile's `where`, when it is neither a name nor a moment by itself.
+#: Words for the values of a tile's `where` that are neither names nor moments.
 PLACES: Words = {
     "earliest": _("at the earliest %(value)s"),
     "latest": _("at the latest %(value)s"),
@@ -150,7 +150,7 @@ COLUMNS: Words = {
     "hygiene.of": _("Group"),
     "hygiene.messages": _("Messages kept"),
 }
-#: Columns in which a value that is not there is nothing that one would want to know.
+#: Columns in which a missing value shows as "—", since it is not worth a "not known".
 MAY_BE_EMPTY = frozenset(("worst_at", "used", "low", "expected", "high", "own_retention", "log", "total"))
 VALUES: Words = {
     "behind": _("time behind"),
@@ -184,8 +184,8 @@ VALUES: Words = {
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A link to the page where something can be done. about: the kind of name it needs: "group", "topic", "" for
-    none. query: (field, text), in which {name} is the name as a pattern."""
+    """A link to the page of an act. about: the kind of name it needs: "group", "topic", "" for none. query: (field,
+    text), in which {name} is the name as a pattern."""
 
     words: str | Promise
     view: str
@@ -194,7 +194,7 @@ class Act:
     in_path: bool = True
 
 
-#: Each tried in order: the first that the row has a name for.
+#: Key of an act -> its pages. A row links to the first that the reader may open and that it has the name for.
 ACTS: dict[str, tuple[Act, ...]] = {
     "set-alert": (
         Act(_("Set alert"), "alert_rule_create", "group", (("figure", "lag_minutes"), ("pattern", "{name}")), False),
@@ -212,10 +212,10 @@ ACTS: dict[str, tuple[Act, ...]] = {
     "delete-topic": (Act(_("Delete"), "topic_delete", "topic"),),
     "delete-group": (Act(_("Delete"), "group_delete", "group"),),
 }
-#: Their buttons would lead where the name does.
+#: Acts without a button: it would lead to the same page as the name's link.
 LINKED = ("open-group", "open-topic")
 
-#: Steps of a run and of their counting.
+#: Steps of a run.
 STEPS: Words = {
     "starting": _("starting"),
     "reading": _("reading the log"),
@@ -229,7 +229,7 @@ ENGINES: Words = {
     "python": _("plain Python"),
     "": _("not decided yet"),
 }
-#: Of a run's record: what it read, and what it ran on.
+#: Labels for the values in a run's record: INPUTS for its inputs, VERSIONS for the programs it ran on.
 INPUTS: Words = {
     "t0_ms": _("The log's end was taken at"),
     "from_ms": _("Messages from"),
@@ -257,7 +257,7 @@ def question(report: str) -> str:
 
 
 def said(table: Words, key: str, report: str = "") -> str:
-    """The words for a key; the key itself, made readable, when a newer run has one that is not known here."""
+    """Return the words for a key; if a newer version made the run and the key is unknown, the key made readable."""
     found = table.get(f"{report}.{key}", table.get(key))
     return plainly(key) if found is None else str(found)
 
@@ -267,5 +267,5 @@ def plainly(key: str) -> str:
 
 
 def as_pattern(name: str) -> str:
-    """A name as a pattern that only it matches."""
+    """Return a pattern that matches only this name."""
     return escape(name)

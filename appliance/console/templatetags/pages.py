@@ -20,14 +20,14 @@ from ..words import ADVICE, EVIDENCE, WORDS
 
 register = template.Library()
 
-# Numbers in a sentence are shown with their thousands apart, sizes in the unit that suits them.
+# Numbers in a sentence are shown with spaces between thousands, sizes in a suitable unit.
 _SIZE = re.compile(r"%\((\w+_bytes)\)d (?:bytes|字节)")
 _WHOLE = re.compile(r"%\((\w+)\)d")
 
 
 @register.filter
 def translated(sentence: Any) -> str:
-    """A sentence of the engine in the reader's language; "" for None."""
+    """Translate a sentence of the engine into the reader's language; "" for None."""
     if sentence is None:
         return ""
     template = _(sentence.template)
@@ -47,14 +47,14 @@ def translated(sentence: Any) -> str:
 
 @register.filter
 def word(value: object) -> str:
-    """A value of the engine ("clustering", "NORMAL", "act") as a word of the reader's language; itself when it has
-    none."""
+    """Translate a value of the engine ("clustering", "NORMAL", "act") into a word of the reader's language; return it
+    as it is if there is none."""
     return str(WORDS.get(str(value), value))
 
 
 @register.filter
 def reset_target(reset: Any) -> SafeString | str:
-    """What a reset of offsets was asked for, in words."""
+    """Return the target of an offset reset in words."""
     if reset.kind == "undo":
         return _("back to where it was before reset %(number)s") % {"number": reset.asked}
     if reset.kind == "clone":
@@ -74,25 +74,25 @@ def reset_target(reset: Any) -> SafeString | str:
 
 @register.filter
 def place_query(move: Any) -> str:
-    """The query of a search that finds the first message of a move."""
+    """Return the query of a search that finds the first message of a move."""
     return urlencode({"q": f"{move.topic}/{move.queue_id}/{move.first_offset}"})
 
 
 @register.filter
 def evidence_name(name: str) -> str:
-    """What a figure of a finding is."""
+    """Return the words for a figure of a finding."""
     return str(EVIDENCE.get(name, name))
 
 
 @register.filter
 def advice(kind: str) -> str:
-    """What one can do about a finding."""
+    """Return the advice on a finding of this kind; "" if there is none."""
     return str(ADVICE.get(kind, ""))
 
 
 @register.filter
 def evidence_value(one: Any) -> str:
-    """A figure of a finding with its unit."""
+    """Format a figure of a finding with its unit."""
     match one.unit:
         case "s":
             return as_duration(one.value)
@@ -105,7 +105,7 @@ def evidence_value(one: Any) -> str:
 
 @register.filter
 def skip_query(held: Any) -> str:
-    """The query of the page that previews how offsets move, for one that goes on behind the message."""
+    """Return the query of the page that previews an offset reset, for one that skips the message."""
     skip = held.skip
     asked = {
         "topic": held.topic,
@@ -119,13 +119,13 @@ def skip_query(held: Any) -> str:
 
 @register.filter
 def next_place(queue: Any) -> str:
-    """The query of a search that finds a queue's next message."""
+    """Return the query of a search that finds a queue's next message."""
     return urlencode({"q": f"{queue.topic}/{queue.queue_id}/{queue.next_offset}"})
 
 
 @register.filter
 def spark(values: Iterable[float | None]) -> str:
-    """Points of a line 96 wide and 22 high, for a <polyline>; from 0 to the largest value."""
+    """Return the points of a <polyline>, 96 wide and 22 high, on a scale from 0 to the largest value."""
     known = [value or 0.0 for value in values]
     if len(known) < 2:
         return ""
@@ -136,19 +136,20 @@ def spark(values: Iterable[float | None]) -> str:
 
 @register.filter
 def spaced(words: Iterable[str]) -> str:
-    """Words with spaces between; `join` would escape each, and what shortens the text would cut an escape in two."""
+    """Join words with spaces. `join` would escape each, and a filter that shortens the text could cut an escape in
+    two."""
     return " ".join(words)
 
 
 @register.filter
 def ending(text: str) -> str:
-    """The last characters of an id: ids of one producer differ there."""
+    """Shorten an id to its last characters, in which ids of one producer differ."""
     return text if len(text) <= 14 else f"…{text[-12:]}"
 
 
 @register.filter
 def id_code(text: str) -> SafeString:
-    """An id in a table: its ending, and all of it where a row is a card."""
+    """Return an id for a table: its ending, or all of it on narrow screens, which show each row as a card."""
     if text == ending(text):
         return format_html("<code>{}</code>", text)
     return format_html('<code class="cut" title="{}"><span>{}</span>{}</code>', text, text[:-12], text[-12:])
@@ -156,7 +157,7 @@ def id_code(text: str) -> SafeString:
 
 @register.filter
 def unknown(why: Any) -> SafeString:
-    """ "not known", and why on the next line."""
+    """Return "not known", and the reason on the next line if there is one."""
     if not why:
         return format_html('<span class="soft">{}</span>', _("not known"))
     return format_html(
@@ -166,7 +167,7 @@ def unknown(why: Any) -> SafeString:
 
 @register.filter
 def per_second(rate: float | None) -> str:
-    """`8 412 /s`, with one digit behind the point below ten."""
+    """Format a rate: `8 412 /s`, with one digit after the point if it is below ten."""
     if rate is None:
         return _("not measured yet")
     return f"{thousands(round(rate, 1) if rate < 10 else round(rate))} /s"
@@ -174,7 +175,7 @@ def per_second(rate: float | None) -> str:
 
 @register.filter
 def in_unit(value: float | None, unit: str) -> str:
-    """A figure of the history with its unit: "messages", "messages/s", "bytes", "bytes/s", "ms", "%" or ""."""
+    """Format a figure of the history in its unit: "messages", "messages/s", "bytes", "bytes/s", "ms", "%" or ""."""
     if value is None:
         return _("not measured")
     match unit:
@@ -193,19 +194,19 @@ def in_unit(value: float | None, unit: str) -> str:
 
 @register.filter
 def plain_time(at_ms: int) -> str:
-    """A wall time as text, for a hint that takes no elements."""
+    """Format a wall time as plain text, for a tooltip that cannot have elements."""
     return datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 @register.filter
 def values_of(plot: Any, step: Any) -> list[tuple[str, float | None]]:
-    """(name of a line, its value) at a step of a plot."""
+    """Return (name of a line, its value) for each line at a step of a plot."""
     return [(line.name, value) for line, value in zip(plot.lines, step.values, strict=True)]
 
 
 @register.filter
 def rows_of(plot: Any) -> list[dict[str, Any]]:
-    """The rows of a plot's table, the newest first; without those of which nothing was measured."""
+    """Return the rows of a plot's table, the newest first, without steps in which nothing was measured."""
     rows = []
     for n, step in enumerate(plot.steps):
         if any(value is not None for value in step.values):
@@ -219,19 +220,19 @@ def rows_of(plot: Any) -> list[dict[str, Any]]:
 
 @register.filter
 def ms_as_duration(span_ms: float | None) -> str:
-    """A span in milliseconds, in its two largest units."""
+    """Format a span in milliseconds in its two largest units."""
     return as_duration(None if span_ms is None else span_ms / 1000)
 
 
 @register.filter
 def ms_since(at_ms: int) -> str:
-    """How long ago, in its two largest units."""
+    """Format the time since a moment in its two largest units."""
     return as_duration(max(0.0, time.time() - at_ms / 1000))
 
 
 @register.filter
 def ago(at_ms: int | None) -> SafeString | str:
-    """How long ago, with the moment itself in a <time> beside it."""
+    """Format the time since a moment as "... ago", with the moment itself in a <time> beside it."""
     if at_ms is None:
         return _("not known")
     span = as_duration(max(0.0, time.time() - at_ms / 1000))
@@ -241,7 +242,7 @@ def ago(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def countdown(at_ms: int | None) -> SafeString | str:
-    """How long something is kept at least; who points at it sees until when."""
+    """Format the time until a moment, up to which something is kept at least; the tooltip has the moment itself."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
@@ -250,7 +251,7 @@ def countdown(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def due_in(at_ms: int | None) -> SafeString | str:
-    """In how long a moment comes, or that it is over; who points at it sees the moment itself."""
+    """Format the time until a moment, or "overdue"; the tooltip has the moment itself."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
@@ -259,7 +260,7 @@ def due_in(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def since(at_ms: int | None) -> SafeString | str:
-    """How long ago; who points at it sees the moment itself."""
+    """Format the time since a moment as "... ago"; the tooltip has the moment itself."""
     if at_ms is None:
         return _("not known")
     span = as_duration(max(0.0, time.time() - at_ms / 1000))
@@ -277,7 +278,7 @@ def _at(at_ms: int, text: str) -> SafeString:
 
 @register.filter
 def coming(at_ms: int | None) -> SafeString | str:
-    """In how long a moment comes, or that it is over, with the moment itself beside it."""
+    """Format the time until a moment, or "overdue", with the moment itself beside it."""
     if at_ms is None:
         return _("not known")
     left = at_ms / 1000 - time.time()
@@ -287,7 +288,7 @@ def coming(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def as_hour(at_ms: int) -> SafeString:
-    """The day and hour of a column, in UTC."""
+    """Format the day and hour of a column, in UTC."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     return format_html(
         '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
@@ -296,19 +297,19 @@ def as_hour(at_ms: int) -> SafeString:
 
 @register.filter
 def group_behind(topic: str) -> str:
-    """The group whose retry or dead letter topic it is."""
+    """Return the group to which a retry or dead letter topic belongs."""
     return topic.removeprefix("%RETRY%").removeprefix("%DLQ%")
 
 
 @register.filter
 def of(table: Any, key: object) -> Any:
-    """The value of a key that is another variable; None without one."""
+    """Return the value of a key that is itself a variable; None if the table lacks the key."""
     return table.get(key)
 
 
 @register.filter
 def clock(at_ms: int, span: str = "") -> str:
-    """A moment as short as a chart of this span needs it, in UTC."""
+    """Format a moment in UTC, as short as a chart of this span needs it."""
     try:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -318,7 +319,7 @@ def clock(at_ms: int, span: str = "") -> str:
 
 @register.filter
 def after(at_ms: int, begin_ms: int) -> str:
-    """How long after (or before) another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
+    """Format the distance from another moment: `+12 ms`, `+4 min 10 s`, `−3 ms`."""
     span = at_ms - begin_ms
     sign = "+" if span >= 0 else "−"
     length = abs(span)
@@ -327,14 +328,14 @@ def after(at_ms: int, begin_ms: int) -> str:
 
 @register.filter
 def from_now(at_ms: int) -> str:
-    """How long until then; that it has come when it has."""
+    """Format the time until a moment; "now" if it has come."""
     span = at_ms / 1000 - time.time()
     return _("now") if span <= 0 else _("in %(span)s") % {"span": as_duration(span)}
 
 
 @register.filter
 def as_time_ms(at_ms: int | None) -> SafeString | str:
-    """A wall time with its milliseconds."""
+    """Format a wall time with its milliseconds."""
     if at_ms is None:
         return _("not known")
     return format_html(
@@ -344,7 +345,8 @@ def as_time_ms(at_ms: int | None) -> SafeString | str:
 
 @register.simple_tag(takes_context=True)
 def sort_header(context: template.Context, key: str, label: str, kind: str = "") -> SafeString:
-    """A column's <th> that sorts by it; kind "num": figures, and the largest come first."""
+    """Return a column's <th> with a link that sorts by it. kind "num": the column has figures; the largest come
+    first."""
     request = context["request"]
     present = context["sort"]
     down = present == f"-{key}"
