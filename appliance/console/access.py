@@ -1,13 +1,13 @@
-"""Who may do what: one table. What is not in it is refused.
+"""The access table: the rule of each view and of each operation of the API. A view without a rule is refused.
 
-To add a page: give its URL a name, add one line here, and the middleware (`middleware.Access`) does the rest.
+To add a page, give its URL a name and add one line here; the middleware (`middleware.Access`) does the rest.
 
     "topic_create": OPERATOR,                       the role, or a higher one
     "message": VIEWER.with_grants("may_read_bodies"),  and a right that no role includes
     "GET api/v1/topics/<topic>": VIEWER,            an operation of the API: method and route, as `resolve().route`
 
-A view that changes things and also shows its form is one name, and needs what the change needs. Templates ask
-`{% if can.topic_create %}`; code asks `allows(user, "topic_create")`. Destructive views are also decorated with
+A view that changes something and also shows the form for it has one name, with the rule of the change. Templates use
+`{% if can.topic_create %}`, code uses `allows(user, "topic_create")`. Destructive views are also decorated with
 `recent_login.recent_login_required`.
 """
 
@@ -22,10 +22,10 @@ RANKS = {"": 0, "viewer": 1, "operator": 2, "admin": 3}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a caller needs. role "" admits everybody.
+    """The role and grants that a caller needs. role: "" admits all callers.
 
-    door: "" for the usual; "setup" for pages that exist only while the set-up wizard is open; "local" for what this
-    machine may read without signing in.
+    door: "setup" for pages that exist only while the set-up wizard is open; "local" for pages that callers on this
+    machine may read without signing in; else "".
     """
 
     role: str
@@ -33,12 +33,12 @@ class Rule:
     door: str = ""
 
     def with_grants(self, *names: str) -> Rule:
-        """The same and these grants."""
+        """Return this rule with these grants added."""
         assert set(names) <= set(GRANTS), names
         return replace(self, grants=(*self.grants, *names))
 
     def admits(self, user: Any) -> bool:
-        """Whether a user, a token's bearer or `identity.AnonymousUser` has the role and the grants."""
+        """True if a user, a token's bearer or `identity.AnonymousUser` has the role and the grants."""
         return RANKS[user.role] >= RANKS[self.role] and all(getattr(user, grant) for grant in self.grants)
 
 
@@ -46,7 +46,7 @@ EVERYONE = Rule("")
 VIEWER = Rule("viewer")
 OPERATOR = Rule("operator")
 ADMIN = Rule("admin")
-# The link itself is the key.
+# No role needed: whoever has the link may set up.
 SETUP = Rule("", door="setup")
 SETUP_ADMIN = Rule("admin", door="setup")
 LOCAL_OR_VIEWER = Rule("viewer", door="local")
@@ -79,7 +79,7 @@ ACCESS: dict[str, Rule] = {
     "setup_message_count": SETUP_ADMIN,
     # Pages.
     "overview": VIEWER,
-    # What the engine shows, and what it can be asked to do.
+    # Pages about the engine, and acts on it.
     "overview_live": VIEWER,
     "needs": VIEWER,
     "needs_panel": VIEWER,
@@ -187,7 +187,7 @@ ACCESS: dict[str, Rule] = {
     "backup_download": ADMIN.with_grants("may_read_bodies", "may_export"),
     "audit": ADMIN,
     "audit_check": ADMIN,
-    # Which jobs one sees, and may end, is their kind's to say.
+    # The kind of a job decides who may see it and who may cancel it.
     "jobs": VIEWER,
     "job": VIEWER,
     "job_progress": VIEWER,
@@ -353,7 +353,7 @@ ACCESS: dict[str, Rule] = {
     "nsaddr_unit": EVERYONE,
 }
 
-#: What cannot be done on a slave, whoever asks: its pages leave these out, and the engine refuses them.
+#: Views that do not work on a slave: its pages have no links to them, and the engine refuses their acts.
 MASTERS_WORK = frozenset(
     (
         *("topic_create", "topic_edit", "topic_delete"),
@@ -365,16 +365,16 @@ MASTERS_WORK = frozenset(
 
 
 def rule_for(name: str, method: str = "", route: str = "") -> Rule | None:
-    """The rule of a view, or of one operation of the API; None when there is none: then it is refused to all."""
+    """Return the rule of a view, or of one operation of the API; None if it has none, and so is refused to all."""
     return ACCESS.get(f"{method} {route}") or ACCESS.get(name)
 
 
 def methods_of(route: str) -> list[str]:
-    """The methods of the API's operations at a route; empty for a page."""
+    """Return the methods of the API's operations at a route; empty for a page."""
     return [method for method, _, other in (key.partition(" ") for key in ACCESS) if other == route]
 
 
 def allows(user: Any, name: str) -> bool:
-    """Whether a link to this view would work for the user; for menus and buttons."""
+    """True if the user may open this view; for menus and buttons."""
     rule = ACCESS.get(name)
     return rule is not None and rule.admits(user)

@@ -2,12 +2,14 @@
 
     audit(request, "topic.delete", "orders", before={"queues": 8})
 
-Call it after the act, also after one that was refused or failed. That there is an act was written down before
-(`act_journal`), and an entry that the database does not take waits there: it comes late, and the act is answered.
-Within a transaction of the settings database it is the other way round: without its entry the act is taken back. Values
-must be JSON; never put a secret or a message body in. Each entry's digest covers the entry and the digest before it
-under a key that is not in the database, and a
-head beside it says where the log ends (`audit_seal`): a changed, removed or added line shows, and so do lines cut off.
+Call it after the act, also after one that was refused or failed. Before the act, a journal has recorded that it may
+happen (`act_journal`). If the database does not take an entry, the entry waits in the journal and is appended later,
+and the act counts. Within a transaction of the settings database it is the other way round: if the entry fails, the act
+is rolled back. Values must be JSON; never put a secret or a message body in.
+
+Each entry's digest covers the entry and the digest before it, under a key that is not in the database, and a head
+outside the database says where the log ends (`audit_seal`). So a changed, removed or added entry is detected, and so is
+a log that was cut off.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The setting that says that this database's entries have a key.
+#: Name of the setting which marks that this database's entries have a key.
 MARK = "audit-seal"
 ROWS_AT_A_TIME = 200
 #: 200 rows take about 8 ms of the interpreter.
 START_REST_S = 0.03
-#: Where there is no data directory (checks, tests): good for this process.
+#: Key of this process if there is no data directory (checks, tests).
 _PASSING_KEY = secrets.token_bytes(KEY_BYTES)
 
 
@@ -51,7 +53,7 @@ def audit(
     after: Any = None,
     result: str = "done",
 ) -> AuditEntry:
-    """Record what the caller of a request did; returns the entry.
+    """Record an act of the caller of a request; return the entry.
 
     action: `<noun>.<verb>`, as "topic.create", "user.reset_password", "message.read". before, after: what changed, as
     JSON values; only the fields that differ when both are given. result: "done", "refused" or "failed".
@@ -82,7 +84,8 @@ def record(
     address: str = "",
     request_id: str = "",
 ) -> AuditEntry:
-    """Append one entry. `audit` is the way for requests; this one is for the command line and the first start."""
+    """Append one entry and return it. For acts of requests use `audit`; this is for the command line, jobs and the
+    first start."""
     if isinstance(before, dict) and isinstance(after, dict):
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         before, after = ({name: side[name] for name in names if name in side} for side in (before, after))
@@ -104,7 +107,7 @@ def record(
 
 
 def unfinished(request: HttpRequest, view: str) -> dict[str, Any]:
-    """The fields of the entry that tells of a request of which nothing else does."""
+    """Return the fields of the entry for a request that a crash cuts off before it writes an entry of its own."""
     user = request.user
     return {
         "at_ms": now_ms(),
@@ -121,7 +124,8 @@ def unfinished(request: HttpRequest, view: str) -> dict[str, Any]:
 
 
 def take_over_late() -> int:
-    """Append the entries that waited, and one for each request that a crash cut off; how many. Raises DatabaseError."""
+    """Append the entries that waited, and one for each request that a crash cut off; return how many. Raises
+    DatabaseError."""
     kept = act_journal.journal()
     found = [] if kept is None else kept.late()
     if kept is None or not found:
@@ -131,7 +135,7 @@ def take_over_late() -> int:
         began = fields.get("began")
         values = {name: fields[name] for name in COVERED if name in fields}
         known = AuditEntry.objects.filter(request_id=values["request_id"])
-        # Of a crash between the database's commit and ours: it has the entry.
+        # The entry is there if the crash came after the database's commit and before the journal noted it.
         if not known.exists() if began else not known.filter(action=values["action"], at_ms=values["at_ms"]).exists():
             entries.append(AuditEntry(**values))
     if entries:
@@ -141,9 +145,9 @@ def take_over_late() -> int:
 
 
 def append(entries: Sequence[AuditEntry], also: Callable[[], object] = lambda: None) -> None:
-    """Append entries in this order, and do what belongs to them in the same transaction; then move the head."""
+    """Append entries in this order and call `also`, in one transaction; after the commit, move the head."""
     key = _key()
-    # The write lock is taken at the beginning (IMMEDIATE): nobody appends between the two statements.
+    # The write lock is taken at the beginning (IMMEDIATE): no other entry is appended between the two statements.
     with transaction.atomic():
         previous = AuditEntry.objects.order_by("-id").values_list("digest", flat=True).first() or ""
         for entry in entries:
@@ -155,7 +159,8 @@ def append(entries: Sequence[AuditEntry], also: Callable[[], object] = lambda: N
 
 
 class DatabaseTable:
-    """The entries as Django reads them. rest_s: taken every few hundred rows, for others to have the interpreter."""
+    """The table of entries, read through Django. rest_s: sleep this long every ROWS_AT_A_TIME rows, so that other
+    threads can run."""
 
     def __init__(self, rest_s: float = 0.0) -> None:
         self._rest_s = rest_s
@@ -187,7 +192,7 @@ def _is_marked() -> bool:
 
 
 def _key() -> bytes:
-    """The key of this data directory; made, and the chain adopted, when there is none."""
+    """Return the key of this data directory. If there is none, make it and adopt the present chain of entries."""
     seal = _seal()
     if seal is None:
         return _PASSING_KEY
@@ -213,7 +218,8 @@ def _say(news: Verdict) -> None:
 
 
 def _move_head() -> None:
-    """After the commit. A head that lags is no harm: the entries behind it verify, and the next one moves it."""
+    """Move the head after a commit. If that fails, the head lags, which does no harm: the entries after it still
+    verify, and the next entry moves it."""
     seal = _seal()
     if seal is None:
         return
@@ -244,7 +250,7 @@ def _sync_database() -> None:
 
 
 def begin() -> None:
-    """At start: make the key or find it, move a head that a crash left behind, and say what does not fit."""
+    """At start: find or make the key, move a head that a crash left behind, and log what does not fit."""
     if _seal() is None:
         return
     _key()
@@ -253,14 +259,14 @@ def begin() -> None:
 
 
 def look() -> Verdict:
-    """Whether the log ends where it should; cheap."""
+    """Check cheaply that the log ends where it should."""
     seal = _seal()
     return Verdict("audit_none", {}) if seal is None else seal.look(DatabaseTable(), _is_marked())
 
 
 @dataclass(frozen=True, slots=True)
 class SealCheck:
-    """A line for the pages of checks, as the engine's own (`EngineAdmin.checks`)."""
+    """One check for the pages of checks, of the same shape as the engine's (`EngineAdmin.checks`)."""
 
     name: str
     level: str
@@ -268,18 +274,18 @@ class SealCheck:
 
 
 def health_check() -> SealCheck:
-    """Cheap: every page of checks asks it."""
+    """Return the audit log's check. It is cheap, since every page of checks calls it."""
     found = look()
     return SealCheck("audit", "ok" if found.is_well else "failed", found)
 
 
 def check(rest_s: float = 0.0) -> Verdict:
-    """Whether every entry is there and unaltered; reads all of them."""
+    """Check that every entry is there and unaltered; reads all of them."""
     return check_table(DatabaseTable(rest_s))
 
 
 def check_table(table: DatabaseTable) -> Verdict:
-    """The same of entries that are read in a way of the caller's."""
+    """Check every entry of this table, and log a finding."""
     seal = _seal()
     if seal is None:
         return Verdict("audit_none", {})
@@ -290,7 +296,7 @@ def check_table(table: DatabaseTable) -> Verdict:
 
 
 def check_and_note() -> Verdict:
-    """The same at start, beside sends and pulls: a finding stays until it is accepted."""
+    """Check every entry after the start, while messages are sent and pulled. A finding is kept until it is accepted."""
     found = check(START_REST_S)
     seal = _seal()
     if seal is not None and found.code in ("audit_altered", "audit_cut", "audit_fewer"):
@@ -299,7 +305,8 @@ def check_and_note() -> Verdict:
 
 
 def accept(actor: str) -> AuditEntry | None:
-    """Go on from the log as it is; the entry that says so, None when nothing was broken. For the command line."""
+    """Accept the log as it is and go on from there. Return the entry about that, None if nothing was broken. For the
+    command line."""
     seal = _seal()
     broken = None if seal is None else seal.accept(DatabaseTable(), _is_marked())
     if broken is None:
@@ -310,7 +317,8 @@ def accept(actor: str) -> AuditEntry | None:
 
 
 def first_broken() -> int | None:
-    """Id of the first entry whose digest is not what it and its predecessor give; None when the chain is whole."""
+    """Return the id of the first entry whose digest does not follow from it and its predecessor; None if the chain is
+    whole."""
     seal = _seal()
     if seal is None:
         return audit_seal.first_broken_of(DatabaseTable(), audit_seal.Base(), _PASSING_KEY)

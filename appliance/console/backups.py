@@ -1,7 +1,7 @@
-"""Backups that the console makes: where they are, how often one is made, and how many are kept.
+"""The console's backups: their directory, how often one is made, and how many are kept.
 
-They are tar files in `DATA/rocketbox/backups/`; mount another disk there, or fetch them, to have them when this one is
-gone. What has a backup's name is whole: it is written under another one first.
+They are tar files in `DATA/rocketbox/backups/`. To survive the loss of this disk, mount another one there, or download
+them. A file with a backup's name is complete: it is written under another name first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """One that is whole. made_at_ms: when it was finished."""
+    """A complete backup. made_at_ms: the time when it was finished."""
 
     name: str
     bytes: int
@@ -38,7 +38,8 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """every_hours: 0 for never by itself. keep: so many; the oldest are deleted, also after one made by hand."""
+    """every_hours: hours between two backups; 0: none are made by themselves. keep: number of backups to keep; older
+    ones are deleted after each backup, also after one made by hand."""
 
     every_hours: int = 0
     keep: int = 7
@@ -49,7 +50,7 @@ def directory() -> Path:
 
 
 def made_directory() -> Path:
-    """The same, and it is there. Raises OSError."""
+    """Return the directory of the backups; create it if needed. Raises OSError."""
     found = directory()
     make_directory(found)
     return found
@@ -60,7 +61,7 @@ def new_name() -> str:
 
 
 def listing() -> list[Backup]:
-    """Newest first."""
+    """Return all backups, newest first."""
     found = []
     try:
         paths = [path for path in directory().iterdir() if _NAME.match(path.name)]
@@ -76,7 +77,7 @@ def listing() -> list[Backup]:
 
 
 def path_of(name: str) -> Path:
-    """Of one in the list. Raises NotFound."""
+    """Return the path of a backup. Raises NotFound."""
     path = directory() / name
     if not _NAME.match(name) or path.is_symlink() or not path.is_file():
         raise NotFound("backup", name)
@@ -84,7 +85,8 @@ def path_of(name: str) -> Path:
 
 
 def prune(keep: int, made: str = "") -> list[str]:
-    """Delete all but the newest; their names. made: one that stays, whatever the clock said of the others."""
+    """Delete all but the newest `keep` backups, and return their names. made: a backup that stays, even if wrong clocks
+    made others look newer."""
     gone = []
     found = listing()
     found.sort(key=lambda one: one.name != made)
@@ -110,9 +112,9 @@ def save_schedule(wanted: Schedule) -> None:
 
 
 def next_at_ms(wanted: Schedule) -> int | None:
-    """When the next one is made by itself; None for never."""
+    """Return the time at which the next scheduled backup is due, in ms; None if none are scheduled."""
     if not wanted.every_hours:
         return None
-    # One of a time to come was made while the clock was wrong.
+    # A backup from the future was made while the clock was wrong; it does not count.
     newest = next((one for one in listing() if one.made_at_ms <= now_ms() + MINUTE_MS), None)
     return now_ms() if newest is None else newest.made_at_ms + wanted.every_hours * HOUR_MS

@@ -1,4 +1,4 @@
-"""How many refused sign-ins the audit log takes: who guesses from many addresses does not fill the disk with lines."""
+"""Limits the audit log's entries about refused sign-ins, so that guessing from many addresses cannot fill the disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Lines in each WINDOW_S; further ones are counted, and the next line says how many.
+#: Most entries in each WINDOW_S. Further ones are only counted, and the next entry says how many.
 MOST = 60
 WINDOW_S = 300.0
 
@@ -23,7 +23,7 @@ class EntryLog:
         self._left_out = 0
 
     def may_note(self) -> bool:
-        """Whether a line may be written now; else it is counted."""
+        """True if an entry may be written now. If not, it is counted."""
         now = self._clock()
         with self._lock:
             if now - self._began >= WINDOW_S:
@@ -35,7 +35,7 @@ class EntryLog:
             return True
 
     def left_out(self) -> dict[str, int] | None:
-        """What the line says of those that were only counted."""
+        """Return the number of entries that were only counted, for the next entry, and reset it; None for none."""
         with self._lock:
             count, self._left_out = self._left_out, 0
         return {"not_listed": count} if count else None

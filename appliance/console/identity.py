@@ -1,8 +1,8 @@
-"""Who is asking: signing in and out, and the caller of a request. Django's own `auth` application is not installed:
-it would bring fourteen migrations and a second permission system.
+"""Signing in and out, and the caller of a request. Django's own `auth` application is not installed: it would bring
+fourteen migrations and a second permission system.
 
 `request.user` is a `User`, a `Bearer` (an API token) or `AnonymousUser`; all have username, label, kind, role,
-may_read_bodies, may_export and is_authenticated. `names_for` says which topics and groups each may access.
+may_read_bodies, may_export and is_authenticated. `names_for` returns the topics and groups that each may access.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .models import ApiToken
 
 _USER, _HASH, _AT, _SEEN = "user", "password", "confirmed_at", "seen_at"
-# The row of `sessions` that the session lives by.
+# The number of the session's row in `sessions`; without that row the session ends.
 _SIGN_IN = "sign_in"
 # A session is renewed at most this often, so that reading pages does not write to the database each time.
 _RENEW_S = 600
@@ -46,7 +46,8 @@ class AnonymousUser:
 
 
 class Bearer:
-    """The caller behind an API token: never more than the token's owner may, now, nor than the token that made it."""
+    """The caller behind an API token. It never has more rights than the token's owner has now, nor than the tokens by
+    which it was made."""
 
     kind = "token"
     is_authenticated = is_active = True
@@ -68,14 +69,15 @@ class Bearer:
 
 
 def names_for(caller: Any) -> Names:
-    """The topics and groups that a caller may access: a user, a token's bearer, or nobody yet."""
+    """Return the topics and groups that a caller may access. For a caller who has not signed in, the patterns exclude
+    none: the access table refuses them before."""
     if caller.kind == "token":
         return names_of(*caller.holders)
     return names_of(caller) if caller.kind == "user" else Names()
 
 
 def authenticate(username: str, password: str) -> User | None:
-    """The active user with this name and password; takes as long when there is none of that name."""
+    """Return the active user with this name and password, else None. It takes as long if there is no such user."""
     user = User.objects.named(username)
     if user is None:
         make_password(password)
@@ -84,8 +86,8 @@ def authenticate(username: str, password: str) -> User | None:
 
 
 def sign_in(request: HttpRequest, user: User, way: str = "password") -> None:
-    """Make the session this user's, under a new key; what a stranger may have put into it is gone. way: how they came,
-    as in `models.SignIn`."""
+    """Begin a session for this user, under a new key; the values of the old session are dropped, since a stranger may
+    have put them there. way: how the user signed in, as in `models.SignIn`."""
     _end_present(request)
     request.session.flush()
     request.session[_SIGN_IN] = sessions.begin(request, user, way)
@@ -99,7 +101,7 @@ def sign_in(request: HttpRequest, user: User, way: str = "password") -> None:
 
 
 def sign_out(request: HttpRequest) -> None:
-    """Forget the session, here and in the database."""
+    """End the session, in the request and in the database."""
     _end_present(request)
     request.session.flush()
     rotate_token(request)
@@ -108,31 +110,31 @@ def sign_out(request: HttpRequest) -> None:
 
 
 def confirm(request: HttpRequest) -> None:
-    """Remember that the password was given just now, under a new session key."""
+    """Record in the session that the password was given just now, and give it a new key."""
     request.session.cycle_key()
     request.session[_AT] = int(time.time())
 
 
 def confirmed_s_ago(request: HttpRequest) -> float:
-    """Seconds since the password was last given in this session."""
+    """Return the seconds since the password was last given in this session."""
     return time.time() - request.session.get(_AT, 0)
 
 
 def keep_signed_in(request: HttpRequest, user: User) -> None:
-    """After users changed their own password: this session continues under a new key, all others end."""
+    """Continue this session under a new key and end all others, after users have changed their own password."""
     request.session.cycle_key()
     request.session[_HASH] = user.get_session_auth_hash()
     sessions.end_all(user, but=present(request))
 
 
 def present(request: HttpRequest) -> int | None:
-    """The number of the request's session among those of its user."""
+    """Return the number of the request's session in `sessions`; None if it has none."""
     found = request.session.get(_SIGN_IN)
     return found if isinstance(found, int) else None
 
 
 def way_of(request: HttpRequest) -> str:
-    """How the session's user came in; "" when nobody has."""
+    """Return how the session's user signed in; "" if the session has no user."""
     return str(getattr(request, "way", ""))
 
 
@@ -143,8 +145,8 @@ def _end_present(request: HttpRequest) -> None:
 
 
 def user_of(request: HttpRequest) -> Any:
-    """The user of the session, or AnonymousUser: also after a new password, when the user was disabled, and when the
-    session was ended from elsewhere."""
+    """Return the user of the session; AnonymousUser if there is none, the password changed, the user was disabled, or
+    the session was ended from elsewhere."""
     session = request.session
     pk = session.get(_USER)
     if pk is None:

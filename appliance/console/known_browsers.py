@@ -1,7 +1,7 @@
-"""Browsers in which a user has signed in before: a signed cookie says so, for a year or until the password changes.
+"""Browsers in which a user has signed in before: a signed cookie marks them, for a year or until the password changes.
 
-It lets nobody in. Wrong passwords are counted for such a browser by itself (`lockout`), so a stranger who guesses on
-and on does not keep the user out of it.
+The cookie does not sign anyone in. Such a browser has its own count of wrong passwords (`lockout`), so strangers who
+keep guessing do not lock the user out there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGE_S = 365 * 86_400
 
 
 def known_as(request: HttpRequest, user: User | None) -> str:
-    """The name under which this browser is known to be the user's; "" when it is not."""
+    """Return the name under which this browser is known as the user's; "" if it is not."""
     shown = request.COOKIES.get(COOKIE)
     if user is None or not shown or len(shown) > 200:
         return ""
@@ -33,7 +33,7 @@ def known_as(request: HttpRequest, user: User | None) -> str:
 
 
 def remember(request: HttpRequest, response: HttpResponse, user: User) -> None:
-    """The browser is the user's from now on."""
+    """Mark the browser as one in which the user has signed in."""
     if known_as(request, user):
         return
     response.set_cookie(

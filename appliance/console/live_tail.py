@@ -1,8 +1,9 @@
-"""Who watches topics now, and the thread that looks for them.
+"""The viewers of live tails, and the thread that reads new messages for them.
 
-Viewers with the same wish share one look and one rendering. The thread `live-tail` exists while somebody watches; what
-it finds it hands to the event loop (`call_soon_threadsafe`: a hundredth of a millisecond), where each viewer has a
-short queue of its own. A browser that does not keep up loses what does not fit, and is told how many messages that was.
+Viewers with the same wish share one look and one rendering. The thread `live-tail` exists while there are viewers. It
+hands new frames to the event loop (`call_soon_threadsafe` takes a hundredth of a millisecond), where each viewer has
+its own short queue. A browser that does not keep up loses the frames that do not fit, and gets their number of
+messages.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Between two looks; each viewer makes it longer, so that twenty cost hardly more than one.
+#: Seconds between two looks, and for each viewer in addition, so that twenty cost hardly more than one.
 LOOK_EVERY_S, EACH_VIEWER_S = 0.015, 0.002
-#: After a look of some length the thread rests so many times longer.
+#: After a look the thread rests at least this many times as long as the look took.
 REST = 9
-#: Open tails of one user, and of all.
+#: Most open tails of one user, and of all users together.
 STREAMS_EACH, STREAMS = 4, 40
-#: What waits for one browser.
+#: Most frames, and most characters in them, that wait for one browser.
 WAITING_FRAMES, WAITING_BYTES = 32, 256 * 1024
 
 
-#: Characters of a body in a line.
+#: Most characters of a body in a line.
 BODY_CHARS = 240
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody wants to see, as `EngineAdmin.tail` takes it."""
+    """The messages that a viewer wants to see: the arguments of `EngineAdmin.tail`."""
 
     topic: str
     tags: str
@@ -56,7 +57,7 @@ class Wish:
 
 
 def wish_of(query: Mapping[str, str], bodies: bool) -> Wish:
-    """What an address asks for: ?topic= with tags, key, expression, one_in and per_second. Raises InvalidInput."""
+    """Read a wish from an address: ?topic= with tags, key, expression, one_in and per_second. Raises InvalidInput."""
     return Wish(
         topic=query.get("topic", "").strip(),
         tags=query.get("tags", "").strip(),
@@ -69,7 +70,7 @@ def wish_of(query: Mapping[str, str], bodies: bool) -> Wish:
 
 
 def begin(wish: Wish, dry_run: bool = False) -> Tail | None:
-    """The engine's tail. Raises NotFound and InvalidInput."""
+    """Open the engine's tail of a wish; None for a dry run. Raises NotFound and InvalidInput."""
     return runtime.window().tail(**asdict(wish), dry_run=dry_run)
 
 
@@ -83,7 +84,7 @@ def _number(query: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 class TooMany(Exception):
-    """whose: "yours" or "all"."""
+    """Too many tails are open. whose: "yours", the user's own, or "all"."""
 
     def __init__(self, whose: str) -> None:
         super().__init__(whose)
@@ -96,19 +97,19 @@ class Viewer:
     def __init__(self, user: int) -> None:
         # Constant after construction.
         self.user = user
-        # (frame, what it tells of); oldest first.
+        # (frame, the look it shows); oldest first.
         self._waiting: deque[tuple[str, TailLook]] = deque()
         self._bytes = 0
         self._came = asyncio.Event()
         self.paused = False
-        # Of frames that were not sent, what is still to be told: by name, as in TailLook and with its rows as `dropped`
-        # (the browser did not keep up) or `held_back` (it was paused).
+        # Counts of the frames that were not sent, which the browser is still to get: named as in TailLook, with the
+        # rows as `dropped` (the browser did not keep up) or `held_back` (it was paused).
         self._untold: Counter[str] = Counter()
-        # Why it ends; None while it does not.
+        # The reason why it ended; None while it is open.
         self.ended: str | None = None
 
     def offer(self, text: str, look: TailLook) -> None:
-        """A frame for the browser, if there is room for it."""
+        """Queue a frame for the browser; if there is no room for it, only count it."""
         if self.paused:
             self._count(look, "held_back")
         elif len(self._waiting) >= WAITING_FRAMES or self._bytes + len(text) > WAITING_BYTES:
@@ -136,7 +137,7 @@ class Viewer:
         self._came.set()
 
     async def next(self, timeout_s: float) -> str | None:
-        """What to send next; None when nothing came, or it has ended."""
+        """Return the next text to send; None if there was none within timeout_s, or the viewer has ended."""
         deadline = time.monotonic() + timeout_s
         while not self._waiting and not self.ended:
             if self._untold and not self.paused:
@@ -158,7 +159,7 @@ class Viewer:
 
 
 class _Watch:
-    """A wish and those who have it. The tail belongs to the thread; viewers to the loop."""
+    """The tail of one wish and its viewers. The tail is owned by the thread, `viewers` by the loop."""
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
@@ -166,7 +167,7 @@ class _Watch:
 
 
 class LiveTail:
-    """Of one event loop. Everything but `_run` and below happens on it."""
+    """The viewers of one event loop. Everything except `_run` and the methods below it runs on that loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -177,11 +178,11 @@ class LiveTail:
 
     @property
     def viewers(self) -> list[Viewer]:
-        """All who watch now."""
+        """All present viewers."""
         return [viewer for watch in list(self._watches.values()) for viewer in watch.viewers]
 
     def admit(self, user: int) -> None:
-        """Raises TooMany when this user, or all together, watch enough."""
+        """Raise TooMany if this user, or all users together, have the most viewers allowed."""
         present = self.viewers
         if sum(viewer.user == user for viewer in present) >= STREAMS_EACH:
             raise TooMany("yours")
@@ -189,7 +190,7 @@ class LiveTail:
             raise TooMany("all")
 
     def add(self, wish: Wish, viewer: Viewer) -> None:
-        """Raises TooMany, and what `EngineAdmin.tail` does."""
+        """Add a viewer; the first one of a wish opens its tail. Raises TooMany, and what `EngineAdmin.tail` raises."""
         self.admit(viewer.user)
         with self._lock:
             watch = self._watches.get(wish)
@@ -199,7 +200,7 @@ class LiveTail:
                 watch = self._watches[wish] = _Watch(tail)
             watch.viewers = (*watch.viewers, viewer)
             if self._thread is None:
-                # No daemon: the process's end waits for it, for some hundredths of a second.
+                # Not a daemon: the process waits for it at its end, for some hundredths of a second.
                 self._thread = threading.Thread(target=self._run, name="live-tail")
                 self._thread.start()
 
@@ -209,7 +210,7 @@ class LiveTail:
             watch.viewers = tuple(one for one in watch.viewers if one is not viewer)
 
     def end_all(self, why: str) -> None:
-        """The server stops."""
+        """End all viewers, as the server stops."""
         for viewer in self.viewers:
             viewer.end(why)
 
@@ -233,7 +234,7 @@ class LiveTail:
             self._say(self._end, left, "unavailable")
 
     def _looks(self) -> bool:
-        """Forget what nobody watches any more; whether there is anything left."""
+        """Close the tails without viewers. Return True if any tail is left; if not, the thread ends."""
         with self._lock:
             for wish, watch in list(self._watches.items()):
                 if not watch.viewers:
@@ -245,7 +246,7 @@ class LiveTail:
 
     def _look(self, wish: Wish, watch: _Watch) -> None:
         try:
-            runtime.running()  # a tail of an engine that has stopped would find nothing for ever
+            runtime.running()  # raises if the engine has stopped: its tail would find nothing for ever
             look = watch.tail.look()
         except NotFound:
             self._drop(wish, watch, "gone")
@@ -264,7 +265,7 @@ class LiveTail:
     def _say(self, call: object, *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop has ended, and all who watched with it
+        except RuntimeError:  # the loop has ended, and all its viewers with it
             pass
 
     @staticmethod
@@ -275,7 +276,7 @@ class LiveTail:
 
 
 def frame_of(look: TailLook) -> str:
-    """One look as text, the same for all who share it."""
+    """Return one look as text, the same for all viewers of a wish."""
     return msgspec.json.encode(look).decode()
 
 
@@ -288,7 +289,7 @@ _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, LiveTail] = WeakKeyDictiona
 
 
 def live_tail() -> LiveTail:
-    """The running loop's: the server has one loop, tests have many."""
+    """Return the live tail of the running event loop: the server has one loop, tests have many."""
     loop = asyncio.get_running_loop()
     found = _tails.get(loop)
     if found is None:

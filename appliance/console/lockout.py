@@ -1,12 +1,13 @@
-"""Wrong passwords are counted, and after a few of them signing in is refused for a while.
+"""Counts wrong passwords, and refuses to sign in for a while after a few of them.
 
-Counted three ways within five minutes: by name and address (5), by address (20), by name from anywhere (100). The first
-stops guessing; the second stops trying one password on many names; the third stops a crowd, and is high because it also
-shuts the owner of the name out. A browser in which the user has signed in before (`known_browsers`), and a session that
-is the user's, are counted for themselves (5): what strangers try does not shut the owner out there.
+There are three counts within five minutes: by name and address (5), by address (20), by name from anywhere (100). The
+first stops guessing; the second stops trying one password on many names; the third stops guessing from many addresses,
+and is high because it also locks out the owner of the name. A browser in which the user has signed in before
+(`known_browsers`), and a session of the user, have their own count (5): strangers' tries do not lock the owner out
+there.
 
-A try counts as a wrong one from its beginning, and is taken back when it was right: of many at once no more are made
-than one after the other. Counts live in memory: a restart forgets them, and costs a guesser more.
+A try counts as wrong from its beginning and is taken back if it was right, so trying many passwords at once gains
+nothing over one after the other. Counts are kept in memory: a restart resets them, which costs a guesser more.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from dataclasses import dataclass
 
 WINDOW_S = 300.0
 LIMITS = {"both": 5, "address": 20, "name": 100, "known": 5}
-# Beyond this many counters the oldest go: memory stays bounded under a flood of names.
+# If there are more counters, the oldest are dropped, so that a flood of names cannot fill the memory.
 MAX_COUNTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try, which counts as wrong until `Lockout.was_right` is told otherwise.
+    """One try, which counts as wrong until it is given to `Lockout.was_right`.
 
-    wait_s: how long it has to wait; then it was not made and does not count. shuts: whether the door shuts with it.
+    wait_s: seconds to wait before the next try; if it is above 0, this try is refused and not counted. shuts: this try
+    reached a limit, so further ones will be refused.
     """
 
     keys: tuple[tuple[str, str], ...]
@@ -48,7 +50,8 @@ class Lockout:
         self._failures: dict[tuple[str, str], deque[float]] = {}
 
     def begin(self, username: str, address: str, known: str = "") -> Try:
-        """A try of this name from this address. known: by what the caller is known to be the user's own; or ""."""
+        """Count a try of this name from this address. known: identifies the user's own browser or session; "" if it is
+        not known to be theirs."""
         now = self._clock()
         keys = _keys(username, address, known)
         with self._lock:
@@ -65,7 +68,7 @@ class Lockout:
         return Try(keys, now, shuts=shuts)
 
     def was_right(self, one: Try) -> None:
-        """It does not count. What was counted before stays: more may be asked for than this."""
+        """Take back a try that was right. Earlier ones still count: a second factor may be required, too."""
         with self._lock:
             for key in one.keys:
                 times = self._failures.get(key)
@@ -75,7 +78,7 @@ class Lockout:
                         del self._failures[key]
 
     def succeeded(self, username: str, address: str, known: str = "") -> None:
-        """Forget what was counted for this name from this address."""
+        """Forget the wrong tries of this name from this address."""
         with self._lock:
             self._failures.pop(_keys(username, address, known)[0], None)
 
@@ -108,7 +111,7 @@ def _keys(username: str, address: str, known: str) -> tuple[tuple[str, str], ...
 
 
 def network_of(address: str) -> str:
-    """An IPv6 customer owns a /64: its addresses count as one."""
+    """Return the network that an address counts for: a customer with IPv6 owns a /64, whose addresses count as one."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What surrounds every request, outermost first: headers, the caller, the language, and access."""
+"""The layers around every view, outermost first: headers, the session, the caller, the language, and access."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .views import errors
 
 logger = logging.getLogger(__name__)
 
-# Nothing inline and nothing from elsewhere: a message body that finds its way into a page cannot run.
+# Nothing inline and nothing from other hosts: a message body that gets into a page cannot run.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 )
@@ -51,13 +51,13 @@ class Outermost:
         request.request_id = secrets.token_hex(8)
         response = self.finished(request, self.get_response(request))
         if (kept := getattr(request, "_messages", None)) is not None:
-            kept.request = None  # they hold each other, and a request its body; nobody collects such pairs (D10)
-        request.__dict__.pop("_upload_handlers", None)  # they hold the request and the files, and it holds them
+            kept.request = None  # they refer to each other, and cycles are not collected (D10): the body would stay
+        request.__dict__.pop("_upload_handlers", None)  # a cycle, too: they refer to the request and the files
         return response
 
     @staticmethod
     def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """The answer with the headers that all have."""
+        """Add the headers that every response has, and return it."""
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("X-Request-Id", request.request_id)
@@ -65,8 +65,8 @@ class Outermost:
 
 
 class Sessions(SessionMiddleware):
-    """Django's. While the database takes nothing (a full disk), whoever is signed in goes on reading: a session that
-    cannot be renewed is as good as it was."""
+    """Django's sessions, except that signed-in users can go on reading while the database takes no writes, as on a full
+    disk: a session that cannot be renewed stays valid."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         try:
@@ -80,8 +80,8 @@ class Sessions(SessionMiddleware):
 class Identity:
     """Sets request.user and request.client_address.
 
-    An Authorization header decides alone: after a bad token the caller is AnonymousUser, whatever session comes along.
-    Elsewhere than below /api/ the header means nothing.
+    If there is an Authorization header, it alone decides: with a bad token the caller is AnonymousUser, even if the
+    request has a session. The header is ignored except below /api/ and at /metrics.
     """
 
     sync_capable = True
@@ -101,7 +101,7 @@ class Identity:
 
 
 def caller_of(request: HttpRequest) -> Any:
-    """The user of the request's session, the bearer of its token, or AnonymousUser."""
+    """Return the user of the request's session, the bearer of its token, or AnonymousUser."""
     header = request.headers.get("authorization")
     if header is None or not request.path_info.startswith((API_PREFIX, "/metrics")):
         return _unless_a_proxy_says_otherwise(request, user_of(request))
@@ -111,7 +111,8 @@ def caller_of(request: HttpRequest) -> Any:
 
 
 def _unless_a_proxy_says_otherwise(request: HttpRequest, user: Any) -> Any:
-    """The session's user, unless a trusted proxy names another one, or no longer names whom it brought in."""
+    """Return the session's user; AnonymousUser if a trusted proxy names another user, or if the session began by a
+    proxy's header and the request has none."""
     name = proxy_sign_in.name_in(request)
     if not user.is_authenticated:
         return user
@@ -120,7 +121,7 @@ def _unless_a_proxy_says_otherwise(request: HttpRequest, user: Any) -> Any:
 
 
 def _come_in_by_proxy(request: HttpRequest) -> None:
-    """Begin a session of the user whom a trusted proxy names; end one that it does not vouch for any more."""
+    """Begin a session for the user whom a trusted proxy names; end a session that began so if the header is missing."""
     name = proxy_sign_in.name_in(request)
     if name is None or ("authorization" in request.headers and request.path_info.startswith((API_PREFIX, "/metrics"))):
         if way_of(request) == "proxy":
@@ -134,13 +135,13 @@ def _come_in_by_proxy(request: HttpRequest) -> None:
 
 
 def client_address(request: HttpRequest) -> str:
-    """The caller's IP address, also behind a declared proxy; see `turns.caller_address`."""
+    """Return the caller's IP address, also behind a declared proxy; see `turns.caller_address`."""
     return caller_address(str(request.META.get("REMOTE_ADDR") or ""), request.headers.get("x-forwarded-for"))
 
 
 class Language:
-    """The user's language, else the browser's cookie, else what the browser prefers; and the user's time zone, else
-    UTC. Stored values are never translated."""
+    """Sets the language and the time zone: the user's language, else that of the browser's cookie, else the one that
+    the browser prefers; the user's time zone, else UTC. Stored values are never translated."""
 
     sync_capable = True
     async_capable = False
@@ -160,7 +161,7 @@ class Language:
 
 
 class Access:
-    """Asks the table before every view; see `access`."""
+    """Checks the access table before every view; see `access`."""
 
     sync_capable = True
     async_capable = False
@@ -217,13 +218,13 @@ class Access:
             asked.watch(request)
         if user.is_authenticated and (turn := turn_of(request)) is not None:
             turn.may_go_on = partial(rights.goes_on, turn.scope, rights.of(user))
-        # Frameworks exempt their views from the check of forms; a session is only ever used with it.
+        # Frameworks exempt their views from the CSRF check; a request with a session always needs it.
         if getattr(view, "csrf_exempt", False) and user.kind == "user":
             return self._csrf.process_view(request, _not_exempt, (), {})
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Pages that look at the engine need not ask whether there is one."""
+        """Answer EngineNotRunning with a page, so that views need not check whether an engine runs."""
         if isinstance(exception, runtime.EngineNotRunning):
             return errors.engine_not_running(request)
         return None
@@ -246,22 +247,24 @@ class Access:
 
 
 def _written_down(request: HttpRequest, view: str) -> int | None:
-    """That the request may change something, before it does; its number in the journal. Raises what says that the audit
-    log takes nothing: then nothing is done."""
+    """Write to the journal of acts that the request may change something, before it does; return the number there, None
+    without a journal. Raises DatabaseError, OSError or NoRoom if the audit log takes no entries: then the act must not
+    be done."""
     kept = act_journal.journal()
     if kept is None:
         return None
     with transaction.atomic():
-        pass  # the settings database gives its write lock to nobody who could not have it
+        pass  # takes the write lock of the settings database: fails now if an entry could not be written
     return kept.begin(unfinished(request, view))
 
 
-# What users may do before what comes first.
+# Views that users may open before they have dealt with the page that comes first.
 _MEANWHILE = ("confirm_password", "second_factor_codes", "set_time_zone")
 
 
 def comes_first(request: HttpRequest, user: Any) -> str:
-    """The page a user has to deal with before any other: a password of their own, a second factor; "" for none."""
+    """Return the view that a user has to deal with before any other, to set a password or a second factor; "" for
+    none."""
     by_password = way_of(request) not in ("proxy", "oidc")
     if user.must_change_password and by_password:
         return "account"
@@ -271,13 +274,13 @@ def comes_first(request: HttpRequest, user: Any) -> str:
 
 
 def turn_of(request: HttpRequest) -> Turn | None:
-    """The request's turn; None where there are none, as in tests of a view."""
+    """Return the request's turn; None if there are no turns, as in tests of a view."""
     found: Turn | None = getattr(request, "scope", {}).get(TURN)
     return found
 
 
 def is_this_machine(request: HttpRequest) -> bool:
-    """Whether the caller sits on this machine, without a proxy that might carry a stranger."""
+    """True if the request comes from this machine and not through a proxy, behind which a stranger might be."""
     if runtime.place().public_url or "x-forwarded-for" in request.headers or "forwarded" in request.headers:
         return False
     return runtime.is_loopback(str(request.META.get("REMOTE_ADDR") or ""))

@@ -1,9 +1,9 @@
 """Signing in by OpenID Connect: the code flow with PKCE, state and nonce, by authlib.
 
-The provider is asked over its discovery document, whose issuer has to be the one in the settings, and over its keys.
-What comes back is believed when the signature is by one of those keys (RS256, ES256 and their kin: never none, never a
-shared secret), and issuer, audience, nonce and times are right. The code is exchanged by us, so no token goes through
-the browser. Everything is imported when somebody signs in so for the first time.
+The provider's discovery document, whose issuer has to be the one in the settings, gives its endpoints and keys. An id
+token is accepted if it is signed with one of these keys (RS256, ES256 and the like: never unsigned, never with a shared
+secret), and issuer, audience, nonce and times are right. RocketBox itself exchanges the code, so no token goes through
+the browser. The libraries are imported at the first such sign-in.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ..sign_in_options import ROLES, OidcSignIn
 
 logger = logging.getLogger(__name__)
 
-#: What the provider may take for an answer, and how long its description and keys are kept.
+#: Longest time for an answer of the provider; and how long its metadata and keys are kept.
 TIMEOUT_S = 10.0
 KEPT_S = 3600.0
-#: For so long one that did not answer is not asked again, and so long others wait for whoever asks: strangers who click
-#: must not take the turns of pages.
+#: After a failure the provider is not asked again for FAILED_S; a request waits at most WAIT_S for another one that is
+#: asking it. Strangers who click must not take the turns of pages.
 FAILED_S, WAIT_S = 10.0, 2.0
-#: A clock may be off by so much.
+#: Largest tolerated difference between the provider's clock and this one.
 LEEWAY_S = 60
 #: A browser that was sent to the provider comes back within this time.
 FLOW_S = 600
-#: How long ago the provider asked for the password, when we asked it to ask again.
+#: When RocketBox demands a new sign-in, the provider must have asked for the password within this time.
 AGAIN_S = 300
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
-# An answer of the provider's is never longer.
+# Longer answers of the provider are refused.
 _MOST_BYTES = 1 << 20
-# Answers that are waited for: each has a thread, which a header that drips keeps.
+# Limits the threads that wait for answers: a provider that sends its headers byte by byte keeps its thread.
 _answers = threading.BoundedSemaphore(8)
 
 
@@ -50,7 +50,7 @@ class NotSignedIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What is remembered while the browser is with the provider. binding: in a cookie of the browser that began."""
+    """A sign-in while the browser is at the provider. binding: also in a cookie of the browser that began."""
 
     state: str
     nonce: str
@@ -67,7 +67,8 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom the provider vouches for. identity: its issuer and what it calls them, which stays when names change."""
+    """The user whom the provider vouches for. identity: the issuer and the user's subject there, which stays the same
+    when names change."""
 
     identity: str
     name: str
@@ -75,21 +76,21 @@ class Person:
 
 
 _lock = threading.Lock()
-# Guarded by _lock. State -> flow, the oldest first: strangers may begin as many as they like, no more of them stay.
+# Guarded by _lock. State -> flow, the oldest first. Strangers may begin many, so only the newest MOST_FLOWS are kept.
 _flows: dict[str, Flow] = {}
 MOST_FLOWS = 1000
 # Guarded by _lock. Issuer -> (until when, its metadata, its keys).
 _known: dict[str, tuple[float, dict[str, Any], Any]] = {}
 
 
-# Held by whoever asks for what is not known.
+# Held by the request that asks the provider.
 _asking = threading.Lock()
-# Guarded by _lock. Issuer -> (until when, why it is not asked).
+# Guarded by _lock. Issuer -> (until when it is not asked again, the failure).
 _failed: dict[str, tuple[float, NotSignedIn]] = {}
 
 
 def forget() -> None:
-    """Ask the provider again for what it is."""
+    """Forget the provider's metadata and keys, its failures, and all flows."""
     with _lock:
         _known.clear()
         _failed.clear()
@@ -97,8 +98,8 @@ def forget() -> None:
 
 
 def begin(options: OidcSignIn, callback: str, next_page: str, again: bool) -> tuple[str, Flow]:
-    """Where to send the browser, and what to remember. again: have the provider ask for the password even of somebody
-    who is signed in there. Raises NotSignedIn."""
+    """Begin a sign-in; return the address to send the browser to, and the flow. again: make the provider ask for the
+    password even if the user is signed in there. Raises NotSignedIn."""
     metadata, _ = _provider(options)
     state, nonce, binding = (secrets.token_urlsafe(32) for _ in range(3))
     flow = Flow(state, nonce, secrets.token_urlsafe(48), binding, next_page, again, time.time())
@@ -115,7 +116,7 @@ def begin(options: OidcSignIn, callback: str, next_page: str, again: bool) -> tu
 
 
 def recall(state: str, binding: str) -> Flow:
-    """The flow an answer belongs to, once. Raises NotSignedIn."""
+    """Return the flow to which an answer belongs, and forget it. Raises NotSignedIn."""
     with _lock:
         flow = _flows.pop(state, None)
     if flow is None or flow.is_over or not secrets.compare_digest(binding.encode(), flow.binding.encode()):
@@ -124,8 +125,8 @@ def recall(state: str, binding: str) -> Flow:
 
 
 def finish(options: OidcSignIn, callback: str, flow: Flow, query: dict[str, str]) -> Person:
-    """Whom the provider sent back. Raises NotSignedIn."""
-    # RFC 9207: an answer of another provider, which a page of its own led here.
+    """Check the provider's answer and return the user it vouches for. Raises NotSignedIn."""
+    # RFC 9207: another provider's answer, which a malicious page led here.
     if query.get("iss") not in (None, options.issuer):
         raise NotSignedIn("issuer", "the answer is of another provider")
     if "error" in query:
@@ -162,7 +163,7 @@ def _client(options: OidcSignIn, callback: str) -> Any:
 
 
 def _provider(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
-    """Its metadata and keys, remembered for an hour."""
+    """Return the provider's metadata and keys, which are kept for KEPT_S. Raises NotSignedIn."""
     found = _remembered(options)
     if found is not None:
         return found
@@ -183,7 +184,8 @@ def _provider(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
 
 
 def _remembered(options: OidcSignIn) -> tuple[dict[str, Any], Any] | None:
-    """Raises NotSignedIn for one that has just not answered."""
+    """Return the kept metadata and keys; None if the provider has to be asked. Raises NotSignedIn if it has failed
+    within FAILED_S."""
     now = time.monotonic()
     with _lock:
         found, failed = _known.get(options.issuer), _failed.get(options.issuer)
@@ -205,7 +207,7 @@ def _ask(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
         if not _is_good_address(metadata.get(name), options.issuer):
             raise NotSignedIn("unreachable", f"the provider's {name} is no https address")
     keys = _get(metadata["jwks_uri"])
-    # A key that is shared or private, or not for signatures, is none to check by.
+    # Only public keys for signatures: shared keys, and keys for encryption, must not verify a token.
     good = [one for one in keys.get("keys", ()) if one.get("kty") in ("RSA", "EC") and one.get("use", "sig") == "sig"]
     try:
         key_set = KeySet.import_key_set({"keys": good})
@@ -240,8 +242,8 @@ def _get(address: str) -> dict[str, Any]:
 
 
 def _bounded_session(session: Any) -> Any:
-    """The session, whose answers come whole within TIMEOUT_S and have at most _MOST_BYTES: a provider that drips holds
-    nobody's request. Timeouts of the library are between two bytes."""
+    """Return the session, changed so that its answers come whole within TIMEOUT_S and have at most _MOST_BYTES: a
+    provider that sends byte by byte cannot hold a request. The library's own timeouts apply between two bytes."""
     from requests.adapters import HTTPAdapter
 
     class Bounded(HTTPAdapter):
@@ -254,8 +256,8 @@ def _bounded_session(session: Any) -> Any:
 
 
 def _within(limit_s: float, send: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """The answer with its whole body. What takes too long goes on in a thread of its own until its connection is
-    closed, which happens at once."""
+    """Send a request in a thread of its own and return the answer with its whole body. After limit_s the connection is
+    shut down, which ends the thread. Raises requests.RequestException, and what `send` raises."""
     import requests
 
     if not _answers.acquire(blocking=False):
@@ -295,7 +297,7 @@ def _within(limit_s: float, send: Callable[..., Any], *arguments: Any, **named: 
 
 
 def _cut_off(answer: Any) -> None:
-    """Close the connection under whoever reads from it."""
+    """Shut the connection down while another thread reads from it."""
     import contextlib
     import socket
 
@@ -304,7 +306,7 @@ def _cut_off(answer: Any) -> None:
 
 
 def _exchange(options: OidcSignIn, callback: str, metadata: dict[str, Any], code: str, verifier: str) -> str:
-    """The id token for the code."""
+    """Exchange the code for the id token. Raises NotSignedIn."""
     import requests
     from authlib.common.errors import AuthlibBaseError
 
@@ -323,7 +325,7 @@ def _exchange(options: OidcSignIn, callback: str, metadata: dict[str, Any], code
 
 
 def _checked(options: OidcSignIn, token: str, nonce: str) -> dict[str, Any]:
-    """The claims of an id token that is good."""
+    """Verify an id token and return its claims. Raises NotSignedIn."""
     from joserfc.errors import JoseError
 
     _, keys = _provider(options)

@@ -1,4 +1,4 @@
-"""How passwords are kept: scrypt, as Django does it, a few at a time whoever asks."""
+"""Hashes passwords with Django's scrypt, only a few at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.hashers import ScryptPasswordHasher
 
-# Each takes 16 MiB, and a processor.
+# Each hash takes 16 MiB and a processor.
 AT_ONCE = 2
 
 _places = threading.BoundedSemaphore(AT_ONCE)

@@ -1,4 +1,4 @@
-"""Links with which a user sets a password: once, and for two days. What is kept is their secret's SHA-256."""
+"""Links with which a user sets a password. Each works once, for two days. Only the SHA-256 of its secret is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VALID_MS = 48 * 3_600_000
 
 
 def make(user: User) -> tuple[str, int]:
-    """A new link's secret, and when it ends; those made before are worth nothing from now on."""
+    """Make a link; return its secret and the time when it ends, in ms. The user's earlier unused links are deleted."""
     SetPasswordLink.objects.filter(user=user, used_at_ms=None).delete()
     secret, until = secrets.token_urlsafe(32), now_ms() + VALID_MS
     SetPasswordLink.objects.create(user=user, digest=_digest(secret), expires_at_ms=until)
@@ -19,7 +19,7 @@ def make(user: User) -> tuple[str, int]:
 
 
 def find(secret: str) -> SetPasswordLink | None:
-    """The link of this secret, be it good or not."""
+    """Return the link with this secret, even if it is used or has ended; None if there is none."""
     return SetPasswordLink.objects.select_related("user").filter(digest=_digest(secret)).first()
 
 
@@ -28,7 +28,7 @@ def is_good(link: SetPasswordLink | None) -> bool:
 
 
 def use(link: SetPasswordLink) -> bool:
-    """Whether this caller is the one who uses it; call in a transaction."""
+    """Mark the link as used. Return False if another request used it first. Call in a transaction."""
     return SetPasswordLink.objects.filter(pk=link.pk, used_at_ms=None).update(used_at_ms=now_ms()) == 1
 
 

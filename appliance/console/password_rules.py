@@ -1,4 +1,4 @@
-"""What a password must be, and generated passwords."""
+"""Rules for passwords, and generated passwords."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 from .models import User
 from .weak_passwords import is_weak
 
-# No 0 O 1 l I: people read these to each other.
+# Without 0 O 1 l I: people read passwords out to each other.
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def password_problem(password: str, user: User | None = None) -> str | None:
-    """Why a password is refused, in one or two sentences; None when it is good."""
+    """Return the reason to refuse a password, in one or more sentences; None if it is good."""
     if user is not None and user.username and password.casefold() == user.username.casefold():
         return _("The password must not be the user name.")
     if len(password) > 1024:
@@ -25,7 +25,7 @@ def password_problem(password: str, user: User | None = None) -> str | None:
         validate_password(password, user)
     except ValidationError as error:
         for one in error.error_list:
-            one.__traceback__ = None  # the framework's frame holds them, and through it all callers: a cycle (D10)
+            one.__traceback__ = None  # it holds the framework's frame, which holds the errors: a cycle (D10)
         return " ".join(error.messages)
     if is_weak(password, user.username if user is not None else ""):
         return _("This is easy to guess: a common word, a row of keys, your name, or a repetition. Take several words.")
@@ -33,5 +33,5 @@ def password_problem(password: str, user: User | None = None) -> str | None:
 
 
 def generate_password() -> str:
-    """Four groups of five: 99 bits, to be read out once and changed."""
+    """Return a password of four groups of five characters, 99 bits, to be read out once and changed."""
     return "-".join("".join(secrets.choice(_ALPHABET) for _ in range(5)) for _ in range(4))

@@ -1,8 +1,7 @@
-"""Users whom a reverse proxy has signed in: it says their name in a header.
+"""Sign-in by a reverse proxy, which sends the user's name in a header.
 
-The header is believed from the addresses in `proxyTrustedAddresses` alone, where the connection itself comes from; from
-others it means nothing, and so does one that is there twice. A session that began so ends at the first request that
-comes without it.
+The header counts only if the connection itself comes from an address in `proxyTrustedAddresses`; else it is ignored,
+and so is a header that occurs twice. A session that began in this way ends at the first request without the header.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ IDENTITY = "proxy"
 
 
 def name_in(request: HttpRequest) -> str | None:
-    """The user's name, when a trusted proxy says one; None otherwise, also while this way in is off."""
+    """Return the user's name from a trusted proxy; None if there is none, or this way of signing in is off."""
     options = runtime.place().sign_in.proxy
     if options is None or not options.trusts(str(request.META.get("REMOTE_ADDR") or "")):
         return None
@@ -35,7 +34,7 @@ def name_in(request: HttpRequest) -> str | None:
 
 
 def user_named(name: str, address: str, request_id: str) -> User | None:
-    """The active user of this name; made when that is said in the settings. None for others."""
+    """Return the active user with this name, made now if the settings allow that; else None."""
     user = User.objects.named(name)
     if user is not None:
         return user if user.is_active else None
@@ -60,7 +59,7 @@ def user_named(name: str, address: str, request_id: str) -> User | None:
 
 def _values(request: HttpRequest, header: str) -> list[str]:
     scope = getattr(request, "scope", None)
-    if scope is None:  # WSGI, as in Django's test client, has joined them
+    if scope is None:  # WSGI, as in Django's test client, which joins repeated headers
         found = request.headers.get(header)
         return [] if found is None else [found]
     wanted = header.encode("latin-1")

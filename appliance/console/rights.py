@@ -1,9 +1,9 @@
-"""What a user has open ends when the right to it ends: when the user is disabled, signed out, loses a role or names,
-when a token is revoked or runs out, whoever did that and by whichever way, the command line included.
+"""Ends open streams and sockets when their user loses the right to them: when the user is disabled, signed out, or
+loses a role or names, or when a token is revoked or expires, no matter how, the command line included.
 
-Each stream and socket says how to ask whether its caller may still have it, and how to end it. While there is one the
-settings database is looked at four times a second: when something was written there all are asked, else now and then,
-for what ends by itself.
+Each stream and socket has a function that checks its caller's rights, and one that ends it. While any is open, the
+settings database is checked for writes four times a second. After a write all callers are checked; without one they are
+checked now and then, for rights that expire.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Open:
     __slots__ = ("end", "may_go_on")
 
     def __init__(self, may_go_on: Callable[[], bool], end: Callable[[], None]) -> None:
-        """may_go_on: asks the database, in a thread. end: called on the loop."""
+        """may_go_on: reads the database; called in a thread. end: called on the loop."""
         self.may_go_on = may_go_on
         self.end = end
 
 
 class Watch:
-    """Owned by the thread of one event loop."""
+    """The open streams and sockets of one event loop. Owned by its thread."""
 
     def __init__(self) -> None:
         self._open: set[Open] = set()
@@ -77,7 +77,7 @@ class Watch:
 
 
 def _over(those: list[Open]) -> list[Open]:
-    """Those that may not go on. What cannot be asked goes on: the next look will tell."""
+    """Return those that may not go on. If the database fails, one goes on until the next check."""
     over = []
     try:
         for one in those:
@@ -92,19 +92,19 @@ def _over(those: list[Open]) -> list[Open]:
 
 
 class Changes:
-    """Whether anybody has written to the settings database since the last look. Costs some microseconds."""
+    """Detects writes to the settings database by any connection. A check costs some microseconds."""
 
     def __init__(self) -> None:
         self._file: sqlite3.Connection | None = None
         self._version: Any = None
         name = settings.DATABASES["default"]["NAME"]
-        if isinstance(name, Path):  # tests have theirs in memory
+        if isinstance(name, Path):  # the database of tests is in memory
             with contextlib.suppress(sqlite3.Error):
                 self._file = sqlite3.connect(f"{name.absolute().as_uri()}?mode=ro", uri=True)
         self.has_changed()
 
     def has_changed(self) -> bool:
-        """True, too, where that cannot be told."""
+        """True if the database was written to since the last call, or if that is not known."""
         if self._file is None:
             return True
         before = self._version
@@ -123,17 +123,17 @@ _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionar
 
 
 def watch() -> Watch:
-    """The running loop's: the server has one loop, tests have many."""
+    """Return the watch of the running event loop: the server has one loop, tests have many."""
     return _watches.setdefault(asyncio.get_running_loop(), Watch())
 
 
 def of(user: Any) -> tuple[Any, ...]:
-    """Who somebody is and what they may; when it is another the next time, what they have open ends."""
+    """Return the identity and rights of a caller as a value: if it changes, the caller's streams and sockets end."""
     return (user.kind, user.pk, user.label, user.role, user.may_read_bodies, user.may_export, names_for(user))
 
 
 def asked_again(scope: dict[str, Any]) -> ASGIRequest:
-    """The request of a scope once more, as the middleware hands it to a view, with the caller of now."""
+    """Return the request of a scope again, as the middleware hands it to a view, with its present caller."""
     from django.contrib.sessions.backends.db import SessionStore
 
     from .middleware import caller_of, client_address
@@ -146,7 +146,7 @@ def asked_again(scope: dict[str, Any]) -> ASGIRequest:
 
 
 def goes_on(scope: dict[str, Any], before: tuple[Any, ...]) -> bool:
-    """Whether the caller of a request is still the same, with the same rights."""
+    """True if the caller of a request is still the same, with the same rights."""
     from .middleware import comes_first
 
     request = asked_again(scope)

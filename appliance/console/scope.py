@@ -1,7 +1,7 @@
-"""Users with patterns: which pages they see. Tokens and the API have their own checks (`api.auth`).
+"""The pages that users with patterns may see. Tokens and the API have their own checks (`api.auth`).
 
-A page is open to them when it is listed here; every other one is about the whole broker, and refused. Pages that name a
-topic or a group in their address are open for names that the patterns let through; lists leave the others out.
+A page is open to them if it is listed here; all others are about the whole broker and are refused. Pages with a topic
+or a group in their address are open for names that match the patterns; lists leave out the other names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Fetch = Callable[[int, int], Any]
 
-# Their own affairs, and what shows nothing of the broker.
+# Pages about the users themselves, and pages that show nothing of the broker.
 OWN = frozenset(
     (
         *("healthz", "readyz", "static_file", "login", "login_code", "login_oidc", "login_oidc_back", "logout"),
@@ -26,25 +26,25 @@ OWN = frozenset(
         *("tokens", "token_create", "token_created", "token_revoke"),
     )
 )
-# The address's `name` is a topic's, or a group's.
+# Pages with a topic's name in their address, and those with a group's.
 OF_A_TOPIC = frozenset(("topic", "topic_edit", "topic_delete"))
 OF_A_GROUP = frozenset(
     (
         *("group", "group_edit", "group_delete", "dead_letters", "replay_create"),
         *("group_retries", "group_retries_act", "group_retries_done"),
         *("group_now", "group_diagnosis", "group_pause", "group_resets", "group_reset_done", "group_reset_progress"),
-        # These look at the topics, too.
+        # These check the topics, too.
         *("group_reset", "group_reset_undo"),
     )
 )
-# They ask for themselves: what their address names tells which group it is about.
+# These views check for themselves: the replay in their address determines the group.
 OF_A_REPLAY = frozenset(("replay", "replay_progress", "replay_results_file", "replay_act"))
-# Lists that `cut` cuts.
+# Lists from which `cut` leaves out names.
 LISTS = frozenset(("topics", "groups", "dead_letter_groups"))
 
 
 def admits(user: Any, view: str, name: str | None) -> bool:
-    """Whether a user's patterns let them see a page. name: the topic or group in its address."""
+    """True if a user's patterns allow them to see a page. name: the topic or group in its address."""
     names = names_for(user)
     if names.is_every or view in OWN or view in LISTS or view in OF_A_REPLAY:
         return True
@@ -54,9 +54,9 @@ def admits(user: Any, view: str, name: str | None) -> bool:
 
 
 def cut(request: HttpRequest, kind: str, fetch: Fetch) -> Fetch:
-    """The same table without what the user's patterns keep back.
+    """Return a fetch of the same table without the rows that do not match the user's patterns.
 
-    fetch: (page, page size) -> Page. kind: "topic" or "group", the name being the row's `name`, or its `group`.
+    fetch: (page, page size) -> Page. kind: "topic" or "group"; the name is the row's `name`, or else its `group`.
     """
     names = names_for(request.user)
     if names.is_every:

@@ -1,8 +1,8 @@
-"""The second factor: codes of six digits that change every 30 s (TOTP, RFC 6238), asked for after the password.
+"""The second factor: codes of six digits that change every 30 s (TOTP, RFC 6238), required after the password.
 
-A code counts once, and so does each of ten recovery codes. Wrong ones are counted as wrong passwords are, with less
-patience. Roles for which administrators require a second factor see nothing but their own page until they
-have one. Users for whom a provider or a proxy vouches are not asked: that is for those to do.
+A code can be used once, and so can each of ten recovery codes. Wrong codes are counted as wrong passwords are, with
+lower limits. Users with a role for which a second factor is required see only their own page until they have one. Users
+who sign in through a provider or a proxy need none here: that is up to the provider or proxy.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ RECOVERY_CODES = 10
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _KEY = "second-factor-roles"
 
-#: Wrong codes; whoever is counted here knew the password.
+#: Counts wrong codes; a caller who is counted here knew the password.
 lockout = Lockout(limits={"both": 5, "address": 20, "name": 10, "known": 5})
 
 
 def new_secret() -> str:
-    """160 random bits in base32."""
+    """Return 160 random bits in base32."""
     import pyotp
 
     return pyotp.random_base32()
 
 
 def address_of(secret: str, user: User) -> str:
-    """What an authenticator reads from the picture: otpauth://..."""
+    """Return the otpauth:// address that an authenticator app reads from the QR code."""
     import pyotp
 
     return str(pyotp.TOTP(secret, name=user.username, issuer=ISSUER).provisioning_uri())
 
 
 def picture_of(secret: str, user: User) -> str:
-    """The same as a QR code, an SVG that stands in the page."""
+    """Return the QR code of that address, as an SVG for the page."""
     import segno
 
     code = segno.make(address_of(secret, user), error="m")
@@ -48,7 +48,8 @@ def picture_of(secret: str, user: User) -> str:
 
 
 def step_of(secret: str, code: str, now_s: float | None = None) -> int | None:
-    """The step of 30 s whose code it is, now or one to either side; None when it is wrong."""
+    """Return the step of 30 s to which the code belongs: the present one, or one before or after. None if the code is
+    wrong."""
     import hmac
 
     import pyotp
@@ -66,7 +67,8 @@ def step_of(secret: str, code: str, now_s: float | None = None) -> int | None:
 
 
 def check(user: User, code: str) -> str | None:
-    """ "code" or "recovery code" when it is good, and from now on it is not; None when it is wrong or was used."""
+    """Check a code and use it up. Return "code" or "recovery code" if it was right; None if it is wrong or was used
+    before."""
     step = step_of(user.totp_secret, code) if user.totp_secret else None
     if step is not None:
         fresh = User.objects.filter(pk=user.pk, totp_secret=user.totp_secret, totp_last_step__lt=step)
@@ -75,8 +77,8 @@ def check(user: User, code: str) -> str | None:
 
 
 def turn_on(user: User, secret: str, code: str) -> list[str] | None:
-    """Make it the user's second factor, when the code is of it; the recovery codes, which are shown once. Call in a
-    transaction."""
+    """Make the secret the user's second factor and return new recovery codes, which are shown once; None, and no
+    change, if the code does not belong to the secret. Call in a transaction."""
     step = step_of(secret, code)
     if step is None:
         return None
@@ -85,13 +87,14 @@ def turn_on(user: User, secret: str, code: str) -> list[str] | None:
 
 
 def turn_off(user: User) -> None:
-    """The password alone lets the user in. Call in a transaction."""
+    """Remove the user's second factor: the password alone is enough. Call in a transaction."""
     User.objects.filter(pk=user.pk).update(totp_secret="", totp_last_step=0)
     RecoveryCode.objects.filter(user=user).delete()
 
 
 def new_recovery_codes(user: User) -> list[str]:
-    """Ten new ones; those before are worth nothing from now on. Three groups of five: 74 bits."""
+    """Replace the user's recovery codes by ten new ones and return them. Each has three groups of five characters, 74
+    bits."""
     codes = [
         "-".join("".join(secrets.choice(_ALPHABET) for _ in range(5)) for _ in range(3)) for _ in range(RECOVERY_CODES)
     ]
@@ -105,7 +108,7 @@ def recovery_codes_left(user: User) -> int:
 
 
 def required_roles() -> list[str]:
-    """The roles that need one."""
+    """Return the roles that need a second factor."""
     found = Setting.objects.filter(key=_KEY).first()
     kept = found.value if found is not None and isinstance(found.value, list) else []
     return [role for role in Role.values if role in kept]
@@ -116,7 +119,7 @@ def require_for(roles: list[str]) -> None:
 
 
 def is_missing(user: Any) -> bool:
-    """Whether a user who signs in with a password needs one and has none, or the owner of a token."""
+    """True if a user who signs in with a password, or the owner of a token, needs a second factor and has none."""
     person = user.token.owner if user.kind == "token" else user
     return not person.totp_secret and not person.identity and person.role in required_roles()
 

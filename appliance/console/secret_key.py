@@ -11,7 +11,8 @@ FILE_NAME = "secret-key"
 
 
 def secret_key(directory: Path) -> str:
-    """The key of this data directory; a new one that is not kept when there is no such directory (tests, checks)."""
+    """Return the key of this data directory, made at the first call; if there is no such directory (tests, checks), a
+    new one that is not kept."""
     path = directory / FILE_NAME
     try:
         return path.read_text(encoding="ascii").strip() or _made(path)

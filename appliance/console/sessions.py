@@ -1,6 +1,6 @@
-"""Sessions: a row for each, beside Django's own, so that people see where they are signed in, and end it.
+"""Sessions: each has a row beside Django's own, so that users can see where they are signed in, and end sessions.
 
-A session whose row is gone is over at its next request (`identity.user_of`).
+If a session's row is gone, the session ends at its next request (`identity.user_of`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from .models import SignIn, User, now_ms
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-# When a session was last seen is written at most this often.
+# The time at which a session was last seen is written at most this often.
 _SEEN_STEP_MS = 60_000
 
 
 def begin(request: HttpRequest, user: User, way: str) -> int:
-    """A row for a session that begins; its number. Rows of sessions that ran out go."""
+    """Insert the row of a new session and return its number. Rows of expired sessions are deleted."""
     SignIn.objects.filter(seen_ms__lt=_oldest_ms()).delete()
     row = SignIn.objects.create(user=user, address=_address(request), agent=_agent(request), way=way)
     return int(row.pk)
 
 
 def row(number: int | None) -> SignIn | None:
-    """The row and its user; None when the session is over."""
+    """Return the row, with its user loaded; None if the session has ended."""
     return None if number is None else SignIn.objects.select_related("user").filter(pk=number).first()
 
 
 def seen(found: SignIn, request: HttpRequest) -> None:
-    """Remember that and where the session was used, now and then. A full disk is no reason to refuse its user."""
+    """Store now and then when and from where the session was used. A failed write, as on a full disk, is ignored."""
     now = now_ms()
     if now - found.seen_ms > _SEEN_STEP_MS:
         with contextlib.suppress(DatabaseError):
@@ -41,17 +41,17 @@ def seen(found: SignIn, request: HttpRequest) -> None:
 
 
 def of(user: User) -> list[SignIn]:
-    """A user's sessions that have not run out, the one seen last first."""
+    """Return a user's sessions that have not expired, the one seen last first."""
     return list(SignIn.objects.filter(user=user, seen_ms__gte=_oldest_ms()))
 
 
 def end(number: int) -> None:
-    """The session is over at its next request."""
+    """End a session: it is rejected at its next request."""
     SignIn.objects.filter(pk=number).delete()
 
 
 def end_all(user: User, but: int | None = None) -> int:
-    """End every session of a user but one; returns how many."""
+    """End every session of a user, except the one with the number `but`; return how many."""
     return SignIn.objects.filter(user=user).exclude(pk=but).delete()[0]
 
 

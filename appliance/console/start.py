@@ -1,4 +1,4 @@
-"""What the console does once, before it answers the first request."""
+"""The console's work at the start, before it answers the first request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DAY_MS = 86_400_000
 
 
 def prepare(environ: MutableMapping[str, str]) -> str | None:
-    """Bring the settings database up to date, make the administrator the environment names, drop what has expired.
+    """Bring the settings database up to date, create the administrator that the environment names, delete expired rows.
 
-    Returns the path of the set-up page while there is no administrator, else None. Called on the main thread, before
-    HTTP is answered. ADMIN_PASSWORD leaves the environment. Raises StartError.
+    Return the path of the set-up page if there is no administrator, else None. Called on the main thread, before HTTP
+    is answered. Removes ADMIN_PASSWORD from the environment. Raises StartError.
     """
     database.bring_up_to_date()
     try:

@@ -1,5 +1,5 @@
-"""The files below `static/`: few and small, so they are read once and served from memory, under addresses that change
-with their content."""
+"""The files below `static/`. They are few and small, so each is read once and served from memory. Their addresses
+change with their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from .. import program_files
 
-# The content types we serve; files of other types are not served.
+# Content types by suffix. Other files get the type that `mimetypes` guesses.
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -31,14 +31,14 @@ class StaticFile:
 
 @cache
 def names() -> dict[str, Path]:
-    """Every servable name -> its file: the list is made once, so no address ever becomes a path."""
+    """Return the file of every name that is served. The list is made once, so an address never becomes a path."""
     root = Path(settings.STATIC_DIR)
     return {name: root / name for name in program_files.names_below(root)}
 
 
 @cache
 def read(name: str) -> StaticFile | None:
-    """A file by its name below `static/`; None when there is none."""
+    """Return a file by its name below `static/`; None if there is none."""
     path = names().get(name)
     if path is None:
         return None
@@ -48,7 +48,7 @@ def read(name: str) -> StaticFile | None:
 
 
 def address(name: str) -> str:
-    """The address of a file. Raises LookupError: a page must not point at what is not there."""
+    """Return the address of a file. Raises LookupError if there is none: pages must not link to missing files."""
     found = read(name)
     if found is None:
         raise LookupError(f"there is no static file {name!r}")

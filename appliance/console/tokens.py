@@ -1,4 +1,5 @@
-"""API tokens: `rbx_` and 256 random bits. Shown once; what is kept is their SHA-256, enough for random bits.
+"""API tokens: `rbx_` and 256 random bits. A token is shown once; only its SHA-256 is stored, which is enough for random
+bits.
 
 A token can never do more than its owner. It ends when the owner's password changes or the owner is disabled, and a
 right that the owner loses is gone from the token for good (`revoke_all`, `limit_to_owner`).
@@ -21,16 +22,16 @@ Note = Callable[[str, str, Any, Any], object]
 
 PREFIX = "rbx_"
 _SHOWN_CHARACTERS = 12
-# Tokens made by tokens made by tokens.
+# Longest chain of tokens that were made by tokens.
 LONGEST_CHAIN = 4
 # The time of last use is written at most this often.
 _LAST_USED_STEP_MS = 60_000
-# What a token of this owner's hangs on.
+# The owner's fields that limit or end a token.
 _OWNERS = ("password", "is_active", "role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
 
 
 class OwnerChanged(Exception):
-    """Since the owner's request began, they got a new password, were disabled, or gained or lost rights."""
+    """The owner got a new password, was disabled, or gained or lost rights after the request had begun."""
 
 
 def create(
@@ -46,15 +47,15 @@ def create(
     expires_at_ms: int | None = None,
     made_by: ApiToken | None = None,
 ) -> tuple[ApiToken, str]:
-    """A new token and its secret, which cannot be had again. The caller audits it, in the same transaction.
+    """Create a token; return it and its secret, which is not stored. The caller audits it, in the same transaction.
 
-    pattern: for topics and for groups, where `topic_pattern` or `group_pattern` is not given.
-    made_by: the token that asks for it; with that one it ends.
-    owner: as the request that asks for it found them. Raises OwnerChanged: a token made beside a reset of the password
-    would outlive it.
+    pattern: for topics and for groups, unless `topic_pattern` or `group_pattern` is given.
+    made_by: the token with which it is made; it ends with that one.
+    owner: as the request loaded them. Raises OwnerChanged if they have changed since: otherwise a token that is made
+    during a reset of the password would outlive it.
     """
     secret = PREFIX + secrets.token_urlsafe(32)
-    with transaction.atomic():  # IMMEDIATE: the owner stays as they are until the token is there
+    with transaction.atomic():  # IMMEDIATE: the owner's row cannot change before the token is inserted
         if User.objects.filter(pk=owner.pk).values_list(*_OWNERS).first() != tuple(
             getattr(owner, field) for field in _OWNERS
         ):
@@ -69,20 +70,20 @@ def create(
 
 
 def authenticate(secret: str) -> ApiToken | None:
-    """The token of this secret, when it is neither revoked nor expired and its owner is active."""
+    """Return the token with this secret; None if it is revoked or expired, or its owner is not active."""
     token = ApiToken.objects.select_related("owner", "made_by").filter(digest=_digest(secret)).first()
     now = now_ms()
     if token is None or not token.owner.is_active or any(_is_over(one, now) for one in chain(token)):
         return None
     if now - (token.last_used_at_ms or 0) > _LAST_USED_STEP_MS:
-        # A full disk is no reason to refuse whoever comes to look at it.
+        # A full disk must not lock out operators who want to look at it.
         with contextlib.suppress(DatabaseError):
             ApiToken.objects.filter(pk=token.pk).update(last_used_at_ms=now)
     return token
 
 
 def chain(token: ApiToken) -> list[ApiToken]:
-    """The token, the one that made it, the one that made that ..."""
+    """Return the token, the one it was made by, the one that was made by, and so on."""
     found = [token]
     while (maker := found[-1].made_by) is not None and len(found) <= LONGEST_CHAIN:
         found.append(maker)
@@ -94,14 +95,14 @@ def _is_over(token: ApiToken, now: int) -> bool:
 
 
 def revoke(token: ApiToken) -> None:
-    """From now on the token is refused; the row stays for the record."""
+    """Revoke a token, which is rejected from now on. Its row stays for the record."""
     if token.revoked_at_ms is None:
         token.revoked_at_ms = now_ms()
         token.save(update_fields=["revoked_at_ms"])
 
 
 def revoke_all(owner: User, note: Note) -> list[str]:
-    """End every token of a user, with a line in the audit log for each; returns their names."""
+    """Revoke every token of a user, with an entry in the audit log for each; return their names."""
     ended = list(ApiToken.objects.filter(owner=owner, revoked_at_ms=None))
     for token in ended:
         revoke(token)
@@ -110,8 +111,8 @@ def revoke_all(owner: User, note: Note) -> list[str]:
 
 
 def limit_to_owner(owner: User, note: Note) -> None:
-    """Take from a user's tokens what the user does not have any more, so that it does not come back with a later
-    promotion of the user."""
+    """Take from a user's tokens the rights that the user has lost, so that they do not come back with a later promotion
+    of the user."""
     ranks = list(Role.values)
     for token in ApiToken.objects.filter(owner=owner, revoked_at_ms=None):
         before = rights_of(token)
@@ -124,12 +125,12 @@ def limit_to_owner(owner: User, note: Note) -> None:
 
 
 def label_of(token: ApiToken) -> str:
-    """A token's name in the audit log."""
+    """Return a token's name for the audit log."""
     return f"{token.owner.username}/{token.name}"
 
 
 def rights_of(token: ApiToken) -> dict[str, object]:
-    """What the audit log keeps of a token."""
+    """Return the values of a token that the audit log keeps."""
     names = ("role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern", "expires_at_ms")
     return {name: getattr(token, name) for name in names}
 

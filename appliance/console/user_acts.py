@@ -1,7 +1,7 @@
-"""What administrators do with users, for pages, API and definitions alike: each act with its line in the audit log.
+"""Acts of administrators on users, for pages, the API and definitions alike, each with its entry in the audit log.
 
-A token manages those who may do no more than it, and no administrators, whichever way it comes. Everything an act
-ends (sessions, tokens, links) ends in its transaction.
+A token may manage only users who have no more rights than it has, and no administrators. The sessions, tokens and links
+that an act ends are ended in its transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ExceedsCaller(Exception):
 
 
 class Refused(Exception):
-    """Why it is not done, in the reader's language. field: what is wrong, "" for the whole."""
+    """An act was refused; the text gives the reason in the reader's language. field: the wrong field, "" for none."""
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def require_not_more(caller: Any, rights: dict[str, Any]) -> None:
-    """A token gives nobody more than it has, and makes no administrators. Raises ExceedsCaller."""
+    """Raise ExceedsCaller if a token would give rights that it does not have, or make an administrator."""
     if caller.kind != "token":
         return
     if any(rights.get(grant) and not getattr(caller, grant) for grant in GRANTS) or rights.get("role") == Role.ADMIN:
@@ -44,20 +44,20 @@ def require_not_more(caller: Any, rights: dict[str, Any]) -> None:
 
 
 def require_below(caller: Any, person: User) -> None:
-    """A token changes nobody who may do more than it, and no administrators. Raises ExceedsCaller."""
+    """Raise ExceedsCaller if a token would change a user with more rights than it has, or an administrator."""
     require_not_more(caller, rights_of(person))
 
 
 def rights_of(person: User) -> dict[str, object]:
-    """What the audit log keeps of a user; patterns where they keep something back."""
+    """Return the rights of a user for the audit log; patterns only if they are not "*"."""
     kept = {name: getattr(person, name) for name in RIGHTS}
     return {name: value for name, value in kept.items() if not (name.endswith("_pattern") and value == "*")}
 
 
 def create(request: HttpRequest, person: User, *, password: str | None = None, generate: bool = False) -> Any:
-    """Save a new user. password: their first one; generate: make one; else they get a link to set their own.
+    """Save a new user. password: the first one; generate: make one; without either, make a link to set one.
 
-    Returns the password made here, or (the link's secret, when it ends), or None. Raises Refused, ValidationError.
+    Return the generated password, or (the link's secret, when it ends in ms), or None. Raises Refused, ValidationError.
     """
     require_below(request.user, person)
     if password is not None and (problem := password_problem(password, person)):
@@ -79,7 +79,7 @@ def create(request: HttpRequest, person: User, *, password: str | None = None, g
 
 def change(request: HttpRequest, pk: int, values: dict[str, Any]) -> User:
     """Set rights (RIGHTS). Raises Refused, ValidationError, User.DoesNotExist."""
-    # IMMEDIATE: two requests cannot both take the last but one administrator away.
+    # IMMEDIATE: of the last two administrators, two requests at once cannot demote both.
     with transaction.atomic():
         person = User.objects.get(pk=pk)
         require_below(request.user, person)
@@ -99,7 +99,7 @@ def change(request: HttpRequest, pk: int, values: dict[str, Any]) -> User:
 
 
 def set_active(request: HttpRequest, pk: int, active: bool) -> User:
-    """Disable a user, whose sessions and tokens end at once, or enable them again; tokens do not come back."""
+    """Disable a user, whose sessions and tokens end at once; or enable the user again, without the old tokens."""
     with transaction.atomic():
         person = User.objects.get(pk=pk)
         require_below(request.user, person)
@@ -118,7 +118,8 @@ def set_active(request: HttpRequest, pk: int, active: bool) -> User:
 def reset_password(
     request: HttpRequest, pk: int, *, generate: bool, password: str | None = None
 ) -> tuple[User, Any, list[str]]:
-    """The user, what they are given (as by `create`) and the names of the tokens that end with their sessions."""
+    """Reset a user's password and end their sessions and tokens. Return the user, the password or link as `create`
+    does, and the names of the tokens. Raises Refused."""
     if password is not None and (problem := password_problem(password, User.objects.get(pk=pk))):
         raise Refused(problem, "password")
     with transaction.atomic():
@@ -140,7 +141,7 @@ def reset_password(
 
 
 def remove_second_factor(request: HttpRequest, pk: int) -> User:
-    """The password alone lets them in again, as when a phone was lost."""
+    """Remove a user's second factor, for example after a phone was lost: the password alone is enough again."""
     with transaction.atomic():
         person = User.objects.get(pk=pk)
         require_below(request.user, person)
@@ -151,8 +152,8 @@ def remove_second_factor(request: HttpRequest, pk: int) -> User:
 
 
 def end_sessions(request: HttpRequest, person: User, number: int | None = None, but: int | None = None) -> int:
-    """End one of a user's sessions, or all but one; how many were ended. A token that leaked cannot keep out whoever
-    could end it."""
+    """End one of a user's sessions, or all except `but`; return how many were ended. A leaked token cannot sign out the
+    users who could revoke it."""
     require_below(request.user, person)
     found = [one for one in sessions.of(person) if number in (None, one.pk) and one.pk != but]
     with transaction.atomic():
@@ -164,7 +165,7 @@ def end_sessions(request: HttpRequest, person: User, number: int | None = None, 
 
 
 def is_last_admin(person: User) -> bool:
-    """Whether this is the only active administrator."""
+    """True if this is the only active administrator."""
     return bool(
         person.is_active and person.is_admin and not User.objects.active_admins().exclude(pk=person.pk).exists()
     )
@@ -179,7 +180,8 @@ def _last_admin_sentence() -> str:
 
 
 def _give(person: User, password: str | None) -> None:
-    """Set a first password, which has to be changed; without one nobody comes in until the link was used."""
+    """Set a first password, which the user has to change. Without one, the user cannot sign in before the link was
+    used."""
     if password is None:
         person.set_unusable_password()
     else:

@@ -1,5 +1,5 @@
-"""Passwords that whoever guesses tries first: a common word or two with digits and signs around it, rows of keys,
-repetitions. The words are a short list of our own; nobody is asked over the network.
+"""Recognises passwords that guessers try first: one or two common words with digits and signs around them, rows of
+keys, repetitions. The words are a short list in this file; no service is asked over the network.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ WORDS = frozenset(
     woaini nihao mima shanghai beijing china chinese taobao tencent huawei
     """.split()
 )
-# What is typed for a letter.
+# Digits and signs that people type instead of a letter.
 _FOR_LETTERS = str.maketrans("013457@$!|", "oieastasil")
-#: Letters besides common words that make a password no longer one of them.
+#: A password with at least this many letters besides common words is not weak.
 _MORE = 4
 
 
 def is_weak(password: str, *names: str) -> bool:
-    """Whether it is mostly common words, names given, a row or a repetition. names: the user's, the host's."""
+    """True if a password is mostly common words or the given names, a row or a repetition. names: as the user's."""
     plain = password.casefold()
     return _is_repeated(plain) or _is_row(plain) or any(_is_words(one, names) for one in (plain, _letters(plain)))
 
@@ -58,13 +58,13 @@ def _is_words(plain: str, names: tuple[str, ...]) -> bool:
 
 
 def _is_repeated(plain: str) -> bool:
-    """A short piece over and over, or fewer than five different characters."""
+    """True if a text repeats a short piece, or has fewer than five different characters."""
     return len(set(plain)) < 5 or any(
         plain == (plain[:size] * (len(plain) // size + 1))[: len(plain)] for size in range(1, len(plain) // 2 + 1)
     )
 
 
 def _is_row(plain: str) -> bool:
-    """Characters that follow each other: 1234567890, abcdefghij, and so backwards."""
+    """True if most characters follow each other, forwards or backwards: 1234567890, abcdefghij."""
     steps = [ord(after) - ord(before) for before, after in pairwise(plain)]
     return bool(steps) and sum(step in (1, -1) for step in steps) >= 0.7 * len(steps)
