@@ -1,1 +1,1 @@
-"""What people and their monitoring see over HTTP."""
+"""The console: pages for people over HTTP, and addresses for their monitoring."""

@@ -1,10 +1,10 @@
-"""Acts that are under way, beside the settings database: each is written down, durably, before it is done.
+"""The journal of acts that are under way, beside the settings database: each is recorded, durably, before it is done.
 
 `middleware.Access` begins one for every request that may change something, and ends it with the answer. An entry that
-the database does not take (another program holds it, the disk is full) waits here until it does; a request that a crash
-cut off leaves its own trace, which becomes an entry at the next start. So there is no act without a line.
+the database does not take (another program locks it, the disk is full) waits here until it does. A request that a crash
+cut off stays in the journal and becomes an entry at the next start. So there is no act without an entry.
 
-The file has its whole length from the beginning: a full disk takes what is written into it.
+The file has its full length from the beginning, so that it can be written even on a full disk.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ logger = logging.getLogger(__name__)
 
 FILE = "acts-under-way"
 SLOTS, SLOT_BYTES = 128, 4096
-# Of a request's slots some are left for entries that wait.
+# Slots that requests leave free for entries that wait.
 _FOR_LATE = 32
 _EMPTY = bytes(SLOT_BYTES)
 
-#: What a slot holds: an entry's fields, and whether it is an entry already or only the request's own.
+#: The content of a slot: an entry's fields, and "began" if it is only the trace of a request under way.
 Fields = dict[str, Any]
 
 
 class NoRoom(Exception):
-    """So many entries wait for the database that no other act can be written down."""
+    """So many entries wait for the database that no other act can be recorded."""
 
 
 class ActJournal:
     """Any thread."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises OSError."""
+        """Open the journal; what an earlier process left in it counts as late. Raises OSError."""
         path = directory / FILE
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self._lock = threading.Lock()
@@ -61,26 +61,27 @@ class ActJournal:
         os.close(self._fd)
 
     def begin(self, fields: Fields) -> int:
-        """A request that may change something; durable when this returns. Raises OSError and NoRoom."""
+        """Record a request that may change something, and return its number; durable when this returns. Raises OSError
+        and NoRoom."""
         return self._write(fields | {"began": True}, SLOTS - _FOR_LATE, late=False)
 
     def end(self, number: int) -> None:
-        """It has been answered, and what it did is in the audit log or waits for it."""
+        """Remove a request that was answered: its entries are in the audit log, or wait for it."""
         self._clear(number)
         with self._lock:
             self._under_way.discard(number)
 
     def keep(self, fields: Fields) -> None:
-        """An entry that the database did not take; durable when this returns. Raises OSError and NoRoom."""
+        """Store an entry that the database did not take; durable when this returns. Raises OSError and NoRoom."""
         self._write(fields, SLOTS, late=True)
 
     def late(self) -> list[tuple[int, Fields]]:
-        """What waits for the database, by its number, oldest first."""
+        """Return (number, fields) of the entries that wait for the database, oldest first."""
         with self._lock:
             return sorted(self._late.items(), key=lambda one: int(one[1].get("at_ms", 0)))
 
     def taken(self, numbers: Iterable[int]) -> None:
-        """The database has them."""
+        """Remove entries that the database has taken."""
         for number in numbers:
             self._clear(number)
             with self._lock:
@@ -107,7 +108,8 @@ class ActJournal:
         return number
 
     def _clear(self, number: int) -> None:
-        """Not synced: what a crash brings back is known by its number (`request_id`)."""
+        """Empty a slot. This is not synced: if a crash brings the slot back, its `request_id` shows that the audit log
+        has the entry."""
         try:
             os.pwrite(self._fd, _EMPTY, number * SLOT_BYTES)
         except OSError as error:
@@ -115,7 +117,7 @@ class ActJournal:
 
 
 def _packed(fields: Fields) -> bytes:
-    """A slot's bytes. What is too long for it loses what changed, and then its end."""
+    """Return a slot's bytes. If the fields are too long for it, `before` and `after` are left out."""
     for lighter in (fields, fields | {"before": None, "after": {"left_out": True}}):
         data = json.dumps(lighter).encode()
         if len(data) <= SLOT_BYTES - 8:
@@ -143,7 +145,7 @@ _journal: ActJournal | None = None
 
 
 def use(directory: Path | None) -> None:
-    """The journal of this process; None for none, as in commands and tests. Raises OSError."""
+    """Open the journal of this process; directory: None for none, as in commands and tests. Raises OSError."""
     global _journal
     if _journal is not None:
         _journal.close()

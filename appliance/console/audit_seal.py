@@ -1,20 +1,20 @@
-"""What vouches for the audit log from outside its database: a key, and a head that says where the log ends.
+"""The seal of the audit log, outside its database: a key, and a head that says where the log ends.
 
-    DATA/rocketbox/audit-key    32 random bytes as hex, made at the first start, for its owner only
-    DATA/rocketbox/audit-head   JSON: how many entries, the last one's id and digest, where keyed digests begin, what
+    DATA/rocketbox/audit-key    32 random bytes as hex, made at the first start, readable by its owner only
+    DATA/rocketbox/audit-head   JSON: number of entries, the last one's id and digest, where keyed digests begin, what
                                 was found broken; and an HMAC of all that under the key
 
-Each entry's digest is an HMAC of the entry and the digest before it, so whoever has the database and not the key can
-neither change an entry nor write one. The head shows that the newest entries were cut off, or an older copy of the
-database was restored: the chain that is left is whole, but it ends too early.
+Each entry's digest is an HMAC of the entry and the digest before it. So with the database but without the key it is
+impossible to change an entry or to write one. If the newest entries were cut off, or an older copy of the database was
+restored, the chain that is left is whole, but the head shows that it ends too early.
 
-Order: an entry is committed and its bytes synced, then the head is moved to it. So the head is never ahead of the
-table; after a crash in between it lags by entries that follow it and verify, and is moved on. A head that does not fit
-the table is moved on, too, so that later entries are vouched for, but remembers what was found (`broken`) until
-somebody accepts it.
+Order: an entry is committed and its bytes are synced, then the head is moved to it. So the head is never ahead of the
+table. After a crash in between, the head lags; the entries after it verify, and it is moved to the last one. A head
+that does not fit the table is moved, too, so that it covers later entries, but it keeps the finding (`broken`) until
+an operator accepts it.
 
-Entries from before there was a key have plain SHA-256 digests; the first start adopts them: their last digest stands in
-the head as `base`. Knows nothing of Django: `rocketbox doctor` looks with the same eyes.
+Entries from before the key was made have plain SHA-256 digests. The first start adopts them: the digest of the last one
+is in the head as `base`. This module does not use Django, so that `rocketbox doctor` can run the same checks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEY_BYTES = 32
 #: The fields of an entry that its digest covers, in this order.
 COVERED = ("at_ms", "actor", "actor_kind", "address", "action", "target", "before", "after", "result", "request_id")
 
-#: code -> what is the matter, in English; `words.AUDIT_SENTENCES` repeats them for the catalogue.
+#: code -> the sentence of a verdict, in English; `words.AUDIT_SENTENCES` repeats them for the catalogue.
 TEMPLATES = {
     "audit_none": "There is no audit log yet.",
     "audit_whole": "The audit log is whole; entries: %(count)d.",
@@ -61,7 +61,7 @@ TEMPLATES = {
 
 
 class Verdict(NamedTuple):
-    """What a look at the log found: a sentence with its places, as the engine's sentences are."""
+    """The result of a check of the log: a sentence and its values, of the same shape as the engine's sentences."""
 
     code: str
     args: dict[str, Any]
@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One entry; fields as COVERED names them."""
+    """One entry. fields: in the order of COVERED."""
 
     id: int
     digest: str
@@ -87,23 +87,24 @@ class Row(NamedTuple):
 
 
 class Table(Protocol):
-    """The entries, wherever they are read from."""
+    """The table of entries, whatever it is read with."""
 
     def rows(self, behind: int) -> Iterator[Row]:
-        """Those with larger ids, in order."""
+        """Yield the entries with larger ids than `behind`, in order."""
 
     def digest_at(self, entry: int) -> str | None: ...
 
     def count(self, upto: int) -> int:
-        """How many there are with ids up to this one."""
+        """Return the number of entries with ids up to this one."""
 
     def newest(self) -> tuple[int, str]:
-        """(id, digest) of the last one; (0, "") when there is none."""
+        """Return (id, digest) of the last entry; (0, "") if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where keyed digests begin: behind this entry. opaque: its predecessors' key is lost, they cannot be checked."""
+    """The last entry before the keyed digests begin. opaque: it and the entries before it cannot be checked, since
+    their key is lost or they were found broken."""
 
     last_id: int = 0
     digest: str = ""
@@ -112,7 +113,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the log ends. broken: a Verdict's code and args and when it was noticed, until it is accepted."""
+    """The end of the log. broken: code and args of a Verdict and the time of the finding, until it is accepted."""
 
     count: int = 0
     last_id: int = 0
@@ -122,13 +123,14 @@ class Head:
 
 
 def digest_of(fields: Sequence[Any], previous: str, key: bytes | None) -> str:
-    """Hex digest of an entry's fields and the digest before it: HMAC-SHA-256, or SHA-256 without a key."""
+    """Return the hex digest of an entry's fields and the digest before it: HMAC-SHA-256, or SHA-256 without a key."""
     text = json.dumps([previous, *fields], sort_keys=True, ensure_ascii=True).encode()
     return hashlib.sha256(text).hexdigest() if key is None else hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
 class Seal:
-    """Key and head of one data directory. Any thread, and another process: moves of the head take turns."""
+    """Key and head of one data directory. Any thread may use it, and other processes: they move the head one at a
+    time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -138,7 +140,7 @@ class Seal:
     # --- the files
 
     def key(self) -> bytes | None:
-        """None when there is none, or something that is no key. Raises OSError."""
+        """Return the key; None if there is no valid one. Raises OSError."""
         try:
             raw = bytes.fromhex(self._key_path.read_text(encoding="ascii").strip())
         except (FileNotFoundError, ValueError):
@@ -163,7 +165,8 @@ class Seal:
         file_sync.replace_file(self._head_path, text.encode(), prepare=self._give_to_owner)
 
     def _give_to_owner(self, fd: int) -> None:
-        """What root's command line writes is the server's, as SQLite does it with its files: it must read it again."""
+        """If this process runs as root, as a command may, give the file to the owner of the directory: the server must
+        be able to read it. SQLite does the same with its files."""
         if os.geteuid() == 0:
             owner = self._directory.stat()
             if owner.st_uid or owner.st_gid:
@@ -172,10 +175,11 @@ class Seal:
     # --- appending
 
     def key_for_appending(self, table: Table, marked: bool) -> tuple[bytes, Verdict | None]:
-        """(the key, what is new about that): makes key and head where there are none. Raises OSError.
+        """Return the key, and None if it was there. If it was not, make key and head, and return the key and a verdict
+        about the entries so far. Raises OSError.
 
-        marked: the database says that it had a key before. Without that and without a key the chain is adopted as it is
-        (`audit_whole`); with it a lost key is `audit_no_key`. None when the key was there.
+        marked: the database says that it had a key before. If so, the key was lost (`audit_no_key`); if not, the chain
+        is adopted as it is (`audit_whole`).
         """
         key = self.key()
         if key is not None:
@@ -189,15 +193,16 @@ class Seal:
             count = table.count(last_id)
             news = Verdict("audit_no_key", {}) if marked else Verdict("audit_whole", {"count": count})
             base = Base(last_id, digest, opaque=marked)
-            # The head first: a key without a head would be taken for a head that somebody removed.
+            # The head first: a key without a head would look as if the head had been removed.
             self._write_head(key, Head(count, last_id, digest, base, None if news.is_well else _noted(news)))
             file_sync.replace_file(self._key_path, f"{key.hex()}\n".encode(), prepare=self._give_to_owner)
         return key, news
 
     def follow(self, table: Table) -> Verdict | None:
-        """Move the head to the table's end; what was found broken on the way, for the first time. Raises OSError.
+        """Move the head to the table's end. Return what was found broken on the way, if nothing was before. Raises
+        OSError.
 
-        The caller has committed and synced what the table shows.
+        The caller has committed and synced the entries that the table shows.
         """
         with turn_in(self._directory):
             key = self.key()
@@ -219,7 +224,7 @@ class Seal:
             return problem if head.broken is None else None
 
     def note(self, problem: Verdict) -> None:
-        """Remember what a check found until it is accepted; the first finding stays."""
+        """Keep the finding of a check in the head until it is accepted. An earlier finding stays."""
         with turn_in(self._directory):
             key = self.key()
             head = None if key is None else self._read_head(key)
@@ -227,7 +232,8 @@ class Seal:
                 self._write_head(key, replace(head, broken=_noted(problem)))
 
     def accept(self, table: Table, marked: bool) -> dict[str, Any] | None:
-        """Go on from the log as it is now, and forget what was broken; that, or None. Raises OSError."""
+        """Go on from the log as it is now. Return what was broken, which is forgotten; None if nothing was. Raises
+        OSError."""
         key, _ = self.key_for_appending(table, marked)
         with turn_in(self._directory):
             head = self._read_head(key)
@@ -246,17 +252,17 @@ class Seal:
     # --- looking
 
     def look(self, table: Table, marked: bool) -> Verdict:
-        """The end of the log and the number of its entries; cheap."""
+        """Check the end of the log and the number of its entries; cheap."""
         return self._seen(table, marked, whole=False)
 
     def check(self, table: Table, marked: bool) -> Verdict:
-        """Every entry."""
+        """Check every entry."""
         return self._seen(table, marked, whole=True)
 
     def _seen(self, table: Table, marked: bool, whole: bool) -> Verdict:
         try:
             return self._judged(table, marked, whole)
-        except OSError as error:  # a file of another user's, a broken disk: a finding, and no page that fails
+        except OSError as error:  # another user's file, a broken disk: a finding, so that the page does not fail
             name = Path(error.filename or self._directory).name
             return Verdict("audit_unreadable", {"file": name, "reason": error.strerror or str(error)})
 
@@ -281,7 +287,8 @@ class Seal:
         return problem or Verdict("audit_whole", {"count": moved.count})
 
     def first_broken(self, table: Table) -> int | None:
-        """Id of the first entry whose digest is not what it and its predecessor give; None when the chain is whole."""
+        """Return the id of the first entry whose digest does not follow from it and its predecessor; None if the chain
+        is whole."""
         key = self.key()
         head = None if key is None else self._read_head(key)
         return first_broken_of(table, head.base if isinstance(head, Head) else Base(), key)
@@ -297,7 +304,8 @@ def _noted(problem: Verdict) -> dict[str, Any]:
 
 
 def _followed(table: Table, head: Head, key: bytes) -> tuple[Verdict | None, Head]:
-    """(what does not fit the head, the head moved over the entries behind it that verify)."""
+    """Return what does not fit the head, or None, and the head moved to the last of the entries after it that
+    verify."""
     at_head = table.digest_at(head.last_id) if head.last_id else ""
     if at_head is None:
         missing = head.count - table.count(head.last_id)
@@ -315,7 +323,7 @@ def _followed(table: Table, head: Head, key: bytes) -> tuple[Verdict | None, Hea
 
 
 def _ended(table: Table, head: Head, key: bytes) -> tuple[Verdict | None, Head]:
-    """The same, and whether as many entries are there as the head says."""
+    """Return the same as `_followed`, and check also that there are as many entries as the head says."""
     problem, moved = _followed(table, head, key)
     if problem is None and (found := table.count(head.last_id)) != head.count:
         problem = Verdict("audit_fewer", {"count": head.count, "found": found})
@@ -328,7 +336,8 @@ def _walked(table: Table, head: Head, key: bytes) -> Verdict | None:
 
 
 def first_broken_of(table: Table, base: Base, key: bytes | None) -> int | None:
-    """Walk the whole chain. Up to `base` plain digests count, too; that entry's own must be what the base says."""
+    """Walk the whole chain; return the id of the first entry that does not fit. Up to `base` plain digests are valid,
+    too; the digest of that entry must be the one in the base."""
     previous = ""
     reached = base.last_id == 0
     for row in table.rows(0):

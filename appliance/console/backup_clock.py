@@ -1,4 +1,4 @@
-"""Has a backup made when one is due."""
+"""Starts scheduled backups when they are due."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BackupClock(ServiceThread):
                 close_old_connections()
 
     def look(self) -> bool:
-        """Start one that is due; whether it did."""
+        """Start a backup if one is due. Return True if it did."""
         due = next_at_ms(schedule())
         if due is None or due > now_ms() or 0 <= now_ms() - self._tried_ms < HOUR_MS:
             return False

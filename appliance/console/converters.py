@@ -1,7 +1,8 @@
 """Names of topics and groups in addresses.
 
-Names made here hold nothing that an address could not. A store that something else wrote may hold any: a slash, which
-servers decode before they look for one, or `..`, which browsers resolve. `~` escapes them, as in a JSON pointer.
+Names that RocketBox creates fit into an address as they are. A store that another program wrote may have any name: with
+a slash, which servers decode before they split a path, or `..`, which browsers resolve. `~` escapes them, as in a JSON
+pointer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings database: migrated before anything uses it."""
+"""The settings database: creates, migrates and checks it before anything uses it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
 def bring_up_to_date() -> None:
-    """Create or migrate the database; returns quickly when nothing is to be done. Raises StartError.
+    """Create or migrate the database; return quickly if there is nothing to do. Raises StartError.
 
-    `PRAGMA user_version` remembers for which set of migrations the database was made, so that an ordinary start does
-    not load Django's migration machinery. A database of a newer version is refused.
+    `PRAGMA user_version` identifies the set of migrations that the database was made for, so that an ordinary start
+    does not load Django's migration machinery. A database of a newer version is refused.
     """
     try:
         _make_private()
@@ -58,13 +58,14 @@ def _version(cursor: CursorWrapper) -> int:
 
 
 def _turn() -> AbstractContextManager[None]:
-    """One process at a time: a command may open the database while the server's first start makes it."""
+    """Return the lock for one process at a time: a command may open the database while the server's first start makes
+    it."""
     name = connection.settings_dict["NAME"]
     return turn_in(name.parent) if isinstance(name, Path) else nullcontext()
 
 
 def damaged(error: BaseException | None) -> str:
-    """What to do when the settings database cannot be read to its end. No message is in it."""
+    """Return the sentence for a settings database that cannot be used: it says what to do."""
     where = settings.DATABASES["default"]["NAME"]
     return (
         f"The settings database {where} cannot be used: {error}. No message is in it. Put back the one of a backup "
@@ -75,14 +76,16 @@ def damaged(error: BaseException | None) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether the settings database cannot be read any more; what is locked or full comes back by itself."""
+    """True if the error means that the settings database is damaged. A locked database or a full disk is not damage:
+    it ends by itself."""
     cause = error.__cause__ if isinstance(error, DatabaseError) else None
     code = getattr(cause, "sqlite_errorcode", 0)
     return code & 0xFF in _DAMAGE or (isinstance(cause, sqlite3.Error) and "no such table" in str(cause))
 
 
 class DamageOnce(logging.Filter):
-    """For the logger of requests that failed: the first of them says what to do, the others nothing new."""
+    """A filter for the logger of failed requests: the first one that fails of damage logs what to do, further ones log
+    nothing."""
 
     _is_said = False
 
@@ -97,8 +100,8 @@ class DamageOnce(logging.Filter):
 
 
 def _refuse_damage() -> None:
-    """Look at all that requests read, which is little: what is damaged would else be met by whoever comes first. The
-    audit log, which grows, is read by its own check. Raises DatabaseError."""
+    """Check all tables that requests read, which are small: otherwise a request would be the first to find the damage.
+    The audit log, which grows, has its own check. Raises DatabaseError."""
     with connection.cursor() as cursor:
         tables = [name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
         for table in tables:
@@ -109,21 +112,21 @@ def _refuse_damage() -> None:
 
 
 def _make_private() -> None:
-    """Make the file before SQLite does, for this user only: its journals take its mode."""
+    """Create the file before SQLite does, for this user only: SQLite gives its mode to the journals."""
     name = connection.settings_dict["NAME"]
-    if isinstance(name, Path):  # tests have theirs in memory
+    if isinstance(name, Path):  # the database of tests is in memory
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         os.close(os.open(name, flags, FILE_MODE))
 
 
 def schema_version() -> int:
-    """A number that changes with the set of migrations (their names); fits SQLite's 31 bits and is never 0."""
+    """Return a number that changes with the set of migrations (their names). It fits 31 bits and is never 0."""
     names = "\n".join(sorted(_migrations()))
     return int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") & 0x7FFF_FFFF | 1
 
 
 def _migrations() -> list[str]:
-    """Their names, found as Django finds them, so that it does not matter where the program's modules lie."""
+    """Return the migrations' names, found as Django finds them, so that it works wherever the modules are stored."""
     return [name for _, name, _ in iter_modules([str(_MIGRATIONS)]) if name[0].isdigit()]
 
 

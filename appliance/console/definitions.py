@@ -1,7 +1,7 @@
-"""Topics, groups, users and alert rules as one YAML text: out, and in again with a difference that is seen first.
+"""Definitions: topics, groups, users and alert rules as one YAML text, to export, and to import after a preview.
 
-The text has an order of its own, so that two of them can be compared line by line. In it are no passwords, no tokens
-and no channels' addresses. Taking one in makes what is missing and changes what differs; it deletes nothing.
+The order of the text is fixed, so that two texts can be compared line by line. It contains no passwords, no tokens and
+no addresses of channels. An import creates what is missing and changes what differs; it deletes nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .models import User
 VERSION = 1
 LONGEST_BYTES = 1 << 20
 MOST_ENTRIES = 5000
-#: Of one name or value: a number of a megabyte takes minutes to read.
+#: Most characters of one name or value: a number with a million digits would take minutes to parse.
 LONGEST_VALUE = 4096
 _USER_FIELDS = (*user_acts.RIGHTS, "active")
 _RULE_FIELDS = ("figure", "pattern", "above", "for_minutes", "severity", "again_after_minutes", "active", "channels")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z", re.ASCII)
-#: YAML's words for truth and nothing are no names.
+#: YAML's words for booleans and null: names like them have to be quoted.
 _WORDS = frozenset("y n yes no on off true false null none".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field; None: not there."""
+    """One field that changes. None: not there."""
 
     field: str
     before: object
@@ -48,8 +48,8 @@ class Difference:
 
 @dataclass(slots=True)
 class Item:
-    """One thing of a text. section: "topics", "groups", "users" or "alert_rules". act: "create", "change", "same" or
-    "refused", and "done" or "failed" after it. why: of the last two, for people."""
+    """One entry of a text. section: "topics", "groups", "users" or "alert_rules". act: "create", "change", "same" or
+    "refused"; after the import "done" or "failed". why: the reason for "refused" and "failed", as people read it."""
 
     section: str
     name: str
@@ -63,7 +63,7 @@ class Item:
 
 
 def export() -> str:
-    """All there is."""
+    """Return the definitions of everything as one text."""
     sections: dict[str, dict[str, dict[str, Any]]] = {
         "topics": dict(_topics()),
         "groups": dict(_groups()),
@@ -84,7 +84,7 @@ def _key(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """YAML takes JSON's values as they are."""
+    """Return a value as JSON, which YAML reads as it is."""
     return json.dumps(value, ensure_ascii=True)
 
 
@@ -131,14 +131,15 @@ def _rule_facts(rule: AlertRule) -> dict[str, Any]:
 
 
 def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """section -> name -> fields. InvalidInput for anything else; nothing in a text is run or followed."""
+    """Return section -> name -> fields of a text. Raises InvalidInput for any other text. No tag or alias in it is
+    executed or followed."""
     import yaml
 
     if len(text.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
         raise InvalidInput("text", _("This text is longer than definitions may be."))
 
     class Loader(yaml.SafeLoader):
-        """Without aliases: a few lines of them make millions."""
+        """A loader without aliases: a few lines of them can expand to millions."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
@@ -149,7 +150,7 @@ def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
             node = super().compose_scalar_node(anchor)
             if len(node.value) > LONGEST_VALUE:
                 raise yaml.YAMLError(f"a value has more than {LONGEST_VALUE} characters")
-            node.value.encode()  # an escape may be half of a surrogate pair, which nothing here can keep
+            node.value.encode()  # raises for half of a surrogate pair, which an escape may give: it cannot be stored
             return node
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -161,7 +162,7 @@ def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
     try:
         found = yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
-        # PyYAML's own errors for tags whose value does not fit them, as !!bool foo, are of many kinds.
+        # If a value does not fit its tag, as in !!bool foo, PyYAML raises errors of many kinds.
         raise InvalidInput("text", _("This is no YAML: %(why)s") % {"why": str(error)[:300]}) from None
     if not isinstance(found, dict) or found.pop("rocketbox", None) != VERSION:
         sentence = _("Definitions begin with “rocketbox: %(version)d”.") % {"version": VERSION}
@@ -197,7 +198,7 @@ def _is_plain(pair: tuple[Any, Any]) -> bool:
 
 
 def plan(request: HttpRequest, text: str) -> list[Item]:
-    """What would be done, in the order of the text's sections. InvalidInput."""
+    """Return what an import would do, section by section. Raises InvalidInput."""
     found = parse(text)
     items = []
     for section, planner in _PLANNERS.items():
@@ -213,7 +214,8 @@ def plan(request: HttpRequest, text: str) -> list[Item]:
 
 
 def apply(request: HttpRequest, text: str) -> list[Item]:
-    """Do it, one after the other; what is refused meanwhile stays as it is, and says why."""
+    """Import the text, one entry after the other. An entry that is refused meanwhile fails with a reason, and the
+    others go on."""
     items = plan(request, text)
     for item in items:
         if item.run is None:
@@ -303,7 +305,7 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[Differen
 
 
 def _plan_user(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
-    """A new user has no password yet: an administrator gives them a link."""
+    """Plan a user. A new one has no password yet: an administrator gives them a link to set one."""
     _known(fields, _USER_FIELDS)
     rights = {key: value for key, value in fields.items() if key != "active"}
     active = fields.get("active", True)

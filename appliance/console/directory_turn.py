@@ -1,4 +1,4 @@
-"""One process at a time works on the files of a directory: a server, and the commands beside it."""
+"""A lock on a directory: one process at a time works on its files, the server or a command beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def turn_in(directory: Path) -> Iterator[None]:
-    """Wait for the directory, and hold it. Not to be nested: the lock belongs to the descriptor. Raises OSError."""
+    """Wait for the directory's lock and hold it. Do not nest: the lock belongs to the descriptor. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -15,7 +15,7 @@ from .time_zones import is_zone
 
 
 def _password(label: Any, *, new: bool, help_text: Any = "") -> forms.CharField:
-    """A password is taken as typed: spaces at its ends are part of it."""
+    """Return a field for a password, which is taken as typed: spaces at its ends are part of it."""
     autocomplete = "new-password" if new else "current-password"
     widget = forms.PasswordInput(attrs={"autocomplete": autocomplete})
     return forms.CharField(label=label, strip=False, max_length=1024, widget=widget, help_text=help_text)
@@ -25,10 +25,10 @@ _LENGTH = gettext_lazy("At least ten characters, and nothing that is easy to gue
 
 
 class WithoutCycles(forms.BaseForm):
-    """A form that ends with its request, and what was sent with it.
+    """A form without reference cycles, so that it is freed with its request, and its data too.
 
-    Django's form keeps its bound fields, which hold the form; and its errors have tracebacks, which hold it as well.
-    Old objects are never collected here (decision D10), so each form sent would stay for ever.
+    Django's form keeps its bound fields, which refer to the form; and its errors have tracebacks, which refer to it as
+    well. Old objects are never collected here (decision D10), so each form that is sent would stay for ever.
     """
 
     def __getitem__(self, name: str) -> forms.BoundField:
@@ -44,7 +44,7 @@ class WithoutCycles(forms.BaseForm):
 
 
 class Form(WithoutCycles, forms.Form):
-    """Labels stand above their fields, so no colon follows them."""
+    """A form whose labels have no colon, since they are above their fields."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
@@ -80,7 +80,7 @@ class ConfirmForm(Form):
 
 
 class NewPasswordForm(Form):
-    """A new password, twice, that the rules accept; `user` is whose it will be."""
+    """A new password, typed twice, which the rules must accept. user: the one who will have it."""
 
     user: User
 
@@ -172,7 +172,7 @@ PATTERNS = ("topic_pattern", "group_pattern")
 
 
 class UserForm(WithoutCycles, forms.ModelForm):
-    """Role, rights and patterns; the name, and what the user is given, too while the user is new."""
+    """A user's role, rights and patterns; for a new user also the name, and the way to the first password."""
 
     first = forms.ChoiceField(
         label=gettext_lazy("They get"),
@@ -219,7 +219,7 @@ class UserForm(WithoutCycles, forms.ModelForm):
         return username
 
     def clean(self) -> dict[str, Any]:
-        """A pattern that is left empty is for every name; one that is not sent stays what it is."""
+        """Complete the patterns: an empty one becomes "*", every name; one that was not sent stays as it is."""
         cleaned = super().clean() or {}
         for name in PATTERNS:
             cleaned[name] = (cleaned.get(name) or "*") if name in self.data else getattr(self.instance, name)
@@ -227,7 +227,7 @@ class UserForm(WithoutCycles, forms.ModelForm):
 
 
 class AddressForm(Form):
-    """The host that clients are told."""
+    """The host that clients get as the broker's address."""
 
     host = forms.CharField(
         label=gettext_lazy("Address given to clients"),

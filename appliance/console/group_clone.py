@@ -1,4 +1,4 @@
-"""A group that takes over settings and offsets of another: what that is, and doing it. For the page and the API."""
+"""Cloning a group: another group, new or not, takes over its settings and offsets. For the page and the API."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .audit import audit
 
 @dataclass(frozen=True, slots=True)
 class Cloned:
-    """What was done or would be. created: the group is new. settings: the change, None without one. offsets: the moves,
-    None without any."""
+    """The result of a clone or of its preview. created: the target group is new. settings: its change, or None.
+    offsets: the moves of its offsets, or None."""
 
     created: bool
     settings: Any
@@ -23,7 +23,7 @@ class Cloned:
 
 
 class GroupClone:
-    """One such act. window: the engine's; may_edit: whether who asks may change settings of a group that exists."""
+    """One clone. window: the engine's. may_edit: True if the caller may change the settings of a group that exists."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class GroupClone:
         self._by = by
 
     def plan(self) -> Cloned:
-        """Nothing changes. NotFound, InvalidInput, Conflict."""
+        """Return what the clone would do, without doing it. Raises NotFound, InvalidInput, Conflict."""
         known = self._target_settings()
         change = moves = None
         if known is None:
@@ -61,7 +61,8 @@ class GroupClone:
         return Cloned(known is None, change, moves)
 
     def apply(self, revision: str | None) -> Cloned:
-        """Settings first: what fails then has moved no offset. revision: of the plan's offsets."""
+        """Clone the group. Settings come first: if they fail, no offset has moved. revision: that of the plan's
+        offsets."""
         known = self._target_settings()
         change = moves = None
         if known is None:
@@ -73,7 +74,7 @@ class GroupClone:
         return Cloned(known is None, change, moves)
 
     def note(self, request: HttpRequest, done: Cloned) -> None:
-        """The line in the audit log."""
+        """Write the entry in the audit log."""
         before: dict[str, object] = {}
         after: dict[str, object] = {"from": self._source, "created": done.created}
         if done.settings is not None:
@@ -91,7 +92,7 @@ class GroupClone:
             return None
 
     def _values(self) -> dict[str, Any]:
-        """The source's settings; a new group always has them, as far as there are any."""
+        """Return the source's settings, which a new group always gets; {} if the source has none."""
         found = self._window.group(self._source, queues=False).settings
         return {} if found is None else dict(found.values)
 

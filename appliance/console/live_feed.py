@@ -1,4 +1,4 @@
-"""The overview's live frame for every open stream: the window is asked once and the frame rendered once for all."""
+"""The overview's live frame for all open streams: the window is read once and the frame rendered once for all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from ..engine.errors import AdminError
 
 LOOK_EVERY_S = 0.25
 HEARTBEAT_S = 15.0
-#: Streams are given an event one after the other, so far apart, and all of them within this time: twenty at once would
-#: keep the interpreter from the engine's threads for some milliseconds.
+#: Streams get an event one after the other, STEP_S apart, and all within SPREAD_S: twenty at once would keep the
+#: interpreter from the engine's threads for some milliseconds.
 STEP_S, SPREAD_S = 0.01, 0.2
 
 
 class LiveFeed:
-    """Owned by the thread of one event loop. It asks the window while at least one stream waits."""
+    """The newest frame, for the streams of one event loop; owned by its thread. It reads the window while at least one
+    stream waits."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[bytes | None]] = []
@@ -27,11 +28,11 @@ class LiveFeed:
 
     @property
     def latest(self) -> bytes:
-        """The newest event, for a stream that begins; empty until the window was asked for the first time."""
+        """The newest event, for a stream that begins; empty until the window was read for the first time."""
         return self._event if self._looker is not None else b""
 
     async def next(self) -> bytes | None:
-        """The next event, as it goes over the wire, or a sign of life; None when there is nothing to look at."""
+        """Wait for the next event and return its bytes, or a heartbeat's; None if the engine does not run."""
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if self._looker is None:
@@ -47,7 +48,7 @@ class LiveFeed:
         self._number = -1
         try:
             idle = 0
-            while idle < 2:  # a stream that has just been given something comes back at once
+            while idle < 2:  # a stream that has just got an event waits again at once
                 try:
                     number, frame = runtime.window().live_frame()
                 except (AdminError, runtime.EngineNotRunning):
@@ -69,7 +70,7 @@ class LiveFeed:
                 _answer(future, None)
 
     async def _hand_out(self, event: bytes | None) -> None:
-        count = len(self._waiting)  # a stream that comes back in between waits for the next one
+        count = len(self._waiting)  # a stream that waits again meanwhile gets the next event
         for _ in range(count):
             if self._waiting:
                 _answer(self._waiting.pop(0), event)
@@ -85,5 +86,5 @@ _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, LiveFeed] = WeakKeyDictiona
 
 
 def live_feed() -> LiveFeed:
-    """The running loop's: the server has one loop, tests have many."""
+    """Return the feed of the running event loop: the server has one loop, tests have many."""
     return _feeds.setdefault(asyncio.get_running_loop(), LiveFeed())

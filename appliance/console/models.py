@@ -1,6 +1,7 @@
-"""What is the console's own: who may come in and what they did. Topics, groups and messages are not models.
+"""The console's own data: users, their tokens and sessions, and the audit log. Topics, groups and messages are not
+models.
 
-Times are milliseconds since 1970, as in the rest of RocketBox (`_at_ms`), except where Django asks for its own.
+Times are milliseconds since 1970, as in the rest of RocketBox (`_at_ms`), unless Django requires its own type.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from django.utils.translation import gettext_lazy as _
 
 
 def now_ms() -> int:
-    """The wall clock in milliseconds."""
+    """Return the wall clock's time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class Role(models.TextChoices):
-    """Least to most; each may do what those before it may."""
+    """From least to most; each role includes the ones before it."""
 
     VIEWER = "viewer", _("viewer")
     OPERATOR = "operator", _("operator")
@@ -28,7 +29,7 @@ class Role(models.TextChoices):
 
 
 class Grants(models.Model):
-    """What a person or a token may do: a role, two rights that no role brings along, and the names it is kept to.
+    """The rights of a person or a token: a role, two rights that no role includes, and the names it may access.
 
     topic_pattern, group_pattern: shell patterns; "*" is every name. See `patterns`.
     """
@@ -44,7 +45,7 @@ class Grants(models.Model):
 
 
 class UserManager(BaseUserManager["User"]):
-    """Users by name; names are compared without regard to case."""
+    """Finds users by name; the case of letters does not matter."""
 
     def named(self, username: str) -> User | None:
         return self.filter(username__iexact=username).first()
@@ -62,11 +63,11 @@ class User(AbstractBaseUser, Grants):
         validators=[RegexValidator(r"^[\w.@+-]+\Z", _("Letters, digits and . @ + - _ only."))],
     )
     language = models.CharField(max_length=10, blank=True, default="")
-    # A name of the IANA's ("Europe/Berlin"); "" is UTC.
+    # An IANA name ("Europe/Berlin"); "" is UTC.
     time_zone = models.CharField(max_length=64, blank=True, default="")
     is_active = models.BooleanField(default=True)
     must_change_password = models.BooleanField(default=False)
-    # Who vouches for the user instead of a password: "" for nobody, "proxy", or "oidc:<issuer> <subject>".
+    # What replaces the password: "proxy" or "oidc:<issuer> <subject>"; "" for a user with a password.
     identity = models.CharField(max_length=512, blank=True, default="", db_index=True)
     # The second factor: its secret in base32, "" for none, and the last step of 30 s whose code was taken.
     totp_secret = models.CharField(max_length=64, blank=True, default="")
@@ -84,7 +85,7 @@ class User(AbstractBaseUser, Grants):
     kind = "user"
 
     def save(self, *arguments: Any, **named: Any) -> None:
-        """A link to set a password ends with any new password, however it was set, and when the user is disabled."""
+        """Save the user. A new password, however it was set, and disabling the user end unused links to set one."""
         fields = named.get("update_fields")
         new_password = self._password is not None if fields is None else "password" in fields
         super().save(*arguments, **named)
@@ -93,7 +94,7 @@ class User(AbstractBaseUser, Grants):
 
     @property
     def label(self) -> str:
-        """The name in the audit log."""
+        """The user's name in the audit log."""
         return self.username
 
     @property
@@ -106,14 +107,14 @@ class User(AbstractBaseUser, Grants):
 
 
 class RecoveryCode(models.Model):
-    """Stands in for a second factor once. Only its SHA-256 is kept. See `second_factor`."""
+    """A code that replaces the second factor once. Only its SHA-256 is stored. See `second_factor`."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64)
 
 
 class SetPasswordLink(models.Model):
-    """A link with which a user sets a password, once. Only the secret's SHA-256 is kept. See `password_links`."""
+    """A link with which a user sets a password, once. Only the secret's SHA-256 is stored. See `password_links`."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="password_links")
     digest = models.CharField(max_length=64, unique=True)
@@ -122,7 +123,8 @@ class SetPasswordLink(models.Model):
 
 
 class SignIn(models.Model):
-    """A session: where from, since when, last seen when. Without its row a session is over. See `sessions`."""
+    """A session: its address and browser, when it began and when it was last seen. Without its row a session ends. See
+    `sessions`."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
     address = models.CharField(max_length=64, blank=True, default="")
@@ -137,11 +139,11 @@ class SignIn(models.Model):
 
 
 class ApiToken(Grants):
-    """A key for programs. The secret is shown once; only its SHA-256 is kept. See `tokens`."""
+    """A key for programs. The secret is shown once; only its SHA-256 is stored. See `tokens`."""
 
     name = models.CharField(max_length=64)
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
-    # The token that made it: it may never do more than that one, and ends with it.
+    # The token by which it was made: it never has more rights than that one, and ends with it.
     made_by = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="made")
     # The first characters of the secret, to recognise it by.
     prefix = models.CharField(max_length=12)
@@ -156,7 +158,7 @@ class ApiToken(Grants):
 
 
 class AuditEntry(models.Model):
-    """One act. Entries are only added, by `audit.record`; each holds the hash of the one before it."""
+    """One act. Entries are only added, by `audit.append`; each one's digest covers the digest before it."""
 
     at_ms = models.BigIntegerField(db_index=True)
     actor = models.CharField(max_length=80)
@@ -180,7 +182,7 @@ class IdempotentAnswer(models.Model):
     """The answer once given to a request that carried an Idempotency-Key; kept for 24 hours."""
 
     key = models.CharField(max_length=200)
-    # Who sent it: keys of two callers never meet.
+    # The caller that sent it: two callers may use the same key.
     caller = models.CharField(max_length=80)
     request_digest = models.CharField(max_length=64)
     # 0 while the first request is still being worked on.
@@ -196,11 +198,12 @@ class IdempotentAnswer(models.Model):
 
 
 class Setting(models.Model):
-    """A fact about this installation that pages change; `set-up` holds the next step or "done"."""
+    """A value of this installation that the console changes, as JSON under a key. For example, "set-up" has the next
+    step or "done"."""
 
     key = models.CharField(max_length=64, primary_key=True)
     value = models.JSONField()
 
 
-# Django looks for models here alone.
+# Django looks for models only in this module.
 from .alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence  # noqa: E402, F401

@@ -1,4 +1,4 @@
-"""The menu. An entry whose page does not exist, or that the user may not see, is left out."""
+"""The menu. Entries whose page does not exist, or that the user may not see, are left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .access import allows
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """view: name of the URL. covers: further view names, or beginnings of them, that are below this entry."""
+    """view: name of the URL. covers: beginnings of the names of further views that count as this entry's pages. below:
+    shown indented, below the entry before."""
 
     view: str
     label: str | Promise
@@ -49,7 +50,7 @@ ENTRIES = (
 
 
 def menu(user: Any, current_view: str) -> list[dict[str, object]]:
-    """Entries for this user: address, label, on (the current page is here), below."""
+    """Return the entries for this user: address, label, on (True for the one of the current page), below, view."""
     shown = []
     exact = {entry.view for entry in ENTRIES}
     for entry in ENTRIES:

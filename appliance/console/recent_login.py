@@ -1,4 +1,4 @@
-"""Destructive actions ask for the password again when it was last entered more than ten minutes ago."""
+"""Destructive actions require the password again if it was last entered more than ten minutes ago."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ RECENT_S = 600
 
 
 def is_recent(request: HttpRequest) -> bool:
-    """Whether the caller has given the password lately. A token has none to give: its scope was chosen for the act."""
+    """True if the caller has given the password lately. A token has none to give, and its rights were chosen on
+    purpose: True."""
     return request.user.kind == "token" or confirmed_s_ago(request) < RECENT_S
 
 
 def recent_login_required(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorate the view that shows the form and the one that acts: the question comes before the form is filled in.
+    """Decorate the view that shows the form and the one that acts: the password is required before the form is filled
+    in.
 
-    A POST that comes too late goes to the question too, and from there back to the page its form was on.
+    A POST that comes too late is redirected to the password page, too, and from there back to the page of its form.
     """
 
     @wraps(view)

@@ -1,7 +1,7 @@
-"""The first run: a link with a secret, printed at start while there is no administrator, and the steps behind it.
+"""The first run: a link with a secret, printed at start while there is no administrator, and the steps that follow.
 
-The secret lives in this process's memory: a restart ends it, and so does the administrator it was for. Later steps need
-that administrator's session. After the last step every page of the wizard is 404.
+The secret is only in this process's memory. It ends with a restart, and when the administrator is created with it.
+Later steps need that administrator's session. After the last step every page of the wizard is 404.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ DONE = "done"
 
 # Owned by the main thread at start, read by all; None once an administrator exists.
 _secret: str | None = None
-# What `is_open` found; false is for ever.
+# True once `is_open` has found the wizard closed, which is for ever.
 _closed = False
 
 
 def offer_link() -> str | None:
-    """At start: the path of the set-up page while no administrator exists, else None. A new secret each time."""
+    """At start: return the path of the set-up page, with a new secret; None if an administrator exists."""
     global _secret
     _secret = None
     if User.objects.active_admins().exists():
@@ -42,12 +42,12 @@ def offer_link() -> str | None:
 
 
 def is_valid(secret: str) -> bool:
-    """Whether this is the secret of the link, while the link is good."""
+    """True if this is the secret of the link and the link is still valid."""
     return _secret is not None and hmac.compare_digest(secret.encode(), _secret.encode())
 
 
 def is_open() -> bool:
-    """Whether pages of the wizard exist: from the first start until the last step was taken."""
+    """True if the wizard's pages exist: from the first start until its last step is done."""
     global _closed
     if _secret is not None:
         return True
@@ -57,18 +57,19 @@ def is_open() -> bool:
 
 
 def next_step() -> str:
-    """The step that comes next once there is an administrator, or DONE."""
+    """Return the next step after the administrator was created, or DONE."""
     found = Setting.objects.filter(key=_KEY).first()
     return str(found.value) if found else DONE
 
 
 def go_to(step: str) -> None:
-    """Remember the next step; DONE closes the wizard."""
+    """Store the next step; DONE closes the wizard."""
     Setting.objects.update_or_create(key=_KEY, defaults={"value": step})
 
 
 def create_administrator(username: str, password: str, language: str, secret: str, time_zone: str = "") -> User | None:
-    """Create the first administrator through the link; None when somebody else just did. The link ends with it."""
+    """Create the first administrator through the link, which ends with it. Return None if another request did it
+    first."""
     global _secret, _closed
     user = User(username=username, language=language, time_zone=time_zone, **_ALL_RIGHTS)
     user.set_password(password)
@@ -87,9 +88,10 @@ _ALL_RIGHTS = {"role": "admin", "may_read_bodies": True, "may_export": True}
 
 
 def create_from_environment(environ: Mapping[str, str]) -> None:
-    """Make the administrator that ADMIN_USER and ADMIN_PASSWORD (or ADMIN_PASSWORD_FILE) name, while there is none.
+    """Create the administrator from ADMIN_USER and ADMIN_PASSWORD (or ADMIN_PASSWORD_FILE), if there is none yet.
 
-    Later they change nothing: `rocketbox user reset-password` does. Raises StartError when they are incomplete.
+    Later these variables change nothing; use `rocketbox user reset-password`. Raises StartError if they are incomplete
+    or refused.
     """
     username = environ.get("ADMIN_USER", "").strip()
     if not username or User.objects.active_admins().exists():
@@ -113,7 +115,7 @@ def create_from_environment(environ: Mapping[str, str]) -> None:
         user.save()
         note = partial(record, actor="environment", actor_kind="set-up")
         note("user.create", username, None, _ALL_RIGHTS)
-        revoke_all(user, note)  # somebody else's, when the name was there before
+        revoke_all(user, note)  # a user of this name may have existed, with tokens of another person
 
 
 def _password_in(name: str) -> str:

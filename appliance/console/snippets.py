@@ -1,5 +1,5 @@
-"""Whole programs in each language, a producer and a consumer, with this server's own address in them, and the commands
-that run them. The tests do what is here, command by command."""
+"""Complete programs in each language, a producer and a consumer, with this server's address in them, and the commands
+that run them. The tests run these commands one by one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ LANGUAGES = ("java", "go", "python")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Files that lie in one directory, and what to type there. key: part of addresses and ids. needs: what must be
-    installed. prepare: once; "" for nothing. produce sends one message and ends; consume prints what comes."""
+    """The files of one directory, and the commands to type there. key: part of addresses and ids. needs: the programs
+    that must be installed. prepare: run once first; "" for nothing. produce: sends one message and ends. consume:
+    prints messages as they come."""
 
     key: str
     name: str
@@ -26,7 +27,7 @@ class Project:
     consume: str
 
     def file(self, name: str) -> str:
-        """The text of one of its files."""
+        """Return the text of one of its files."""
         return dict(self.files)[name]
 
 
@@ -210,9 +211,10 @@ while True:
 
 
 def projects(namesrv: str, topic: str = TOPIC) -> list[Project]:
-    """A producer that sends one message to the topic through the name server at `namesrv` (host:port), and a consumer.
+    """Return, for each language, a producer that sends one message to the topic, and a consumer of it. namesrv: the
+    name server's host:port.
 
-    Raises ValueError for a topic that a client could not send to: it would be text in somebody's program.
+    Raises ValueError for an invalid name of a topic: it would become text of a program.
     """
     if not _TOPIC_NAME.fullmatch(topic):
         raise ValueError(topic)
@@ -261,7 +263,7 @@ def projects(namesrv: str, topic: str = TOPIC) -> list[Project]:
 
 
 def shell_of(project: Project) -> str:
-    """One text for a shell that makes the directory and its files, and prepares it."""
+    """Return one shell script that creates the directory and its files, and runs `prepare`."""
     directory = f"hello-{project.key}"
     lines = [f"mkdir -p {directory} && cd {directory}"]
     for name, text in project.files:

@@ -1,4 +1,4 @@
-"""The support bundle of what runs: figures, checks and the log beside what `rocketbox bundle` has."""
+"""The support bundle of the running process: figures, checks and the log in addition to what `rocketbox bundle` has."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_NAMES = 2000
 
 
 def gather() -> Bundle:
-    """All parts of this process."""
-    from ..doctor.reports import reports_machine  # which few starts ever need
+    """Return the bundle with all parts of this process."""
+    from ..doctor.reports import reports_machine  # imported late: most processes never need it
 
     admin = runtime.window()
     bundle = Bundle(Scrubber(_secrets(), User.objects.values_list("username", flat=True)))
@@ -55,7 +55,7 @@ def gather() -> Bundle:
 
 
 def _secrets() -> list[str]:
-    """What is known to be one, so that it is found wherever it stands."""
+    """Return all known secrets, so that the scrubber removes them wherever they occur."""
     found = secrets_of(os.environ)
     for user in User.objects.all():
         found += [user.password, user.totp_secret, user.identity]

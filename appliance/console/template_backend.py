@@ -1,7 +1,7 @@
-"""Django's templates, whose contexts end with the page.
+"""Django's templates, but with contexts that are freed after the page is rendered.
 
-A context of Django's and its dictionaries hold each other. Old objects are never collected here (decision D10), so what
-a page showed would stay for ever.
+A Django context and its dictionaries refer to each other. Old objects are never collected here (decision D10), so the
+data of each page would stay for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.template.exceptions import TemplateDoesNotExist
 
 
 class Page(Template):
-    """A template as views know it."""
+    """A template as views use it. It clears the context after rendering."""
 
     def render(self, context: Any = None, request: Any = None) -> Any:
         made = make_context(context, request, autoescape=self.backend.engine.autoescape)

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 @cache
 def names() -> tuple[str, ...]:
-    """All of them, for the list below an input; without the old and odd ones."""
+    """Return the names for the list of an input, without obsolete and special ones."""
     return tuple(
         sorted(name for name in available_timezones() if "/" in name and not name.startswith(("Etc/", "SystemV/")))
     )
@@ -19,7 +19,7 @@ def is_zone(name: str) -> bool:
 
 
 def zone(name: str) -> ZoneInfo | None:
-    """The zone; None when this machine knows none of that name."""
+    """Return the zone; None if this machine has none of that name."""
     try:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,9 +1,10 @@
-"""Turns: how many requests are answered at the same time, and whose is next. Nothing of Django runs without one.
+"""Turns: they limit how many requests are answered at the same time, and decide whose request is next. Django code runs
+only within a turn.
 
-There is a gate for each kind of request, with so many places. Who waits at a gate waits among the requests of the same
-caller, and callers take turns: a user with a hundred connections is one caller, and so is an address from which nobody
-has signed in. A turn ends when the answer begins, and not before the thread that worked for it has ended: a caller who
-hangs up makes no room.
+Each kind of request has a gate with a number of places. At a gate the requests of one caller wait in line, and callers
+take turns: a user with a hundred connections is one caller, and so is an address from which no user has signed in. A
+turn ends when the answer begins, but not before the thread that worked on it is done: a caller who hangs up does not
+free a place.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
-# A user, or the address of whom we do not know.
+# ("user", number), or ("address", address) for callers who are not known.
 Caller = tuple[str, Any]
 
 # Pages rendered at the same time (decision D10): more would take the interpreter from the engine's threads.
 PAGES_AT_ONCE = 2
-# A browser asks for six things at a time. Whoever has more pages waiting rests after each, so many times as long as it
-# took: a page holds the interpreter, which the engine's threads need as much.
+# A browser sends six requests at a time. A caller with more waiting pages rests after each, REST times as long as the
+# page took: a page holds the interpreter, which the engine's threads need as well.
 CROWD, REST = 6, 3
-# An act (sending a message, making a topic) mostly waits for the engine, 15 s at the worst; pages do not wait for it.
-# One user's leave room for others.
+# An act (sending a message, creating a topic) mostly waits for the engine, at most 15 s; pages do not wait for acts.
+# One user's acts leave places for other users.
 ACTS_AT_ONCE, ACTS_EACH = 8, 4
-# Where people come in. Checking a password takes 16 MiB and a tenth of a second.
+# Sign-in and set-up. Checking a password takes 16 MiB and a tenth of a second.
 DOORS_AT_ONCE = 2
-# A provider of identities is asked, which may take its time.
+# Sign-ins that wait for an OpenID Connect provider, which may be slow.
 PROVIDERS_AT_ONCE = 4
 # Health checks and files.
 QUICK_AT_ONCE = 4
-# Callers whose name we remember by what they show.
+# Most cookies and tokens whose user is remembered.
 KNOWN = 4096
 
 # In the scope of a request: its `Turn`.
@@ -60,11 +61,11 @@ _IDLE_THREADS = 4
 
 
 class Gate:
-    """So many places, and those who wait for one. Owned by the event loop's thread."""
+    """A number of places, and the requests that wait for one. Owned by the event loop's thread."""
 
     def __init__(self, places: int, each: int, strangers: int | None = None, crowds_rest: bool = False) -> None:
-        """each: places that one user takes; strangers: that one address takes of those we do not know. crowds_rest: a
-        caller of whom more than CROWD wait rests between two."""
+        """each: most places of one user; strangers: most places of one address of unknown callers. crowds_rest: a
+        caller with more than CROWD waiting requests rests between two."""
         self._free = places
         self._each = each
         self._strangers = each if strangers is None else strangers
@@ -76,7 +77,7 @@ class Gate:
         self._waiting: dict[Caller, deque[asyncio.Future[None]]] = {}
 
     async def take(self, caller: Caller) -> None:
-        """Returns when there is a place."""
+        """Wait for a place and take it."""
         if self._free and self._may_have_another(caller):
             self._give(caller)
             return
@@ -92,7 +93,7 @@ class Gate:
             raise
 
     def give_back(self, caller: Caller, took_s: float = 0.0) -> None:
-        """took_s: how long it had the place."""
+        """Free a place. took_s: seconds for which it was taken."""
         if self._crowds_rest and took_s > 0 and len(self._waiting.get(caller, ())) > CROWD:
             loop = asyncio.get_running_loop()
             until = self._resting[caller] = max(self._resting.get(caller, 0.0), loop.time() + REST * took_s)
@@ -139,7 +140,7 @@ class Gate:
 
 
 class Turn:
-    """One request's. Owned by the event loop's thread, but for `is_of`."""
+    """The turn of one request. Owned by the event loop's thread, except `is_of`."""
 
     def __init__(self, turns: Turns, scope: dict[str, Any]) -> None:
         self._turns = turns
@@ -150,24 +151,25 @@ class Turn:
         self._has_place = False
         self._began = 0.0
         self._at_end: list[Callable[[], None]] = []
-        # For an answer that lasts: whether its caller may still have it. Set before it begins.
+        # For an answer that lasts: returns True if its caller may still receive it. Set before the answer begins.
         self.may_go_on: Callable[[], bool] | None = None
-        # The task that waits for the news that the caller has left.
+        # The task that waits for the caller's disconnect.
         self._listener: asyncio.Task[Any] | None = None
         self.is_over = False
 
     def is_of(self, user: int | None) -> None:
-        """Whose request it turned out to be; None for nobody's. The next one of theirs waits among their own."""
+        """Note whose request this is, None if its caller has not signed in. The user's next request then waits in the
+        user's line. Any thread."""
         if self._shown is not None:
             self._turns.know(self._shown, user)
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Call this when the request has ended, however it does."""
+        """Have a function called when the request has ended, successfully or not."""
         self._at_end.append(call)
 
     @contextlib.asynccontextmanager
     async def again(self) -> AsyncIterator[None]:
-        """For a stream that has begun: what it renders takes a turn, as a page does."""
+        """Hold a place while a stream that has begun renders something, as a page does."""
         caller = self.caller
         await self.gate.take(caller)
         try:
@@ -181,13 +183,13 @@ class Turn:
         self._began = asyncio.get_running_loop().time()
 
     def leave(self) -> None:
-        """Give the place to the next one, if that has not been done."""
+        """Free the place, unless that was done before."""
         if self._has_place:
             self._has_place = False
             self.gate.give_back(self.caller, asyncio.get_running_loop().time() - self._began)
 
     async def received(self, receive: Receive) -> Message:
-        """What the caller sends next; when the right to the answer ends, that the caller has left."""
+        """Return the caller's next message. If the right to the answer ends, return a disconnect instead."""
         self._listener = asyncio.current_task()
         try:
             return await receive()
@@ -199,7 +201,7 @@ class Turn:
             self._listener = None
 
     def break_off(self) -> None:
-        """End an answer that lasts."""
+        """End an answer that lasts: its application receives a disconnect."""
         self.is_over = True
         if self._listener is not None:
             self._listener.cancel()
@@ -220,7 +222,7 @@ class Turns:
         self._acts = Gate(ACTS_AT_ONCE, ACTS_EACH, strangers=1)
         self._doors = Gate(DOORS_AT_ONCE, DOORS_AT_ONCE, strangers=1)
         self._providers = Gate(PROVIDERS_AT_ONCE, 1)
-        # What callers have shown (a session's key, a token) -> their user. Written by requests' threads.
+        # A session's key or a token -> its user. Written by requests' threads.
         self._known: dict[bytes, int] = {}
         self._idle: list[ThreadPoolExecutor] = []
 
@@ -262,7 +264,7 @@ class Turns:
             self._free(thread, turn, at_once=whole)
 
     async def run(self, scope: dict[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
-        """A function for a request that has not come to Django yet: in a thread, in a turn as a page has it."""
+        """Call a function for a request that Django does not handle yet: in a thread, with a turn as for a page."""
         turn = Turn(self, scope)
         turn.gate = self._pages
         await turn.begin()
@@ -277,7 +279,7 @@ class Turns:
             self._free(thread, turn, at_once=whole)
 
     def gate(self, scope: dict[str, Any]) -> Gate:
-        """Where such a request waits."""
+        """Return the gate for a request."""
         path = self.path(scope)
         if path.startswith(_QUICK):
             return self._quick
@@ -288,7 +290,7 @@ class Turns:
         return self._pages if scope["method"] in _READING else self._acts
 
     def path(self, scope: dict[str, Any]) -> str:
-        """The address without what a proxy's path begins with."""
+        """Return the request's path without the base path that a proxy adds."""
         return str(scope["path"]).removeprefix(self._base_path)
 
     def caller(self, scope: dict[str, Any], shown: bytes | None) -> Caller:
@@ -296,11 +298,11 @@ class Turns:
         return ("address", address_in(scope)) if user is None else ("user", user)
 
     def caller_in(self, scope: dict[str, Any]) -> Caller:
-        """Whose request it is, as far as that is known."""
+        """Return the caller of a request, as far as it is known."""
         return self.caller(scope, shown_by(scope, self.path(scope)))
 
     def know(self, shown: bytes, user: int | None) -> None:
-        """Any thread."""
+        """Remember the user of a cookie or token; None forgets it. Any thread."""
         if user is None:
             self._known.pop(shown, None)
         elif self._known.get(shown) != user:
@@ -312,7 +314,7 @@ class Turns:
         return self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="console")
 
     def _free(self, thread: ThreadPoolExecutor, turn: Turn, at_once: bool) -> None:
-        """The thread, and the turn with it, when what it was given to do has ended."""
+        """Free the thread, and the place of the turn with it, as soon as the thread has finished its work."""
         if at_once:
             self._is_free(thread, turn)
             return
@@ -336,7 +338,7 @@ def _nothing() -> None: ...
 
 
 def shown_by(scope: dict[str, Any], path: str) -> bytes | None:
-    """What a request brings to say whose it is: a token, or a session's key."""
+    """Return the credential of a request, its Authorization header or its session's key; None without one."""
     by_token = path.startswith(_BY_TOKEN)
     cookie: bytes | None = None
     for name, value in scope["headers"]:
@@ -348,7 +350,7 @@ def shown_by(scope: dict[str, Any], path: str) -> bytes | None:
 
 
 def address_in(scope: dict[str, Any]) -> str:
-    """The address of a request's caller; an IPv6 customer's addresses count as one."""
+    """Return the network address of a request's caller; an IPv6 customer's addresses count as one."""
     peer = scope.get("client")
     forwarded = next((value for name, value in reversed(scope["headers"]) if name == b"x-forwarded-for"), None)
     text = None if forwarded is None else forwarded.decode("latin-1")
@@ -356,8 +358,8 @@ def address_in(scope: dict[str, Any]) -> str:
 
 
 def caller_address(peer: str, forwarded: str | None) -> str:
-    """The caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which is what
-    that proxy saw. Where the settings name the addresses of proxies, others' word for it counts nothing."""
+    """Return the caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which the
+    proxy itself added. If the settings name the addresses of proxies, the header from other peers is ignored."""
     proxy = runtime.place().sign_in.proxy
     if runtime.place().public_url and forwarded and (proxy is None or proxy.trusts(peer)):
         return forwarded.rpartition(",")[2].strip()[:64]

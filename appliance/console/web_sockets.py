@@ -1,7 +1,7 @@
-"""The console's WebSockets: addresses, and the live tail's consumer. Imported when the first browser asks for one.
+"""The console's WebSockets: addresses, and the live tail's consumer. Imported when the first browser opens one.
 
-A browser sends cookies along whatever page opens a socket, so the Origin must be ours, as with a form. Who comes is
-asked at the beginning; a session that ends, or a right that is taken away, ends the socket (`rights`).
+A browser sends its cookies no matter which page opens a socket, so the Origin must be this console's, as with a form.
+The caller is checked at the beginning. If the session ends or a right is taken away, the socket ends (`rights`).
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from .identity import names_for
 from .live_tail import TooMany, Viewer, Wish, live_tail, wish_of
 from .middleware import client_address, comes_first
 
-#: Signs of life, and after how long without one from the browser it is taken for gone.
+#: Seconds between two heartbeats; a browser that sends nothing for SILENCE_S counts as gone.
 HEARTBEAT_S = 15.0
 SILENCE_S = 50.0
-#: What a page has to say between two signs of life of ours; more is no page of ours.
+#: Most messages of a browser between two heartbeats; the console's own page sends fewer.
 MOST_SAID = 60
-#: Own close codes: the reason was told before.
+#: Close code of sockets that got the reason in a message before.
 ENDED = 4000
 
 
 class TailSocket(AsyncWebsocketConsumer):
-    """A topic's new messages. The browser says "pause", "go on" and "here"; see `live_tail` for what it is told."""
+    """Sends a topic's new messages. The browser sends "pause", "go on" and "here"; `live_tail` describes the frames."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Owned by the event loop's thread. None before it watches.
+        # Owned by the event loop's thread. None until the tail has begun.
         self._viewer: Viewer | None = None
         self._sender: asyncio.Task[None] | None = None
         self._wish: Wish | None = None
-        # Who it is, and whether bodies may be read.
+        # (user, label, True if bodies may be read).
         self._caller: tuple[int, str, bool] | None = None
-        # What ends it with the right to it.
+        # Ends the socket when its user loses the right to it.
         self._open: rights.Open | None = None
         self._heard_at = time.monotonic()
-        # What the browser has said since our last sign of life.
+        # Messages of the browser since the last heartbeat.
         self._said = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         try:
             await super().__call__(scope, receive, send)
-        finally:  # however it ends: a server that stops does not wait for the news that the browser has gone
+        finally:  # not in disconnect(): a server that stops does not wait for the browser's disconnect
             if self._viewer is not None and self._wish is not None:
                 live_tail().remove(self._wish, self._viewer)
             if self._sender is not None:
@@ -105,7 +105,7 @@ class TailSocket(AsyncWebsocketConsumer):
             self._viewer.pause(text_data == "pause")
 
     async def _go_on(self, viewer: Viewer) -> None:
-        """Send what comes until it ends."""
+        """Send frames and heartbeats until the viewer ends."""
         await self.send('{"began": true}')
         beat_at = time.monotonic()
         with contextlib.suppress(OSError):  # the browser has gone
@@ -131,12 +131,13 @@ class TailSocket(AsyncWebsocketConsumer):
 
 
 def _as_http(scope: dict[str, Any]) -> dict[str, Any]:
-    """The scope as the request that the upgrade began with."""
+    """Return the scope of the HTTP request that opened the socket."""
     return {**scope, "type": "http", "method": "GET"}
 
 
 def _caller(scope: dict[str, Any]) -> tuple[int, str, bool] | None:
-    """(user, label, whether bodies may be read) of who may watch; None for anybody else, and for pages not ours."""
+    """Return (user, label, True if bodies may be read) of a caller who may watch the topic; None for other callers, and
+    if another site's page opened the socket."""
     request = ASGIRequest(_as_http(scope), BytesIO())
     if not _is_ours(request):
         return None
@@ -150,7 +151,7 @@ def _caller(scope: dict[str, Any]) -> tuple[int, str, bool] | None:
 
 
 def _is_ours(request: ASGIRequest) -> bool:
-    """Whether a page of this console opened the socket."""
+    """True if a page of this console opened the socket."""
     origin = request.headers.get("origin", "")
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True
@@ -163,7 +164,7 @@ def _is_ours(request: ASGIRequest) -> bool:
 
 
 def _note(scope: dict[str, Any], wish: Wish, label: str) -> None:
-    """Bodies are read: one entry for all of them, with what they were chosen by."""
+    """Write the audit log's entry about reading bodies: one for the whole tail, with its filters."""
     filters = {name: getattr(wish, name) for name in ("tags", "key", "expression") if getattr(wish, name)}
     record(
         "message.tail",
@@ -184,6 +185,6 @@ _router = URLRouter([path("messages/tail/", TailSocket.as_asgi()), re_path(r"", 
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """For each socket; below a proxy's path, too."""
+    """Handle a WebSocket, also below a proxy's path."""
     base = runtime.place().base_path
     await _router({**scope, "root_path": "", "path": scope["path"].removeprefix(base) or "/"}, receive, send)

@@ -1,7 +1,7 @@
-"""Takes what administrators did over the wire into the audit log, each act once.
+"""Copies the acts that administrators did over the remoting protocol into the audit log, each once.
 
-The engine keeps these acts in a file, numbered; here the number of the last one taken over is a setting that changes in
-the same transaction that adds the entries. So a crash on either side repeats nothing and loses nothing.
+The engine keeps these acts in a file, numbered. The number of the last one taken over is a setting, which changes in
+the transaction that adds the entries. So a crash on either side repeats nothing and loses nothing.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KIND = "wire"
-#: In `after`: how many acts an entry stands for; that later ones of this minute are counted. Pages say both in words.
+#: Keys in `after`: the number of acts that an entry stands for, and a mark that later acts of this minute are only
+#: counted. Pages show both in words.
 MARKS = ("more", "counted_from_here")
 #: The setting that holds the number of the last act taken over, by series.
 POSITION = "wire-audit"
 INTERVAL_S = 1.0
 
-#: A series ends when somebody removes the engine's files; an old one may come back from a copy.
+#: A new series begins when the engine's files were removed; an old series may return with a restored copy.
 SERIES_KEPT = 8
 
 _lock = threading.Lock()
-# Guarded by _lock: of the file that the engine of this process writes.
+# Guarded by _lock: the series of the file that this process's engine writes.
 _series = ""
 
 
 def take_over() -> int:
-    """Bring the audit log up to date; how many entries came. Raises Unavailable, EngineNotRunning, DatabaseError."""
+    """Copy new acts into the audit log; return how many. Raises Unavailable, EngineNotRunning, DatabaseError."""
     global _series
     admin = runtime.window()
     count = 0
@@ -62,19 +63,20 @@ def take_over() -> int:
 
 
 def take_over_if_possible() -> None:
-    """Before the log is shown: what cannot be taken over now is no reason not to show what there is (a full disk)."""
+    """Copy new acts before the log is shown. If that fails, as on a full disk, the log is shown without them."""
     with contextlib.suppress(Unavailable, runtime.EngineNotRunning, DatabaseError, OSError):
         take_over()
 
 
 def _positions() -> dict[str, int]:
-    """Series -> number of the last act taken over: two processes may share the database, each with its own file."""
+    """Return the number of the last act taken over, by series: two processes may share the database, each with its own
+    file."""
     found: Any = Setting.objects.filter(key=POSITION).values_list("value", flat=True).first()
     return found if isinstance(found, dict) else {}
 
 
 def _move(series: str, n: int) -> None:
-    """In the entries' transaction. The newest series come last."""
+    """Store the number of the last act taken over, in the entries' transaction. The newest series are last."""
     positions = _positions()
     positions.pop(series, None)
     kept = dict([*positions.items(), (series, n)][-SERIES_KEPT:])
@@ -82,7 +84,7 @@ def _move(series: str, n: int) -> None:
 
 
 def _entry(series: str, act: WireAct) -> AuditEntry:
-    """One entry; an act that stands for many has {"more": how many} as its `after`."""
+    """Return the entry of an act; one that stands for many has {"more": how many} as its `after`."""
     after = act.after
     if act.more:
         after = {"more": act.more}
@@ -101,11 +103,12 @@ def _entry(series: str, act: WireAct) -> AuditEntry:
 
 
 class Follower(ServiceThread):
-    """The thread `take-over-acts` of the console: checks the seals once, then takes over what there is each second."""
+    """The thread `take-over-acts` of the console: checks the seals once, then takes over new acts and late entries each
+    second."""
 
     def __init__(self) -> None:
         super().__init__("take-over-acts")
-        # Each act has its own: one that succeeds says nothing of the others.
+        # One for each function that is tried: the success of one says nothing about the others.
         self._failures: dict[Any, SaidOnce] = defaultdict(SaidOnce)
 
     def run(self) -> None:
@@ -116,7 +119,7 @@ class Follower(ServiceThread):
             self._try(take_over)
 
     def _try(self, act: Any) -> None:
-        """Never ends: what fails now is tried again the next time, and logged once."""
+        """Call a function. A database or disk failure is logged once and tried again the next time."""
         try:
             act()
             self._failures[act].went_well()

@@ -1,7 +1,7 @@
-"""The engine's sentences, and the values that pages show as words, in the reader's language.
+"""The engine's sentences, and words for values that pages show, in the reader's language.
 
-The engine speaks English and knows no catalogue; what it may say is repeated here so that `make messages` finds it,
-and a test compares the two tables. Stored values are never translated, only shown by another word.
+The engine's sentences are English, and it has no catalogue. They are repeated here so that `make messages` finds them;
+a test compares the two tables. Stored values are never translated, only shown as another word.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 WORDS: dict[str, str | Promise] = {
-    # how a session began
+    # ways to sign in
     "password": _("password"),
     "oidc": _("OpenID Connect"),
     "proxy": _("proxy"),
     "set-up": _("set-up"),
-    # what needs a person
+    # levels of needs
     "act": _("act today"),
     "stuck": _("stuck"),
     "watch": _("watch"),
@@ -73,7 +73,7 @@ WORDS: dict[str, str | Promise] = {
     "dead": _("dead letter"),
     "uncommitted": _("not committed"),
     "unknown": _("not known"),
-    # what a search found
+    # results of a search
     "place": _("topic/queue/offset"),
     "offset_id": _("offset id"),
     "unique_id": _("unique id"),
@@ -111,7 +111,7 @@ WORDS: dict[str, str | Promise] = {
     "resolved": _("over"),
     "reminder": _("still on"),
     "test": _("test"),
-    # what is wrong with a group
+    # findings about a group
     "consumption_off": _("paused"),
     "no_consumer": _("no client connected"),
     "nobody_pulls": _("clients pull nothing"),
@@ -235,7 +235,7 @@ EVIDENCE: dict[str, str | Promise] = {
     "in_rate": _("come in"),
 }
 
-#: What is wrong with a group -> what one can do about it.
+#: Kind of a finding about a group -> advice.
 ADVICE: dict[str, str | Promise] = {
     "consumption_off": _("Resume the group when its clients may go on."),
     "no_consumer": _("Start a consumer of the group; it goes on from the committed offsets."),
@@ -785,7 +785,7 @@ SENTENCES: dict[str, str] = {
     "not_utf8": gettext_noop("The body is not UTF-8 text."),
 }
 
-#: What the audit log's seals say; as `audit_seal.TEMPLATES`, which knows no catalogue either.
+#: The audit log's verdicts, the same as `audit_seal.TEMPLATES`, which has no catalogue either.
 AUDIT_SENTENCES: dict[str, str] = {
     "audit_none": gettext_noop("There is no audit log yet."),
     "audit_whole": gettext_noop("The audit log is whole; entries: %(count)d."),
