@@ -1,13 +1,14 @@
-"""Values as the cells of a CSV that somebody opens in a spreadsheet."""
+"""Cells of CSVs, safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
-# The wide forms count where people write Chinese or Japanese.
+# Spreadsheets for Chinese and Japanese accept the fullwidth forms, too.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def cell(value: object) -> str:
-    """A spreadsheet would run a text that begins like a formula; nothing for what is not known."""
+    """Return a value as the text of a cell, "" for None. A text that a spreadsheet would run as a formula gets a quote
+    before it."""
     if value is None:
         return ""
     text = str(value)

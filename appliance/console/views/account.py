@@ -1,4 +1,4 @@
-"""A user's own page: password, and what they may do."""
+"""A user's own page: password, rights and sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def account(request: HttpRequest) -> HttpResponse:
             user.set_password(form.cleaned_data["password"])
             user.must_change_password = False
             with transaction.atomic():
-                # An administrator may have reset it, or disabled the user, since this request began: that stays.
+                # If an administrator has reset the password or disabled the user since this request began, that stays.
                 if not User.objects.filter(pk=user.pk, password=checked, is_active=True).exists():
                     return errors.forbidden(request)
                 user.save(update_fields=["password", "must_change_password"])

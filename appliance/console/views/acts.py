@@ -1,6 +1,5 @@
-"""What the pages that act on many things at once share: the result of the last act, shown on a page of its own.
-
-It is kept in the session: a page that was reloaded acts only once.
+"""Results of acts on many things at once. They are kept in the session and shown on their own page, so that reloading
+that page does not act again.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from django.http import HttpRequest
 
 from ..words import SENTENCES
 
-#: Single results that are kept; all are counted.
+#: Most single results that are kept; all are counted.
 MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A sentence of the engine that was kept for a while."""
+    """A sentence of the engine, read back from the session."""
 
     code: str
     args: dict[str, Any]
@@ -31,7 +30,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What became of one thing. what: its name for people; address: of its page, "" without one."""
+    """The outcome for one thing. what: its name for people; address: that of its page, "" without one."""
 
     what: str
     address: str
@@ -40,7 +39,7 @@ class Line:
 
 
 def keep(request: HttpRequest, key: str, facts: dict[str, Any], lines: Iterable[Line]) -> None:
-    """Keep what an act did until the next one of this kind."""
+    """Keep the result of an act in the session, until the next one of this kind."""
     shown = list(lines)[:MOST_SHOWN]
     request.session[key] = facts | {
         "lines": [
@@ -51,7 +50,7 @@ def keep(request: HttpRequest, key: str, facts: dict[str, Any], lines: Iterable[
 
 
 def kept(request: HttpRequest, key: str) -> dict[str, Any] | None:
-    """What `keep` kept; None without anything."""
+    """Return the result that `keep` stored last; None if there is none."""
     found = request.session.get(key)
     if not isinstance(found, dict):
         return None
@@ -64,5 +63,5 @@ def _sentence(parts: list[Any]) -> Told | None:
 
 
 def counted(counts: dict[str, int]) -> list[tuple[str, int]]:
-    """Outcomes and how many, the most first."""
+    """Return (outcome, count), the most frequent first."""
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))

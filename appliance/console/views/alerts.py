@@ -1,4 +1,4 @@
-"""Alerts: what is on, what was, the rules and whom they tell."""
+"""Alerts: the present and past ones, rules, channels and silences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _shown(alert: Alert) -> dict[str, Any]:
 
 @require_safe
 def alerts(request: HttpRequest) -> HttpResponse:
-    """What is on now, silences, and what is over."""
+    """Show the alerts that are on, silences, and past alerts."""
     ended = Alert.objects.exclude(ended_ms=None).order_by("-ended_ms", "-id").prefetch_related("deliveries")
     page = Paginator(ended, PAGE_SIZE).get_page(page_number(request))
     context = {
@@ -46,7 +46,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
-    """One alert, and who was told what."""
+    """Show one alert and its notices."""
     found = get_object_or_404(Alert.objects.select_related("rule"), pk=pk)
     deliveries = found.deliveries.order_by("id")
     return render(request, "alerts/alert.html", {**_shown(found), "deliveries": deliveries})
@@ -64,7 +64,7 @@ def alert_rules(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def alert_rule_create(request: HttpRequest) -> HttpResponse:
-    """A new rule; ?figure=, ?pattern= and ?channel= (its number) fill it in."""
+    """Create a rule; ?figure=, ?pattern= and ?channel= (its number) fill in the form."""
     figure = FIGURES.get(request.GET.get("figure", ""), FIGURES["lag_minutes"])
     begin = AlertRule(
         name=_("What needs you") if figure.code == NEEDS else "", figure=figure.code, above=figure.above,
@@ -171,7 +171,7 @@ def alert_channel_delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def alert_silence_create(request: HttpRequest) -> HttpResponse:
-    """Nothing is sent for a while; ?rule= and ?pattern= fill it in."""
+    """Create a silence; ?rule= and ?pattern= fill in the form."""
     begin = {name: request.GET[name] for name in ("rule", "pattern") if request.GET.get(name)}
     form = SilenceForm(request.POST or None, initial=begin)
     if request.method == "POST" and form.is_valid():

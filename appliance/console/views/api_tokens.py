@@ -1,4 +1,4 @@
-"""API tokens: everybody makes and revokes their own; administrators see and revoke all. The secret is shown once."""
+"""API tokens: users make and revoke their own; administrators see and revoke all. The secret is shown once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DAY_MS = 86_400_000
 
 
 class TokenForm(Form):
-    """What a token may do: never more than its owner."""
+    """A new token. It cannot have more rights than its owner."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),
@@ -66,7 +66,7 @@ class TokenForm(Form):
 
 @require_safe
 def tokens(request: HttpRequest) -> HttpResponse:
-    """One's own, or everybody's for administrators."""
+    """Show the user's tokens, or all tokens to an administrator."""
     rows = _visible(request.user).select_related("owner")
     return render(request, "tokens/list.html", {"tokens": rows, "now_ms": now_ms(), "yes_no": _("yes,no")})
 
@@ -74,7 +74,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def token_create(request: HttpRequest) -> HttpResponse:
-    """Make one; the next page shows its secret this once, and reloading it makes no other."""
+    """Make a token. The next page shows its secret once; reloading that page does not make another."""
     form = TokenForm(request.user, request.POST or None)
     if request.method == "POST" and form.is_valid():
         values = form.cleaned_data
@@ -102,7 +102,7 @@ def token_create(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
-    """The new token's secret, this once."""
+    """Show a new token's secret, once."""
     token = get_object_or_404(_visible(request.user), pk=pk)
     context = {"token": token, "secret": once.take(request.user.pk, ticket)}
     return render(request, "tokens/created.html", context)
@@ -111,7 +111,7 @@ def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
 @require_POST
 @recent_login_required
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    """From now on it is refused."""
+    """Revoke a token: it is rejected from now on."""
     token = get_object_or_404(_visible(request.user), pk=pk)
     if token.revoked_at_ms is None:
         token_store.revoke(token)

@@ -1,4 +1,4 @@
-"""Dead letters as a file, before they expire: which, in which format; then a job writes them."""
+"""Archiving dead letters before they expire: a form chooses them and the format, then a job writes the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMATS = ("ndjson", "csv")
 
 
 class ArchiveForm(LettersForm):
-    """What is written of them."""
+    """The dead letters, and the format of the file."""
 
     format = forms.ChoiceField(
         label=gettext_lazy("Format"),
@@ -40,11 +40,11 @@ class ArchiveForm(LettersForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def archive_create(request: HttpRequest, name: str) -> HttpResponse:
-    """Which dead letters go into the file; then the job. Nothing of the broker changes."""
+    """Choose the dead letters for the file, then start the job. It changes nothing in the broker."""
     admin = runtime.window()
-    admin.dead_letters(name, limit=1)  # there are some, perhaps of a group that was deleted
+    admin.dead_letters(name, limit=1)  # raises if there are none; the group itself may be deleted
     picked = request.GET.getlist("pick")
-    if "ticked" in request.GET and not picked:  # not all of them, then
+    if "ticked" in request.GET and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No dead letter is ticked."))
         return redirect("dead_letters", name)
     if len(picked) > MOST_PICKED:
@@ -71,7 +71,7 @@ def archive_create(request: HttpRequest, name: str) -> HttpResponse:
 def start_archive(
     request: HttpRequest, group: str, asked: dict[str, Any], picked: list[tuple[int, int]], form: str
 ) -> jobs.Job:
-    """The job; what it is asked was looked at."""
+    """Start the job. The caller has checked the filter."""
     which: dict[str, Any] = {"picked": [list(place) for place in picked]} if picked else asked
     parameters = {"group": group, "format": form} | which
     return jobs.start(request, dead_letter_archive.NAME, parameters, target=group, names=(group,))

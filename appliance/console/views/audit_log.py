@@ -1,4 +1,4 @@
-"""The audit log: who did what, newest first, and whether the chain of its digests is whole."""
+"""The audit log: its entries, newest first, and the state of the chain of digests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_numbe
 @require_safe
 @asks_the_engine
 def audit(request: HttpRequest) -> HttpResponse:
-    """Filtered by who, what and when; `format=csv` for the rows of the filter."""
+    """Show the entries, filtered by actor, action, target and time; `format=csv` for the rows of the filter."""
     wire_entries.take_over_if_possible()
     asked: dict[str, Any] = {name: request.GET.get(name, "").strip() for name in ("q", "way", "result")}
     begin, end = time_asked(request, "from"), time_asked(request, "to")
@@ -52,12 +52,13 @@ def audit(request: HttpRequest) -> HttpResponse:
 @require_POST
 @asks_the_engine
 def audit_check(request: HttpRequest) -> HttpResponse:
-    """Have every entry checked, as a job."""
+    """Check every entry, as a job."""
     return redirect("job", jobs.start(request, checking.NAME, {}).id)
 
 
 def _found(q: str, way: str, result: str, begin: int | None, end: int | None) -> QuerySet[AuditEntry]:
-    """way: "wire" for tools over the broker's and the name server's ports, "console" for all others, "" for both."""
+    """Return the entries of a filter. way: "wire" for tools over the broker's and the name server's ports, "console"
+    for all others, "" for both."""
     entries = AuditEntry.objects.all()
     if q:
         entries = entries.filter(Q(actor__icontains=q) | Q(action__icontains=q) | Q(target__icontains=q))
@@ -75,7 +76,7 @@ def _found(q: str, way: str, result: str, begin: int | None, end: int | None) ->
 
 
 def _changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """(field, before, after) as text."""
+    """Return (field, before, after) of each change in an entry, as text."""
     before = entry.before if isinstance(entry.before, dict) else {}
     after = entry.after if isinstance(entry.after, dict) else {}
     return [
@@ -86,7 +87,8 @@ def _changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
 
 
 def _marks(entry: AuditEntry) -> tuple[int, bool]:
-    """(how many acts an entry of the wire stands for besides those shown, whether later ones are only counted)."""
+    """Return, for an entry of the wire, the number of acts that it stands for, or 0, and True if later acts of that
+    minute are only counted."""
     after = entry.after if entry.actor_kind == wire_entries.KIND and isinstance(entry.after, dict) else {}
     more, counted = (after.get(name) for name in wire_entries.MARKS)
     return more or 0, bool(counted)

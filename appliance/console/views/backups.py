@@ -1,4 +1,4 @@
-"""Backups: those there are, making one now, how often one is made, checking and fetching one."""
+"""Backups: the list, making one now, the schedule, checking and downloading one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .window import asks_the_engine, refusal_text
 
 
 class ScheduleForm(Form):
-    """How often one is made by itself, and how many are kept."""
+    """The schedule: how often a backup is made, and how many are kept."""
 
     every_hours = forms.IntegerField(
         label=gettext_lazy("Make one every so many hours"),
@@ -41,7 +41,7 @@ class ScheduleForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def backups(request: HttpRequest) -> HttpResponse:
-    """The list, and the schedule."""
+    """Show the list and the schedule; change the schedule."""
     schedule = backups_.schedule()
     before = {"every_hours": schedule.every_hours, "keep": schedule.keep}
     form = ScheduleForm(request.POST or None, initial=before)
@@ -68,7 +68,7 @@ def backups(request: HttpRequest) -> HttpResponse:
 @require_POST
 @asks_the_engine
 def backup_create(request: HttpRequest) -> HttpResponse:
-    """Make one now, as a job."""
+    """Make a backup now, as a job."""
     try:
         job = jobs.start(request, backups_.KIND, {})
     except Conflict as error:
@@ -80,7 +80,7 @@ def backup_create(request: HttpRequest) -> HttpResponse:
 @require_POST
 @asks_the_engine
 def backup_check(request: HttpRequest, name: str) -> HttpResponse:
-    """Compare one with its manifest, as a job."""
+    """Compare a backup with its manifest, as a job."""
     backups_.path_of(name)
     return redirect("job", jobs.start(request, backups_.CHECK_KIND, {"backup": name}, target=name).id)
 
@@ -89,7 +89,7 @@ def backup_check(request: HttpRequest, name: str) -> HttpResponse:
 @recent_login_required
 @asks_the_engine
 def backup_download(request: HttpRequest, name: str) -> HttpResponseBase:
-    """One of them, for keeping elsewhere."""
+    """Download a backup, to keep it elsewhere."""
     path = backups_.path_of(name)
     audit(request, "backup.download", name)
     return stream(request, path, name, path.stat().st_size)

@@ -1,7 +1,7 @@
-"""What the views that create, edit and delete topics and groups share: the audit lines, and errors put into forms.
+"""Shared parts of the views that create, edit and delete topics and groups: forms, entries in the audit log, refusals.
 
-Each of them goes: a form, a page with the difference and its consequences, then the act. `step` in the form says which:
-"preview" shows what would happen, "apply" does it, "back" returns to the form.
+Each of these views has three steps: a form, a page with the difference and its consequences, then the act. `step` in
+the form is "preview" to show what would happen, "apply" to do it, "back" to return to the form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SettingsForm(Form):
-    """Settings; `name` only while the topic or group is new."""
+    """The settings of a topic or group, with its `name` only if it is new."""
 
     name: forms.Field
 
@@ -35,27 +35,27 @@ class SettingsForm(Form):
 
 
 def defaults(settings: Iterable[Setting]) -> dict[str, object]:
-    """What the form of something new begins with."""
+    """Return the default settings, for the form of something new."""
     return {setting.name: setting.default for setting in settings}
 
 
 def is_submitted(request: HttpRequest) -> bool:
-    """The form was sent for a preview or to be applied; "Back to the form" only shows it again."""
+    """True if the form was sent for a preview or to be applied; "Back to the form" only shows it again."""
     return request.method == "POST" and request.POST.get("step") != "back"
 
 
 def is_final(request: HttpRequest) -> bool:
-    """The preview was seen and confirmed."""
+    """True if the preview was seen and confirmed."""
     return request.POST.get("step") == "apply"
 
 
 def is_forced(request: HttpRequest) -> bool:
-    """Do it despite what speaks against it."""
+    """True if the act is to be done despite its blockers."""
     return request.POST.get("force") == "yes"
 
 
 def form_status(form: forms.Form) -> int:
-    """422 when the page shows what is wrong with the form."""
+    """Return 422 if the page shows errors of the form, else 200."""
     return 422 if form.is_bound and form.errors else 200
 
 
@@ -66,7 +66,7 @@ def add_refusal(form: forms.Form, error: InvalidInput) -> None:
 
 @contextmanager
 def failure_audited(request: HttpRequest, action: str, target: str) -> Iterator[None]:
-    """Write to the audit log when an act breaks off: part of it may have been done."""
+    """Write to the audit log if an act fails midway: part of it may have been done."""
     try:
         yield
     except (Unavailable, StoreBroken) as error:
@@ -75,6 +75,6 @@ def failure_audited(request: HttpRequest, action: str, target: str) -> Iterator[
 
 
 def before_and_after(change: Change) -> tuple[dict[str, object], dict[str, object]]:
-    """The two sides of a change's differences, for the audit log."""
+    """Return the two sides of a change's differences, for the audit log."""
     before: dict[str, object] = {one.field: one.before for one in change.differences}
     return before, {one.field: one.after for one in change.differences}

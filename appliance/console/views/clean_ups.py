@@ -1,4 +1,5 @@
-"""Cleaning up: what is kept for ever and nobody uses is listed, and deleted when that was seen."""
+"""Cleaning up: lists unused groups, topics and offsets, which would be kept for ever, and deletes them once the list
+was seen."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _AUDITED = 20
 @recent_login_required
 @asks_the_engine
 def clean_up(request: HttpRequest) -> HttpResponse:
-    """The list by kind, time and name; a POST deletes what the list had."""
+    """Show the list by kind, idle time and name; a POST deletes the entries of that list."""
     asked = request.POST if request.method == "POST" else request.GET
     kind = asked.get("kind", "groups")
     hours, q = _hours(asked), asked.get("q", "")
@@ -59,6 +60,6 @@ def clean_up(request: HttpRequest) -> HttpResponse:
 
 
 def _hours(asked: QueryDict) -> int:
-    """A day, unless it is a number."""
+    """Return the idle hours in the address; a day if they are missing or not a number."""
     text = asked.get("idle_hours", "24")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 24

@@ -1,4 +1,4 @@
-"""Clients: every connection that has sent heartbeats; one of them, and asking it what it does."""
+"""Clients: all connections that have sent heartbeats; one client, and its own report of what it does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit import audit
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
 
-#: Rows of a table of what a client said.
+#: Most rows of a table from a client's answer.
 _MOST_ROWS = 500
 
 
 @require_safe
 @asks_the_engine
 def clients(request: HttpRequest) -> HttpResponse:
-    """The list; `format=csv` for all rows of the filter."""
+    """Show the list; `format=csv` for all rows of the filter."""
     q = request.GET.get("q", "")
     role = request.GET.get("role") or None
     group = request.GET.get("group") or None
@@ -47,15 +47,15 @@ def clients(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def client(request: HttpRequest, client_id: str) -> HttpResponse:
-    """Its connections and groups."""
+    """Show a client's connections and groups."""
     return render(request, "clients/client.html", _context(client_id))
 
 
 @require_POST
 @asks_the_engine
 def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
-    """Have it tell what it does, with its threads if they are wanted. It may take ten seconds; its answer is shown and
-    kept nowhere."""
+    """Ask a client what it does, with its threads if wanted. This may take ten seconds; the answer is shown and not
+    stored."""
     group = request.POST.get("group", "")
     stack = request.POST.get("stack") == "yes"
     context = _context(client_id) | {"asked": group}

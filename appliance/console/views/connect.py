@@ -1,4 +1,4 @@
-"""Connect a client: the addresses, and whole programs with them in each language."""
+"""Connect a client: the addresses, and complete programs with them in each language."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ... import runtime
 from ..snippets import LANGUAGES, TOPIC, Project, projects, shell_of
 from .window import asks_the_engine, topic_names
 
-#: Instead of the name server's address where none runs.
+#: Shown instead of the name server's address if none runs here.
 ELSEWHERE = "name-server:9876"
 
 
 @require_safe
 @asks_the_engine
 def connect(request: HttpRequest) -> HttpResponse:
-    """?topic= and ?language= choose what the programs are about."""
+    """Show the programs; ?topic= and ?language= choose their topic and the language that is shown first."""
     admin = runtime.window()
     broker, namesrv = admin.addresses()
     topic = request.GET.get("topic", "").strip() or TOPIC
@@ -43,5 +43,5 @@ def connect(request: HttpRequest) -> HttpResponse:
 
 
 def with_shell(found: list[Project]) -> list[tuple[Project, str]]:
-    """Each project with the text that makes it."""
+    """Return each project with the shell script that creates it."""
     return [(project, shell_of(project)) for project in found]

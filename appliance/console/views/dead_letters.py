@@ -1,4 +1,4 @@
-"""Dead letters: the groups that have some, and those of a group, by where they come from, their retries and hours."""
+"""Dead letters: the groups that have some, and those of one group, counted by origin topic, retries and hour."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from .window import (
 )  # fmt: skip
 
 HOUR_MS = 3_600_000
-#: Columns and rows of the grid; what is beyond them is added up.
+#: Most columns and rows of the grid; dead letters beyond them are only summed up.
 MOST_HOURS = 12
 MOST_KINDS = 40
-#: A CSV of a filter is looked for so long.
+#: The rows of a CSV are searched for at most this long.
 CSV_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """One origin topic and retry count. cells: (hour, how many) in the order of the columns. older: before those.
-    query: what leads to them in an address."""
+    """The dead letters of one origin topic and retry count. cells: (hour, count) in the order of the columns. older:
+    count before those hours. query: part of an address that lists them."""
 
     topic: str
     retries: int
@@ -55,7 +55,7 @@ class GridRow:
 @require_safe
 @asks_the_engine
 def dead_letter_groups(request: HttpRequest) -> HttpResponse:
-    """The groups that have dead letters, and the replays; `format=csv` for all rows of the filter."""
+    """Show the groups that have dead letters, and the replays; `format=csv` for all rows of the filter."""
     q = request.GET.get("q", "")
     sort = request.GET.get("sort", "-count")
     admin = runtime.window()
@@ -85,7 +85,7 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
 
 
 def letters_asked(source: QueryDict) -> dict[str, Any]:
-    """The filter in an address or a form. InvalidInput for a number or word that is none."""
+    """Read the filter from an address or a form. Raises InvalidInput for an invalid number."""
     retries = source.get("retries", "").strip()
     if retries and not (retries.isascii() and retries.isdigit() and len(retries) < 10):
         raise InvalidInput("retries", _("“%(text)s” is not a number.") % {"text": retries[:40]})
@@ -100,7 +100,7 @@ def letters_asked(source: QueryDict) -> dict[str, Any]:
 @require_safe
 @asks_the_engine
 def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
-    """A group's dead letters, newest first; those that are ticked go to the form below. `format=csv` for those of the
+    """Show a group's dead letters, newest first, with a form for the ticked ones; `format=csv` for those of the
     filter."""
     admin = runtime.window()
     asked = {field: request.GET.get(field, "") for field in ("from", "to", "origin", "retries", "key", "replayed")}
@@ -133,7 +133,8 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:
-    """(the newest hours with dead letters, the newest first; rows, the most first; dead letters of further rows)."""
+    """Return the newest hours with dead letters, newest first; the rows, those with the most first; and the number of
+    dead letters in further rows."""
     hours = sorted({cell.hour_ms for cell in cells}, reverse=True)[:MOST_HOURS]
     kinds: Counter[tuple[str, int]] = Counter()
     at: Counter[tuple[str, int, int]] = Counter()
@@ -150,7 +151,7 @@ def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:
 
 
 def _all_letters(name: str, from_ms: int | None, to_ms: int | None, wanted: dict[str, Any]) -> Iterator[Any]:
-    """Of the filter, CSV_ROWS at most, as many as are found in CSV_S."""
+    """Yield the dead letters of the filter: CSV_ROWS at most, and only those found within CSV_S."""
     cursor, count, end = None, 0, time.monotonic() + CSV_S
     while count < CSV_ROWS and time.monotonic() < end:
         page = runtime.window().dead_letters(

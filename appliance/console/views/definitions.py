@@ -1,4 +1,4 @@
-"""Topics, groups, users and alert rules as YAML: out, and in after a look at what would change."""
+"""Topics, groups, users and alert rules as YAML: export, and import after a preview of the changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .window import asks_the_engine
 
 
 class DefinitionsForm(Form):
-    """The text."""
+    """The text of definitions."""
 
     text = forms.CharField(
         label=gettext_lazy("Definitions, as YAML"),
@@ -38,7 +38,7 @@ class DefinitionsForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def definitions(request: HttpRequest) -> HttpResponse:
-    """The text as it is to be; then the difference; then what was done."""
+    """Import definitions: a form for the text, a preview of the difference, then the result."""
     form = DefinitionsForm(request.POST or None)
     context: dict[str, object] = {"form": form, "tab": "definitions"}
     if is_submitted(request) and form.is_valid():
@@ -61,7 +61,7 @@ def definitions(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def definitions_file(request: HttpRequest) -> HttpResponse:
-    """All of it, for saving."""
+    """Download the definitions."""
     text = definitions_.export()
     audit(request, "definitions.export")
     response = HttpResponse(text, content_type="application/yaml; charset=utf-8")

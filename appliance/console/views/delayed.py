@@ -1,6 +1,6 @@
-"""Messages that wait until they are due: how many when, a list, and what can be done with them before.
+"""Messages that wait until they are due: a histogram by due time, a list, and acts on them before that.
 
-Ticked ones, or all of a filter, go to a page that says what would happen; then it is done, and a page tells what did.
+An act on ticked messages, or on all of a filter, has three pages: a preview, the act itself, and its result.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 #: Level, offset and unique id.
 Place = tuple[int, int, str | None]
-#: The act as a page names it.
+#: Names of the acts in forms and addresses.
 ACTIONS = ("deliver_now", "drop", "to_dead_letters")
-#: Messages that one form may name; more are chosen by a filter.
+#: Most messages that one form may name; more are chosen by a filter.
 MOST_PICKED = 100
-#: Messages that one click handles, and for how long; what is left is said.
+#: Most messages that one click handles, and the longest time for that; the result says if more are left.
 MOST_HANDLED = 20_000
 LONGEST_S = 10.0
-#: A longer unique id does not fit an address; its place is enough then.
+#: A longer unique id does not fit into an address; the message's place is enough then.
 LONGEST_ID = 64
-#: Name of a span -> milliseconds of a bar, bars.
+#: Name of a span -> (milliseconds of a bar, number of bars).
 SPANS = {
     "15m": (15_000, 60),
     "2h": (120_000, 60),
@@ -65,7 +65,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What the address asks for, as the window takes it."""
+    """The filter in an address; its fields are arguments of the window."""
 
     topic: str | None
     level: int | None
@@ -79,7 +79,7 @@ class Filter:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def query(self, **changes: object) -> str:
-        """As part of an address."""
+        """Return the filter as part of an address."""
         values = {
             "topic": self.topic,
             "level": self.level,
@@ -91,7 +91,7 @@ class Filter:
 
 
 def filter_asked(values: Any, from_ms: int | None, to_ms: int | None) -> Filter:
-    """InvalidInput for what is no filter."""
+    """Read the filter from an address or a form. Raises InvalidInput."""
     level = values.get("level", "").strip()
     if level and not (level.isascii() and level.isdigit() and len(level) < 10):
         raise InvalidInput("level", _("“%(text)s” is not a delay level.") % {"text": level[:40]})
@@ -110,7 +110,7 @@ def filter_asked(values: Any, from_ms: int | None, to_ms: int | None) -> Filter:
 @require_safe
 @asks_the_engine
 def delayed(request: HttpRequest) -> HttpResponse:
-    """How many messages come due when, and a list of them, those due first before others."""
+    """Show a histogram of the waiting messages by due time, and a list, those due first at the top."""
     admin = runtime.window()
     q = request.GET.get("q", "").strip()
     span = request.GET.get("span", "2h")
@@ -141,7 +141,7 @@ def delayed(request: HttpRequest) -> HttpResponse:
 
 
 def _bars(found: Any, wanted: Filter, span: str) -> list[Bar]:
-    """Those that hold something."""
+    """Return the bars of the histogram that are not empty."""
     most = max(1, *found.counts)
     step = WIDTH / len(found.counts)
     bars = []
@@ -158,7 +158,7 @@ def _bars(found: Any, wanted: Filter, span: str) -> list[Bar]:
 
 
 def _ticks(found: Any) -> list[tuple[float, int, str]]:
-    """(percent of the width, time, anchor) of the axis."""
+    """Return (percent of the width, time, anchor) of the marks on the time axis."""
     whole = found.bucket_ms * len(found.counts)
     return [
         (round(100 * part / 3, 1), found.begin_ms + whole * part // 3, anchor)
@@ -169,13 +169,13 @@ def _ticks(found: Any) -> list[tuple[float, int, str]]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def delayed_act(request: HttpRequest) -> HttpResponse:
-    """What an act on ticked messages, or on all of a filter, would do; then do it."""
+    """Show what an act on ticked messages, or on all of a filter, would do; then do it."""
     values = request.POST if request.method == "POST" else request.GET
     what = values.get("what", "")
     if what not in ACTIONS:
         raise InvalidInput("what", _("There is no such act."))
     picked = values.getlist("pick")
-    if "ticked" in values and not picked:  # not all of them, then
+    if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No message is ticked."))
         return redirect("delayed")
     if len(picked) > MOST_PICKED:
@@ -183,7 +183,7 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
     places = [place_of(word) for word in picked]
     wanted = filter_asked(values, _milliseconds(values, "from"), _milliseconds(values, "to"))
     if not places and not wanted.asked:
-        wanted = Filter(None, None, 0, None, None)  # all there are
+        wanted = Filter(None, None, 0, None, None)  # all waiting messages
     chosen: dict[str, Any] = {} if places else wanted.asked
     admin = runtime.window()
     if request.method == "POST" and is_final(request):
@@ -192,7 +192,7 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
         plan = admin.act_on_waiting(what, places, **chosen, dry_run=True, by=request.user.label)
     except InvalidInput:
         raise
-    except AdminError as error:  # the only one that was ticked has gone
+    except AdminError as error:  # the only ticked message is gone
         messages.warning(request, refusal_text(error))
         return redirect("delayed")
     rows = [row for row in admin.waiting_at(places) if row is not None]
@@ -224,8 +224,8 @@ def carried_out(
     chosen: dict[str, Any],
     named: dict[str, Any],
 ) -> tuple[dict[str, Any], list[WaitingOutcome]] | None:
-    """(what was done, single results) of an act that is in the audit log by then; None when the engine refused it, as a
-    notice says. named: what the audit log says of the messages."""
+    """Do an act step by step and write it to the audit log; return its facts and single results. If the engine refuses
+    it at once, show a notice and return None. named: the messages, as the audit log names them."""
     admin = runtime.window()
     counts: dict[str, int] = {}
     results: list[WaitingOutcome] = []
@@ -268,7 +268,7 @@ def line_of(one: WaitingOutcome) -> Line:
 
 
 def place_of(word: str) -> Place:
-    """From `level-offset-unique id`, the last of which may be missing."""
+    """Parse `level-offset-unique id`, in which the id may be missing. Raises InvalidInput."""
     level, _dash, rest = word.partition("-")
     offset, _dash, unique_id = rest.partition("-")
     numbers = level + offset
@@ -288,7 +288,7 @@ def _milliseconds(values: Any, name: str) -> int | None:
 
 @require_safe
 def delayed_done(request: HttpRequest) -> HttpResponse:
-    """What the last act of this session did."""
+    """Show the result of this session's last act on waiting messages."""
     found = kept(request, "delayed_done")
     if found is None:
         return redirect("delayed")

@@ -1,4 +1,4 @@
-"""What is answered when a page is not shown: as a page, or as problem details (RFC 9457) below /api/."""
+"""Answers to requests that fail or are refused: as a page, or as problem details (RFC 9457) below /api/."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..models import Role
 
 def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence: str) -> HttpResponse:
     if request.path_info.startswith("/api/"):
-        # As in `api.errors`, whose table has these codes.
+        # The same form as in `api.errors`, whose table has these codes.
         problem = {"type": f"urn:rocketbox:problem:{code}", "title": heading, "status": status, "detail": sentence}
         problem |= {"instance": request.get_full_path(), "code": code}
         problem["request_id"] = getattr(request, "request_id", "")
@@ -33,13 +33,13 @@ def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence
 
 
 def base_of(request: HttpRequest) -> str:
-    """The page around a refusal: with the menu for whoever has signed in."""
+    """Return the template around a refusal: the one with the menu if the caller is a signed-in user."""
     user = getattr(request, "user", None)
     return "base.html" if user is not None and user.kind == "user" else "card.html"
 
 
 def unauthorized(request: HttpRequest) -> HttpResponse:
-    """401: nobody has signed in, or the token is not good."""
+    """401: the caller has not signed in, or the token is invalid."""
     sentence = _("Send a valid API token as “Authorization: Bearer …”, or sign in.")
     return _answer(request, 401, "unauthorized", _("Not signed in"), sentence)
 
@@ -55,7 +55,7 @@ _COMES_FIRST = {
 
 
 def forbidden(request: HttpRequest, rule: Rule | None = None, comes_first: str = "") -> HttpResponse:
-    """403: signed in, and not allowed. rule: what it takes. comes_first: a key of _COMES_FIRST."""
+    """403: signed in, but not allowed. rule: the one that is not met. comes_first: a key of _COMES_FIRST."""
     user = request.user
     sentence = _("Your role or your rights do not include this. An administrator can change that.")
     if comes_first:
@@ -72,7 +72,7 @@ def forbidden(request: HttpRequest, rule: Rule | None = None, comes_first: str =
 
 
 def outside_pattern(request: HttpRequest, names: str) -> HttpResponse:
-    """403: the user is kept to some names, and this is about others, or about the whole broker."""
+    """403: the user may access only some names, and this page is about others, or about the whole broker."""
     sentence = _("You may only access some names (%(names)s), and this page is about others.") % {"names": names}
     return _answer(request, 403, "outside_pattern", _("Not allowed"), sentence)
 
@@ -90,12 +90,12 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """400: Django's own refusals."""
+    """400: a request that Django itself refused."""
     return _answer(request, 400, "bad_request", _("Invalid request"), _("The request could not be understood."))
 
 
 def unknown_parameters(request: HttpRequest, names: list[str]) -> HttpResponse:
-    """400: a file was asked for with filters that there are not."""
+    """400: a file was requested with filters that do not exist."""
     sentence = _("There is no filter called %(names)s here, so the file would hold more than was asked for.")
     return _answer(request, 400, "bad_request", _("Invalid request"), sentence % {"names": ", ".join(names)})
 
@@ -107,25 +107,25 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def method_not_allowed(request: HttpRequest, methods: list[str]) -> HttpResponse:
-    """405: an address of the API, and another method."""
+    """405: an address of the API that does not have this method."""
     response = _answer(request, 405, "method_not_allowed", _("Method not allowed"), ", ".join(methods))
     response.headers["Allow"] = ", ".join(methods)
     return response
 
 
 def too_large(request: HttpRequest, limit: int) -> HttpResponse:
-    """413: more than the address takes; limit: in bytes."""
+    """413: the request is larger than this address accepts. limit: in bytes."""
     sentence = _("A request to this address may have at most %(limit)s bytes.") % {"limit": limit}
     return _answer(request, 413, "too_large", _("Too large"), sentence)
 
 
 def too_slow(request: HttpRequest) -> HttpResponse:
-    """408: the body did not come."""
+    """408: the request's body did not arrive in time."""
     return _answer(request, 408, "too_slow", _("Too slow"), _("The rest of the request did not arrive in time."))
 
 
 def busy(request: HttpRequest) -> HttpResponse:
-    """503: other requests hold what there is."""
+    """503: too many large requests are handled already."""
     return _answer(
         request,
         503,
@@ -136,7 +136,8 @@ def busy(request: HttpRequest) -> HttpResponse:
 
 
 def too_many_streams(request: HttpRequest) -> HttpResponse:
-    """429: one user has as much open as one may have (`streams`). Also for views that may ask no database."""
+    """429: the user has as many streams open as allowed (`streams`). Async views, too, may call this: it does not
+    read the database."""
     sentence = _("Too many live pages and downloads are open. Close one, or wait until one has ended.")
     if request.path_info.startswith("/api/"):
         response = _answer(request, 429, "too_many_streams", _("Too many at a time"), sentence)
@@ -147,7 +148,7 @@ def too_many_streams(request: HttpRequest) -> HttpResponse:
 
 
 def not_written_down(request: HttpRequest) -> HttpResponse:
-    """503: the audit log takes nothing, so nothing is done."""
+    """503: the audit log takes no entries, so nothing was done."""
     sentence = _("Nothing was done, since it could not be written into the audit log. The log says why.")
     return _answer(request, 503, "unavailable", _("Not available right now"), sentence)
 
@@ -159,8 +160,8 @@ def engine_not_running(request: HttpRequest) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: something failed here; the log has the details under the request's number. 503: the settings database is
-    damaged, so nobody is known, and neither is what to tell them."""
+    """500: RocketBox failed; the log has the details under the request's number. 503 if the settings database is
+    damaged: then the caller cannot be known, so the page is shown as to a stranger."""
     if is_damage(sys.exc_info()[1]):
         request.user = AnonymousUser()
         request.__dict__.pop("_messages", None)

@@ -1,4 +1,4 @@
-"""The set-up wizard, one question a step; see `set_up` for when it exists."""
+"""The set-up wizard, one question a step; `set_up` decides when it exists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .sign_in import remember_language
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def language(request: HttpRequest, secret: str) -> HttpResponse:
-    """Step 1: in which language."""
+    """Step 1: choose the language."""
     _require_setup_link(secret)
     chosen = request.POST.get("language", "")
     if request.method == "POST" and chosen in dict(settings.LANGUAGES):
@@ -37,7 +37,7 @@ def language(request: HttpRequest, secret: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def administrator(request: HttpRequest, secret: str) -> HttpResponse:
-    """Step 2: who administers. The link ends here."""
+    """Step 2: create the administrator, which ends the link."""
     _require_setup_link(secret)
     form = AdministratorForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -55,7 +55,7 @@ def administrator(request: HttpRequest, secret: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def address(request: HttpRequest) -> HttpResponse:
-    """Step 3: the address clients are told, tried out. `?host=` tries one; with htmx only the findings come back."""
+    """Step 3: choose the address that clients get, and check it. `?host=` checks one; htmx gets only the findings."""
     running = runtime.running()
     addresses = runtime.window().addresses()
     advertised = host_of(addresses.broker or addresses.namesrv)
@@ -85,7 +85,7 @@ def address(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def message(request: HttpRequest) -> HttpResponse:
-    """Step 4: a first message, from a program with the right address in it. POST ends the wizard."""
+    """Step 4: send a first message with a program that has the right address in it. POST ends the wizard."""
     if request.method == "POST":
         set_up.go_to(set_up.DONE)
         audit(request, "set-up.finish")
@@ -110,7 +110,7 @@ def message(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def message_count(request: HttpRequest) -> HttpResponse:
-    """The counter alone, once a second; it stops asking when a message has come."""
+    """Return only the counter, which the page loads once a second until a message has come."""
     return render(request, "setup/_message_count.html", {"count": _count()})
 
 
@@ -120,7 +120,7 @@ def _require_setup_link(secret: str) -> None:
 
 
 def _bind_needed(host: str) -> str | None:
-    """What the ports listen on now, when clients that are told this address could not connect to that."""
+    """Return the address that the ports listen on, if clients could not connect to it through `host`; else None."""
     bind = runtime.running().options.bind
     return bind if host and cannot_reach(host, bind) else None
 
@@ -134,7 +134,8 @@ def _count() -> int:
 
 
 def _suggested(request: HttpRequest, advertised: str) -> str:
-    """The name the browser used, when it is more than a name of this machine for itself."""
+    """Return the host to suggest: the one in the browser's address, unless one was saved or fixed, or that one is
+    loopback or invalid."""
     saved = runtime.place().saved_advertise()
     browser_host = _browser_host(request)
     if saved or runtime.running().options.advertise_source or runtime.is_loopback(browser_host):
@@ -148,7 +149,7 @@ def _browser_host(request: HttpRequest) -> str:
 
 
 def _browser_says(request: HttpRequest, host: str, check: AddressCheck | None) -> tuple[str, str]:
-    """(good or warn, a sentence) on how the browser came here."""
+    """Return ("good", "warn" or "bad", a sentence) that compares the host with the one in the browser's address."""
     visited_host = _browser_host(request)
     if visited_host.lower() == host.lower():
         return "good", _("same host name")
@@ -160,7 +161,7 @@ def _browser_says(request: HttpRequest, host: str, check: AddressCheck | None) -
 
 
 def _keep_address(request: HttpRequest, advertised: str, host: str) -> None:
-    """Write the address down for the next start, when it is another than the present one."""
+    """Save the address for the next start, unless it is the present one. Raises StartError."""
     place = runtime.place()
     before = place.saved_advertise() or advertised
     if host == before:

@@ -13,15 +13,15 @@ from ..identity import names_for
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
 TABS = ("lag", "clients", "subscriptions", "settings")
-#: What a client may be shown of in one table; more are counted.
+#: Most clients in one table; further ones are only counted.
 _MOST_CLIENTS = 200
 
 
 @require_safe
 @asks_the_engine
 def group(request: HttpRequest, name: str) -> HttpResponse:
-    """The group; `tab` says what is below its figures. `format=csv` for all its queues, sorted and filtered as those
-    are."""
+    """Show the group; `tab` chooses the part below its figures. `format=csv` for all its queues, sorted and filtered as
+    on the page."""
     if wants_csv(request):
         return csv_answer(
             f"group-{name}",
@@ -38,14 +38,15 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def group_now(request: HttpRequest, name: str) -> HttpResponse:
-    """What of the page moves, for it to ask for every few seconds."""
+    """Return the changing part of the page, which the page reloads every few seconds."""
     return render(request, "groups/_now.html", _context(request, name) | {"again": True})
 
 
 @require_safe
 @asks_the_engine
 def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
-    """All that was looked at: what was found with its figures, what is in order, what cannot be told and why."""
+    """Show the whole diagnosis: findings with their figures, checks that are in order, and those that could not be
+    made, with reasons."""
     admin = runtime.window()
     found = admin.diagnosis(name, names_for(request.user).has_topic)
     detail = admin.group(name, queues=False)
@@ -53,8 +54,8 @@ def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _queues(request: HttpRequest, name: str, page: int, page_size: int) -> Any:
-    """A page of its queues as the address asks for them."""
-    request.GET.get("tab")  # whatever is shown, a file is of the queues
+    """Return a page of the group's queues, sorted and filtered as in the address."""
+    request.GET.get("tab")  # read, so that it is not reported as unsupported: a file always has the queues
     asked = {"sort": request.GET.get("sort", "-lag"), "q": request.GET.get("q", "")}
     return runtime.window().group_queues(name, **asked, page=page, page_size=page_size)
 

@@ -1,4 +1,4 @@
-"""A group paused and resumed, and one that takes over settings and offsets of another."""
+"""Acts on a group: pausing and resuming it, and cloning its settings and offsets to another group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .window import asks_the_engine, not_found_sentence, refusal_text
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_pause(request: HttpRequest, name: str) -> HttpResponse:
-    """Stop its consumption, or have it go on: what that does to its clients, then the act."""
+    """Pause or resume a group: show what that does to its clients, then do it."""
     admin = runtime.window()
     detail = admin.group(name, queues=False)
     if detail.settings is None:
@@ -51,7 +51,7 @@ def group_pause(request: HttpRequest, name: str) -> HttpResponse:
 
 
 class CloneForm(Form):
-    """To which group, and what of it."""
+    """The target group, and the parts to clone."""
 
     target = forms.CharField(
         label=gettext_lazy("To the group"),
@@ -86,7 +86,7 @@ class CloneForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_clone(request: HttpRequest, name: str) -> HttpResponse:
-    """What the other group would take over, queue by queue and setting by setting; then the act."""
+    """Show what the other group would take over, queue by queue and setting by setting; then do it."""
     detail = runtime.window().group(name)
     form = CloneForm(request.POST or None, initial={"offsets": True})
     context: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""A group's offsets moved: a form, what it would do to each queue, the act, then a page that watches it.
-Taken back in the same way for a day."""
+"""Resets of a group's offsets: a form, a preview for each queue, the act, then a page that shows its progress. A reset
+can be undone in the same way for a day."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from .window import (
     wants_csv,
 )
 
-#: Queues that a page shows; the totals count all of them, and the CSV has them.
+#: Most queues that a page shows; the totals and the CSV have all of them.
 MOST_SHOWN = 200
-#: Queues that one form may name.
+#: Most queues that one form may name.
 _MOST_QUEUES = 4096
 #: The largest offset or shift that the form takes.
 _MOST = (1 << 62) - 1
-#: What comes first on the page that watches.
+#: Order of the states on the progress page; other states come last.
 _ORDER = {"given_up": 0, "told": 1, "waiting": 2}
 
 
 class ResetForm(Form):
-    """Which queues, and where to."""
+    """The queues to move, and the target."""
 
     topic = forms.CharField(
         label=gettext_lazy("Topic"),
@@ -79,7 +79,7 @@ class ResetForm(Form):
 
 
 def queues_of(text: str) -> list[int] | None:
-    """`0-3, 7` as numbers; None for nothing."""
+    """Parse `0-3, 7` into numbers; None for an empty text. Raises ValidationError."""
     found: dict[int, None] = {}
     for word in text.replace(",", " ").split():
         first, dash, last = word.partition("-")
@@ -96,7 +96,8 @@ def queues_of(text: str) -> list[int] | None:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_reset(request: HttpRequest, name: str) -> HttpResponse:
-    """The form; its preview, queue by queue; the act. `to=latest&step=preview` in the address skips the form."""
+    """Show the form, then its preview queue by queue, then do it. `to=latest&step=preview` in the address skips the
+    form."""
     names = names_for(request.user)
     detail = runtime.window().group(name)
     asked = {key: request.GET.get(key, "") for key in ("topic", "queues", "to", "at_ms", "offset", "by")}
@@ -129,12 +130,12 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _may_move(names: Names, preview: Any) -> bool:
-    """Whether somebody may access all topics whose queues would be moved."""
+    """True if a caller with these names may access all topics whose queues would be moved."""
     return all(names.has_topic(topic) for topic in {move.topic for move in preview.moves})
 
 
 def _reset(request: HttpRequest, name: str, asked: dict[str, Any], final: bool) -> Any:
-    """Preview it, or do it and write it down."""
+    """Preview a reset, or (final) do it and write it to the audit log."""
     admin = runtime.window()
     queues = asked["queues"]
     target = admin.offset_target(
@@ -152,7 +153,7 @@ def _reset(request: HttpRequest, name: str, asked: dict[str, Any], final: bool) 
 
 
 def _topics_of(detail: Any) -> list[str]:
-    """Those of the group first, its retry topic too."""
+    """Return the names of topics, the group's own first, its retry topic included."""
     own = list(dict.fromkeys(queue.topic for queue in detail.queues))
     return own + [name for name in topic_names() if name not in own]
 
@@ -160,7 +161,7 @@ def _topics_of(detail: Any) -> list[str]:
 @require_safe
 @asks_the_engine
 def group_resets(request: HttpRequest, name: str) -> HttpResponse:
-    """What was done to its offsets within a day, the newest first; `format=csv` as a file."""
+    """Show the group's resets of the last day, newest first; `format=csv` as a file."""
     admin = runtime.window()
     found = admin.offset_resets(name)
     if wants_csv(request):
@@ -178,7 +179,7 @@ def group_resets(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def group_reset_done(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """One of them: where each queue is on its way; `format=csv` for all queues."""
+    """Show one reset and the progress of each queue; `format=csv` for all queues."""
     found = _of(name, number)
     if wants_csv(request):
         return csv_answer(
@@ -195,14 +196,14 @@ def group_reset_done(request: HttpRequest, name: str, number: int) -> HttpRespon
 @require_safe
 @asks_the_engine
 def group_reset_progress(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """How far it is, for the page to show every second until nothing more happens."""
+    """Return the reset's progress, which the page loads every second until the reset is complete."""
     return render(request, "groups/_reset_progress.html", {"name": name, **_progress(_of(name, number))})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Back to where the queues were: what that would do, then the act."""
+    """Undo a reset: show what that would do, then do it."""
     names = names_for(request.user)
     if not _may_move(names, _of(name, number)):
         return errors.outside_pattern(request, str(names))
@@ -229,7 +230,7 @@ def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpRespon
 
 
 def _of(name: str, number: int) -> Any:
-    """A reset of this group; NotFound."""
+    """Return a reset of this group. Raises NotFound."""
     found = runtime.window().offset_reset(number)
     if found.group != name:
         raise NotFound("reset", str(number))

@@ -1,4 +1,4 @@
-"""Consumer groups: the list, one group with its lag and clients, and creating, editing and deleting one."""
+"""Consumer groups: the list, and creating, editing and deleting one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .changes import (
 )  # fmt: skip
 from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
 
-#: Of what goes with a group.
+#: Most offsets that the page to delete a group shows.
 _OFFSETS_SHOWN = 50
 _ONLINE = {"yes": True, "no": False}
 
@@ -74,7 +74,7 @@ class GroupForm(SettingsForm):
 @require_safe
 @asks_the_engine
 def groups(request: HttpRequest) -> HttpResponse:
-    """The list; `format=csv` for all rows of the filter."""
+    """Show the list; `format=csv` for all rows of the filter."""
     q = request.GET.get("q", "")
     online = request.GET.get("online", "")
     system = request.GET.get("system") == "yes"
@@ -110,7 +110,7 @@ def groups(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
-    """A group before its first consumer connects."""
+    """Create a group, before its first consumer connects."""
     form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_setting_list()), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
@@ -139,7 +139,7 @@ def group_create(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Its settings. No setting of a group loses messages, so there is nothing to force."""
+    """Change a group's settings. No setting of a group loses messages, so there is nothing to force."""
     settings = _stored_settings(name)
     form = GroupForm(request.POST or None, initial=settings.values, new=False)
     revision = request.POST.get("revision") or settings.revision
@@ -175,7 +175,7 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
 @recent_login_required
 @asks_the_engine
 def group_delete(request: HttpRequest, name: str) -> HttpResponse:
-    """The group, once its name was typed; its offsets too unless they are to stay."""
+    """Delete a group once its name was typed, with its offsets unless they are to stay."""
     offsets = request.POST.get("offsets") != "keep"
     context = {"name": name, "change": runtime.window().delete_group(name, offsets=offsets, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}, "offsets": offsets}
@@ -204,7 +204,7 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _stored_settings(name: str) -> Any:
-    """A group's settings; raises NotFound for one that is known by its offsets or clients only."""
+    """Return a group's settings. Raises NotFound for a group that is known only by its offsets or clients."""
     settings = runtime.window().group(name).settings
     if settings is None:
         raise NotFound("group", name)

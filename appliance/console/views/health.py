@@ -11,8 +11,8 @@ from ... import runtime, server_proof
 
 @require_safe
 async def healthz(request: HttpRequest) -> HttpResponse:
-    """200 while the process and its event loop answer at all; says nothing about the engine. To a command of this
-    machine it shows whose server it is (`server_proof`)."""
+    """Answer 200 while the process and its event loop answer at all, whatever the engine does. To a command on this
+    machine it also proves which data directory the server has (`server_proof`)."""
     response = HttpResponse("ok\n", content_type="text/plain; charset=utf-8")
     word = request.headers.get(server_proof.ASK)
     if word is not None:
@@ -23,10 +23,10 @@ async def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 async def readyz(request: HttpRequest) -> JsonResponse:
-    """Whether the engine can serve: 200 when every check is ok, 503 otherwise.
+    """Answer 200 if every check is ok and so the engine can serve, 503 otherwise.
 
-    Body: `{"status": "ok" | "not ok", "checks": {"<check>": "ok" | "not ok"}}`. Nobody has logged in, so there are no
-    details: paths, sizes and error texts are for the operator's log.
+    Body: `{"status": "ok" | "not ok", "checks": {"<check>": "ok" | "not ok"}}`. The caller has not signed in, so there
+    are no details: paths, sizes and error texts are only in the log.
     """
     try:
         health = runtime.window().health()

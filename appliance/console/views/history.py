@@ -1,4 +1,4 @@
-"""What was measured of the broker, a topic or a group, over any span."""
+"""Plots of the figures of the broker, a topic or a group, over any span."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ GROUP: _Plots = (
 @require_safe
 @asks_the_engine
 def broker_history(request: HttpRequest) -> HttpResponse:
-    """The broker's own figures; `format=csv` for the values."""
+    """Show the broker's own figures; `format=csv` for the values."""
     return _page(request, BROKER, "", {"heading": _("History")})
 
 
 @require_safe
 @asks_the_engine
 def topic_history(request: HttpRequest, name: str) -> HttpResponse:
-    """A topic's."""
+    """Show a topic's figures; `format=csv` for the values."""
     runtime.window().topic_settings(name)
     return _page(request, TOPIC, name, {"heading": _("History of %(name)s") % {"name": name}, "topic": name})
 
@@ -77,13 +77,13 @@ def topic_history(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def group_history(request: HttpRequest, name: str) -> HttpResponse:
-    """A group's."""
+    """Show a group's figures; `format=csv` for the values."""
     runtime.window().group(name)
     return _page(request, GROUP, name, {"heading": _("History of %(name)s") % {"name": name}, "group": name})
 
 
 def _usual_span() -> str:
-    """The shortest span that shows all there is, and a day at most."""
+    """Return the name of the shortest span that shows all figures, but at most a day."""
     begin = series.begin_ms()
     age = 0 if begin is None else now_ms() - begin
     return next((name for name in ("1h", "6h") if age <= charts.SPANS[name]), "24h")

@@ -1,4 +1,4 @@
-"""Jobs: the list, one of them while it runs and when it has ended, and its files."""
+"""Jobs: the list, one job with its progress or result, and its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .window import (
     wants_csv,
 )  # fmt: skip
 
-#: How long a page waits for news, and how often it looks; what changes within a moment is shown at once.
+#: Longest wait of a page for progress, and seconds between two looks.
 WAIT_S, LOOK_S = 10.0, 0.02
 PIECE_BYTES = 256 << 10
 
@@ -40,7 +40,7 @@ PIECE_BYTES = 256 << 10
 @require_safe
 @asks_the_engine
 def jobs(request: HttpRequest) -> HttpResponse:
-    """Those that are for the reader, newest first, by kind and state; `format=csv` for the rows of the filter."""
+    """Show the jobs that the user may see, newest first, by kind and state; `format=csv` for the rows of the filter."""
     kind, state = request.GET.get("kind", ""), request.GET.get("state", "")
     found = jobs_.seen(request.user, kind, state)
     if wants_csv(request):
@@ -67,7 +67,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def job(request: HttpRequest, job: str) -> HttpResponse:
-    """One job."""
+    """Show one job."""
     found = jobs_.find(request.user, job)
     context = _context(request, found) | {
         "parameters": [(name, value) for name, value in found.parameters.items() if value not in (None, "", [], {})],
@@ -79,8 +79,8 @@ def job(request: HttpRequest, job: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def job_progress(request: HttpRequest, job: str) -> HttpResponseBase:
-    """How far it is, as soon as that is something else than the page shows (`seen`). Once it has ended the page loads
-    again, with its result. A stream, so that who waits takes nobody's turn."""
+    """Return the job's progress as soon as it differs from what the page shows (`seen`). After the job's end the page
+    loads again, with its result. The answer is a stream, so that waiting takes no turn."""
     found = jobs_.find(request.user, job)
     seen = request.GET.get("seen", "")
     if found.ended:
@@ -116,7 +116,7 @@ async def _next_progress(
 @require_POST
 @asks_the_engine
 def job_cancel(request: HttpRequest, job: str) -> HttpResponse:
-    """End it at its next step."""
+    """Cancel a job, at its next step if it runs."""
     found = jobs_.find(request.user, job)
     if not found.ended and not jobs_.may_cancel(request.user, found):
         raise NotFound("job", job)
@@ -130,12 +130,12 @@ def job_cancel(request: HttpRequest, job: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def job_file(request: HttpRequest, job: str, name: str) -> HttpResponseBase:
-    """One of its files, for saving."""
+    """Download one of a job's files."""
     return file_answer(request, jobs_.find(request.user, job), name)
 
 
 def file_answer(request: HttpRequest, found: jobs_.Job, name: str) -> HttpResponseBase:
-    """A file of a job, piece by piece; never as something that a browser would run. Raises NotFound."""
+    """Return a file of a job as a download, piece by piece. Raises NotFound."""
     listed = next((one for one in found.files if one.name == name), None)
     path = jobs_.board().folder(found.id).file(name) if listed else None
     if listed is None or path is None or not path.is_file():
@@ -144,7 +144,7 @@ def file_answer(request: HttpRequest, found: jobs_.Job, name: str) -> HttpRespon
 
 
 def stream(request: HttpRequest, path: Path, name: str, size: int) -> HttpResponseBase:
-    """A file, piece by piece; never as something that a browser would run."""
+    """Return a file as a download, piece by piece; a browser never shows or runs it."""
     place = streams.begin(request)
     if place is None:
         return errors.too_many_streams(request)

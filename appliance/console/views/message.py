@@ -1,7 +1,7 @@
-"""One message: its story so far as it is known, its body, its raw record.
+"""One message: its known story, its body, its raw record.
 
 Body and raw record need the grant to read bodies, and each look is audited. A body is shown as text in a page or
-downloaded as bytes; it is never served as something that a browser would run.
+downloaded as bytes; it is never served in a form that a browser would run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHOWN_BYTES = 64 << 10
 @require_safe
 @asks_the_engine
 def message(request: HttpRequest, ref: str) -> HttpResponse:
-    """What happened to it and who has it, and its body for those who may read bodies."""
+    """Show a message's story and the groups that have it, and its body to users who may read bodies."""
     detail = runtime.window().message(ref)
     context: dict[str, Any] = {
         "detail": detail,
@@ -49,7 +49,7 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def message_content(request: HttpRequest, ref: str) -> HttpResponse:
-    """Its body, decoded by its sys flag, as JSON, text, hex or base64: what it is when `as` does not say."""
+    """Show a message's body, decompressed as its sys flag says, in the form `as`: json, text, hex or base64."""
     admin = runtime.window()
     detail = admin.message(ref, story=False)
     context = {"detail": detail, "row": detail.row, "tab": "content"} | _body(request, ref)
@@ -60,7 +60,7 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
-    """The record as it lies in the log."""
+    """Show the record as it is stored in the log."""
     admin = runtime.window()
     detail = admin.message(ref, story=False)
     audit(request, "message.read_raw", _place(detail.row))
@@ -71,7 +71,7 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def message_download(request: HttpRequest, ref: str) -> HttpResponse:
-    """The body as stored, for a file."""
+    """Download the body as it is stored."""
     admin = runtime.window()
     row = admin.message(ref, story=False).row
     body = admin.message_bytes(ref)
@@ -83,7 +83,7 @@ def message_download(request: HttpRequest, ref: str) -> HttpResponse:
 
 
 def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
-    """The body as what it is, or as `?as=` says."""
+    """Return the body for a page in the form `?as=`, or if that does not fit, in the one that suits the body."""
     body = runtime.window().message_body(ref, SHOWN_BYTES)
     forms = [form for form in FORMS if getattr(body, form) is not None]
     form = request.GET.get("as", "")
@@ -93,7 +93,7 @@ def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
 
 
 def _curl(request: HttpRequest, row: MessageRow) -> str:
-    """The same from a shell, with a token of one's own."""
+    """Return the commands that read the message in a shell, with an API token."""
     address = request.build_absolute_uri(reverse("overview") + f"api/v1/messages/{row.offset_id}")
     lines = [f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {address}']
     if allows(request.user, "message_content"):

@@ -1,6 +1,6 @@
-"""Many messages at once, as jobs: those that an expression finds, as a file; and a file of messages into a topic.
+"""Jobs on many messages: exporting those that an expression finds to a file, and importing a file into a topic.
 
-An import is looked at first, line by line, and that is a job, too: its page leads to the import itself.
+Before an import its file is checked line by line, which is a job, too; that job's page leads to the import itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .window import TimeInput, asks_the_engine, moment_of, refusal_text, topic_n
 
 
 class ExportForm(Form):
-    """What a job looks for, and what it writes of each message."""
+    """The messages that a job searches for, and what it writes of each."""
 
     topic = forms.CharField(
         label=gettext_lazy("Topic"), max_length=127,
@@ -61,7 +61,7 @@ class ExportForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def message_export(request: HttpRequest) -> HttpResponse:
-    """How many messages there are to be looked at; then the job."""
+    """Show how many messages the job would look at; then start it."""
     user: Any = request.user
     may_export = user.may_read_bodies and user.may_export
     given = request.GET
@@ -112,7 +112,7 @@ def _parameters(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def start_export(request: HttpRequest, parameters: dict[str, Any], whole: bool) -> jobs.Job:
-    """The job; the caller has looked whether it may be."""
+    """Start the job. The caller has checked the user's rights."""
     kind = exports.EXPORT
     if not whole:
         reads_bodies = runtime.window().filter_reads_bodies(parameters["filter"])
@@ -121,7 +121,7 @@ def start_export(request: HttpRequest, parameters: dict[str, Any], whole: bool) 
 
 
 class ImportForm(Form):
-    """A file of messages and the topic they go to."""
+    """A file of messages, and the topic to send them to."""
 
     topic = forms.CharField(
         label=gettext_lazy("Topic"), max_length=127,
@@ -135,7 +135,7 @@ class ImportForm(Form):
 
 
 class SendForm(Form):
-    """How fast the checked messages are sent."""
+    """The rate at which the checked messages are sent."""
 
     rate = forms.IntegerField(
         label=gettext_lazy("Messages a second"), min_value=1, max_value=imports.MAX_RATE, initial=imports.DEFAULT_RATE
@@ -145,7 +145,7 @@ class SendForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def message_import(request: HttpRequest) -> HttpResponse:
-    """?checked= is a job that has looked at a file: then it is sent. Else a file is chosen, and looked at."""
+    """Choose a file and start the job that checks it. With ?checked=, the id of such a job, start the import itself."""
     checked = request.GET.get("checked", "")
     if checked:
         return _send_checked(request, checked)

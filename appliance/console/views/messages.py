@@ -1,4 +1,4 @@
-"""Messages of a topic by time, page by page over a fixed snapshot, and what an expression finds among them."""
+"""Messages of a topic by time, page by page over a fixed snapshot, optionally filtered by an expression."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _HEADER = (
 @require_safe
 @asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
-    """?topic= with from, to, queue, order and filter lists; ?cursor= continues the snapshot; ?format=csv or ndjson is
-    what the page shows, without bodies."""
+    """List the messages of ?topic= by from, to, queue, order and filter; ?cursor= continues the snapshot; ?format=csv
+    or ndjson downloads the rows of the page, without bodies."""
     topic = request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue", "filter")}
     oldest_first = request.GET.get("order") == "oldest"
@@ -79,8 +79,9 @@ def queue_asked(text: str) -> int | None:
 
 
 def filter_asked(request: HttpRequest, topic: str, text: str, first: bool = True) -> str | None:
-    """The expression; None for none. InvalidInput when it is wrong, or looks into bodies that its reader may not read:
-    who may ask whether a body holds a text could find out all of it. first: whether it is asked for the first time."""
+    """Return the expression; None if it is empty. Raises InvalidInput if it is wrong, or looks into bodies which the
+    user may not read: by asking whether a body has a text, one could find out all of it. first: False for later pages,
+    which are not audited again."""
     text = text.strip()
     if not text:
         return None
@@ -118,7 +119,7 @@ def _download(topic: str, rows: tuple[Any, ...], form: str) -> HttpResponse:
 
 
 def _moment(at_ms: int) -> str:
-    """As RFC 3339 writes it; what no calendar has, in milliseconds."""
+    """Format a time as in RFC 3339; one that no calendar has, in milliseconds."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):

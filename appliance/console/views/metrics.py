@@ -16,14 +16,14 @@ from ... import __version__, runtime
 if TYPE_CHECKING:
     from ...engine.window.upstream_metrics import Sample
 
-#: Apache's own exporter names figures so.
+#: Prefix of the figures that have the names of Apache's own exporter.
 UPSTREAM = "rocketmq_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
 
-#: After so long a piece of a scrape rests for a moment; looked at every so many samples.
+#: A scrape sleeps _REST_S after each _TURN_S of work; the time is checked every _PIECE samples.
 _TURN_S, _REST_S, _PIECE = 0.002, 0.0002, 32
-#: Texts of labels that are held; each holds its tuple, so that no other has its address.
+#: Most cached texts of labels. Each entry keeps its tuple, so that no other tuple can get the same id.
 _LABELS_KEPT = 16
 
 Labels = tuple[tuple[str, str], ...]
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Every number of the engine, or 503 while there is no engine."""
+    """Return every number of the engine, or 503 if no engine runs."""
     try:
         running = runtime.running()
     except runtime.EngineNotRunning:
@@ -44,13 +44,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _upstream_part() -> str:
-    """One scrape at a time, since it looks at all groups."""
+    """Return the figures with upstream's names. One scrape at a time, since it goes through all groups."""
     with _lock:
         return upstream_text(runtime.window().upstream_metrics())
 
 
 def upstream_text(samples: Iterable[Sample]) -> str:
-    """Those that carry labels; samples of one name stay together, as the format demands."""
+    """Return samples with labels as text. Samples of one name stay together, as the format demands."""
     families: dict[str, list[str]] = {}
     # Ten samples of one group follow each other with the same three tuples.
     shown: dict[int, tuple[Labels, str]] = {}
@@ -66,7 +66,7 @@ def upstream_text(samples: Iterable[Sample]) -> str:
             known = shown[id(labels)] = (labels, _labels_text(labels))
         lines.append(f"{name}{known[1]} {_number(value)}")
         if not count % _PIECE and time.perf_counter() - begun > _TURN_S:
-            time.sleep(_REST_S)  # sends and acknowledgements wait for the same interpreter
+            time.sleep(_REST_S)  # sends and acknowledgements need the same interpreter
             begun = time.perf_counter()
     return "".join("\n".join(lines) + "\n" for lines in families.values())
 
@@ -78,7 +78,7 @@ def _labels_text(labels: Labels) -> str:
 
 
 def prometheus_text(numbers: Mapping[str, float]) -> str:
-    """One sample a line, prefixed `rocketbox_` unless the name is upstream's (`rocketmq_...`); names that end in
+    """Return one sample a line, prefixed `rocketbox_` unless the name is upstream's (`rocketmq_...`). Names that end in
     `_total` are counters, all others gauges.
 
     numbers: name, or name and labels as Prometheus writes them (`disk_bytes{kind="log"}`), to value. Samples of one

@@ -1,4 +1,4 @@
-"""What needs a person: the whole list, what is muted, and muting."""
+"""Needs, the states that need a person: the whole list, the muted ones, and muting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .changes import add_refusal, form_status
 from .window import asks_the_engine, refusal_text
 
 HOUR_MS = 3_600_000
-#: For how long a form offers to mute, in hours.
+#: Times for which the form offers to mute a need, in hours.
 SPANS = (
     (1, gettext_lazy("1 hour")),
     (4, gettext_lazy("4 hours")),
@@ -34,7 +34,7 @@ SPANS = (
 
 
 class MuteForm(Form):
-    """For how long, and why."""
+    """The time for which a need is muted, and the reason."""
 
     hours = forms.TypedChoiceField(label=gettext_lazy("For"), choices=SPANS, coerce=int, initial=24)
     reason = forms.CharField(
@@ -47,7 +47,7 @@ class MuteForm(Form):
 @require_safe
 @asks_the_engine
 def needs(request: HttpRequest) -> HttpResponse:
-    """All of them one by one, and those that are muted."""
+    """Show all needs, and those that are muted."""
     told = AlertRule.objects.filter(figure=NEEDS, is_active=True).exists()
     return render(request, "needs/list.html", {"board": needs_.board(needs_.everything(), request.user), "told": told})
 
@@ -55,7 +55,7 @@ def needs(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def needs_panel(request: HttpRequest) -> HttpResponse:
-    """The overview's part, for the script that follows the live stream."""
+    """Return the overview's list of needs, for the script that follows the live stream."""
     found = needs_.board(needs_.everything(), request.user)
     return render(request, "needs/_panel.html", {"board": found})
 
@@ -63,7 +63,7 @@ def needs_panel(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def need_mute(request: HttpRequest) -> HttpResponse:
-    """One need: what it says, for how long it is not told, and why."""
+    """Mute one need, for a time and with a reason."""
     need = needs_.find(needs_.everything(), request.GET.get("key", ""))
     form = MuteForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -86,7 +86,7 @@ def need_mute(request: HttpRequest) -> HttpResponse:
 @require_POST
 @asks_the_engine
 def need_unmute(request: HttpRequest, number: int) -> HttpResponse:
-    """Told again from now on."""
+    """End a mute: the need is shown again."""
     needs_.unmute(request, number)
     messages.success(request, _("It is told again."))
     return redirect("needs")

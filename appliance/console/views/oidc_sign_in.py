@@ -1,4 +1,4 @@
-"""To the OpenID provider, and back from it."""
+"""Signing in through the OpenID provider: the way there, and the way back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .errors import base_of
 from .sign_in import entered, safe_next, safe_page
 
 logger = logging.getLogger(__name__)
-# Ties the answer to the browser that began.
+# The cookie that binds the answer to the browser that began the sign-in.
 COOKIE = "rocketbox_oidc"
 
 
@@ -48,7 +48,8 @@ def login_oidc(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def login_oidc_back(request: HttpRequest) -> HttpResponse:
-    """What the provider says of whom it sent back. What we remember is good for one answer."""
+    """Handle the provider's answer: sign the user in, or confirm a user who was to sign in again. The flow is good for
+    one answer."""
     options = _options()
     query = {name: request.GET[name] for name in ("state", "code", "iss", "error") if name in request.GET}
     try:
@@ -73,13 +74,14 @@ def _options() -> OidcSignIn:
 
 
 def _callback() -> str:
-    """Where the provider sends browsers back to: below the public address, whatever the request's Host says."""
+    """Return the address to which the provider sends browsers back: below the public one, whatever the request's Host
+    is."""
     return f"{runtime.place().public_url}/login/oidc/back/"
 
 
 def _user(request: HttpRequest, person: oidc.Person) -> User:
-    """The user whom the provider means: by its own number for them, never by a name that a local user has. The role is
-    the provider's each time. Raises NotSignedIn."""
+    """Return the user for the provider's person, found by the subject there and never by the name; created at the first
+    sign-in. The role is updated from the provider each time. Raises NotSignedIn."""
     with transaction.atomic():
         user = User.objects.filter(identity=person.identity).first()
         if user is None:

@@ -1,4 +1,4 @@
-"""The overview: is it working, what needs attention, which groups are furthest behind. Updated once a second."""
+"""The overview: the state of the broker, its needs, and the groups furthest behind. Updated once a second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .reports import newest_digest
 from .window import refusal_text
 
 HISTORY_S = 600
-#: The lines of the tiles: figure -> class.
+#: Figure of a tile -> class of its line.
 _SPARKS = {"in_rate": "a", "out_rate": "b", "lag_ms": "a", "log_bytes": "b"}
 #: A stream ends after this time; the browser opens the next one and is authenticated again.
 STREAM_S = 600.0
@@ -32,7 +32,7 @@ STREAM_S = 600.0
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    """The page; without a broker in this process only what runs and its checks."""
+    """Show the overview; without a broker in this process, only what runs and the checks."""
     running = runtime.running()
     admin = runtime.window()
     addresses = admin.addresses()
@@ -64,7 +64,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def history() -> str:
-    """The last ten minutes as JSON: [[seconds since 1970], [received a second], [delivered a second]]."""
+    """Return the last ten minutes as JSON: [[seconds since 1970], [received a second], [delivered a second]]."""
     admin = runtime.window()
     came, went = admin.series("in", HISTORY_S), admin.series("out", HISTORY_S)
     delivered = dict(zip(went.times_at_ms, went.values, strict=True))
@@ -78,7 +78,7 @@ def _well(health: dict[str, dict[str, object]]) -> bool:
 
 @require_safe
 async def overview_live(request: HttpRequest) -> HttpResponse:
-    """A stream of server-sent events: the window's frame, the same bytes for everybody, whenever there is a new one."""
+    """Stream server-sent events: each new frame of the window, the same bytes for all browsers."""
     stream = streams.begin(request)
     if stream is None:
         return errors.too_many_streams(request)

@@ -1,4 +1,4 @@
-"""Sending dead letters again, as jobs: a form, what it would do, then progress and what became of each message."""
+"""Replays, jobs that send dead letters again: a form, a preview, then the progress and the result of each message."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from .window import PAGE_SIZE, MomentField, asks_the_engine, cell, not_found_sen
 
 #: Kinds of results, as the window names them.
 RESULTS = ("chosen", "replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_chosen", "not_reached")
-#: Dead letters that one form may name; more are chosen by a filter.
+#: Most dead letters that one form may name; more are chosen by a filter.
 MOST_PICKED = 500
-#: Results that are looked up at a time for a download, and the rest between two such steps.
+#: Results that are read at a time for a download, and seconds between two such steps.
 STEP, REST_S = 500, 0.005
 
 
 class LettersForm(Form):
-    """Which dead letters: those of a filter and time, or picked ones as `queue-offset`."""
+    """The dead letters of a filter and time, or picked ones as `queue-offset`."""
 
     picked = forms.CharField(required=False, max_length=MOST_PICKED * 24, widget=forms.HiddenInput)
-    # As in the address: a moment in UTC, or milliseconds.
+    # In the forms that the address has: a moment as people type it, or milliseconds.
     from_ms = MomentField(widget=forms.HiddenInput)
     to_ms = MomentField(widget=forms.HiddenInput)
     # The filter, as in the address of the list.
@@ -63,7 +63,7 @@ class LettersForm(Form):
 
 
 class ReplayForm(LettersForm):
-    """Where dead letters go, how fast, and which."""
+    """The dead letters to replay, their target, and the rate."""
 
     target = forms.ChoiceField(
         label=gettext_lazy("Send them to"),
@@ -88,12 +88,12 @@ class ReplayForm(LettersForm):
     )
 
 
-#: What a form takes over from the address of the list.
+#: Fields that the form takes over from the address of the list.
 CARRIED = ("from_ms", "to_ms", "origin", "no_origin", "retries", "key", "replayed")
 
 
 def started(plan: Any) -> dict[str, Any]:
-    """What the audit log says of a replay that was started."""
+    """Return the values of a new replay for the audit log."""
     job = plan.job
     said = {"replay": job.id, "messages": job.total, "target": job.target, "topic": job.topic, "rate": job.rate}
     if job.filter is not None:
@@ -102,21 +102,21 @@ def started(plan: Any) -> dict[str, Any]:
 
 
 def wanted_of(form: LettersForm) -> Any:
-    """The filter that a form holds, for the sentence above it; None when it is none."""
+    """Return the filter in a form, for the sentence above it; None if there is none."""
     values = {name: form[name].value() or "" for name in ("origin", "no_origin", "retries", "key", "replayed")}
     return values if any(values.values()) else None
 
 
 def may_see(request: HttpRequest, job: Any) -> bool:
-    """Whether a replay is of a group that the caller may access."""
+    """True if the caller may access the replay's group."""
     return names_for(request.user).has_group(job.group)
 
 
 def may_send(request: HttpRequest, target: str, topic: str | None) -> bool:
-    """Whether the caller may send where a replay goes, besides to its group: who may not, starts none, and stops none
-    that others started."""
+    """True if the caller may send to the target of a replay. A caller who may not can neither start such a replay nor
+    control one of another user."""
     names = names_for(request.user)
-    if target == "original":  # wherever they came from
+    if target == "original":  # may be any topic
         return not names.topics
     return target != "topic" or topic is None or names.has_topic(topic)
 
@@ -124,10 +124,10 @@ def may_send(request: HttpRequest, target: str, topic: str | None) -> bool:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def replay_create(request: HttpRequest, name: str) -> HttpResponse:
-    """Which dead letters to send again, and where: fill in, see what would happen, start."""
-    runtime.window().dead_letters(name, limit=1)  # there are some, perhaps of a group that was deleted
+    """Start a replay: a form with the dead letters and their target, a preview, then the start."""
+    runtime.window().dead_letters(name, limit=1)  # raises if there are none; the group itself may be deleted
     picked = request.GET.getlist("pick")
-    if "ticked" in request.GET and not picked:  # not all of them, then
+    if "ticked" in request.GET and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No dead letter is ticked."))
         return redirect("dead_letters", name)
     if len(picked) > MOST_PICKED:
@@ -175,7 +175,7 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def replay(request: HttpRequest, job: str) -> HttpResponse:
-    """One replay: how far it is, and what became of each message."""
+    """Show a replay: its progress, and the result of each message."""
     admin = runtime.window()
     result = request.GET.get("result") or "chosen"
     found = admin.replay_job(job)
@@ -189,7 +189,8 @@ def replay(request: HttpRequest, job: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
-    """How far it is, for the page to show every second; once it has ended the page loads its results again."""
+    """Return the replay's progress, which the page loads every second; after its end the page loads again, with the
+    results."""
     found = runtime.window().replay_job(job)
     if not may_see(request, found):
         return errors.outside_pattern(request, str(names_for(request.user)))
@@ -201,7 +202,7 @@ def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
 
 @require_safe
 async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | StreamingHttpResponse:
-    """What became of each message, all of them, as it is looked up; `format=ndjson` or CSV."""
+    """Download the results of all messages, streamed as they are read; `format=ndjson`, else CSV."""
     admin = runtime.window()
     kind = "ndjson" if request.GET.get("format") == "ndjson" else "csv"
     result = request.GET.get("result") or "chosen"
@@ -223,7 +224,8 @@ async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | 
 
 
 async def _results(stream: streams.Stream, job: str, result: str, first: Any, kind: str) -> AsyncIterator[bytes]:
-    """A step at a time; a replay that goes on meanwhile may end up with more than the first rows say."""
+    """Yield the results step by step. If the replay goes on meanwhile, messages in the first rows may have a later
+    result by the end."""
     page = first
     try:
         yield _as_csv([_COLUMNS]) if kind == "csv" else b""
@@ -276,7 +278,7 @@ def _as_ndjson(rows: list[tuple[Any, ...]]) -> bytes:
 @require_POST
 @asks_the_engine
 def replay_act(request: HttpRequest, job: str) -> HttpResponse:
-    """Pause it, have it go on, or end it for good."""
+    """Pause, resume or cancel a replay."""
     admin = runtime.window()
     what = request.POST.get("what", "")
     acts = {"pause": admin.pause_replay, "resume": admin.resume_replay, "cancel": admin.cancel_replay}

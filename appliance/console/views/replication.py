@@ -1,4 +1,4 @@
-"""Replication: who follows this broker, or whom it follows; the set that it is a member of, and who leads that."""
+"""Replication: the slaves or the master of this broker, and the replica set that it is a member of."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LEVELS = ("failed", "warning", "ok")
 @require_safe
 @asks_the_engine
 def replication(request: HttpRequest) -> HttpResponse:
-    """The slaves of a master, or the master of a slave; the members of a set."""
+    """Show the slaves of a master, or the master of a slave; and the members of a set."""
     return render(request, "replication/page.html", _context(request))
 
 
 @require_safe
 @asks_the_engine
 def replication_now(request: HttpRequest) -> HttpResponse:
-    """What of the page moves, for it to ask for every few seconds."""
+    """Return the changing part of the page, which the page reloads every few seconds."""
     return render(request, "replication/_now.html", _context(request) | {"again": True})
 
 
@@ -47,7 +47,7 @@ def replication_now(request: HttpRequest) -> HttpResponse:
 @recent_login_required
 @asks_the_engine
 def set_switch(request: HttpRequest) -> HttpResponse:
-    """Have another member lead: a look at what would happen, then the act."""
+    """Make another member the leader: show what would happen, then do it."""
     _set_here()
     values = request.POST if request.method == "POST" else request.GET
     to = values.get("to", "")
@@ -72,7 +72,7 @@ def set_switch(request: HttpRequest) -> HttpResponse:
 @recent_login_required
 @asks_the_engine
 def set_adopt(request: HttpRequest) -> HttpResponse:
-    """Have this member lead with the log it has, once the set's name was typed."""
+    """Make this member the leader with the log it has, once the set's name was typed."""
     admin = runtime.window()
     view = _set_here()
     context: dict[str, Any] = {"name": view.set, "heading": _("Adopt the set %(name)s?") % {"name": view.set}}
@@ -103,7 +103,7 @@ def set_adopt(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def quarantine(request: HttpRequest, name: str) -> HttpResponse:
-    """What one file holds that was cut from this log: a page of messages, without bodies."""
+    """Show the messages in one file of those cut from this log, page by page, without bodies."""
     text = request.GET.get("offset", "")
     offset = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
     page = runtime.window().quarantined(name, offset=offset, limit=PAGE_SIZE)
@@ -114,7 +114,7 @@ def quarantine(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @asks_the_engine
 def quarantine_send(request: HttpRequest, name: str) -> HttpResponse:
-    """Send all of a file again, as a job."""
+    """Send all messages of such a file again, as a job."""
     try:
         return redirect("job", sending.start(request, name).id)
     except Conflict as error:
@@ -123,7 +123,7 @@ def quarantine_send(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _set_here() -> SetView:
-    """The set that this broker is a member of. Conflict without one."""
+    """Return the set that this broker is a member of. Raises Conflict if there is none."""
     view = runtime.window().replica_set()
     if view is None:
         raise Conflict(_("This broker is in no set with fail-over: haStore is not set."))
@@ -139,7 +139,7 @@ def _context(request: HttpRequest) -> dict[str, Any]:
     except Unavailable as error:
         if view is None:
             raise
-        context["why"] = refusal_text(error)  # it changes its role at this moment; the set is told all the same
+        context["why"] = refusal_text(error)  # the broker is changing its role; the set is shown anyway
     else:
         master = shown.master.address if shown.master is not None else None
         context["console_guess"] = _console_of(request, master)
@@ -158,7 +158,8 @@ def _context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _console_of(request: HttpRequest, address: str | None) -> str:
-    """Where a master's console is when it has the port of this one: nobody has told."""
+    """Return the likely address of the master's console, guessed with the port of this one; "" if there is no master
+    address."""
     if not address:
         return ""
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""How the reports are made: what is set, with what each setting does, and changing it with a look at the difference."""
+"""Settings of the reports: showing them with explanations, and changing them after a preview of the difference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .reports import command, next_at_ms, what_is_missing
 from .window import asks_the_engine
 
 _LIMIT = re.compile(r"(.+?)\s*=\s*(\d{1,6})\s*\Z")
-#: A thousand lines with the longest names, as many as the API takes.
+#: Most characters: a thousand lines with the longest names, as many as the API takes.
 LONGEST_LIMITS = 300_000
 
 
@@ -36,7 +36,7 @@ def _bounds(name: str) -> dict[str, Any]:
 
 
 class SettingsForm(Form):
-    """Every setting. limits: a line for each group, `group = minutes`."""
+    """All settings. limits: a line for each group, `group = minutes`."""
 
     on = forms.BooleanField(
         label=gettext_lazy("Make them every night"),
@@ -126,7 +126,7 @@ class SettingsForm(Form):
         return found
 
     def wanted(self) -> reports_.ReportSettings:
-        """The settings that the form asks for."""
+        """Return the settings in the valid form."""
         values = dict(self.cleaned_data)
         values["at"] = f"{values['at']:%H:%M}"
         values["digest_channels"] = tuple(values["digest_channels"])
@@ -144,7 +144,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a change would do, as the pages of changes show it."""
+    """The effects of a change, of the shape that the pages of changes show."""
 
     differences: tuple[Difference, ...]
     consequences: tuple[str, ...]
@@ -153,7 +153,7 @@ class Plan:
 
 
 def initial_of(settings: reports_.ReportSettings) -> dict[str, Any]:
-    """What the form begins with."""
+    """Return the initial values of the form."""
     values = {name: getattr(settings, name) for name in SettingsForm.base_fields}
     values["limits"] = "\n".join(f"{group} = {minutes}" for group, minutes in sorted(settings.limits.items()))
     values["digest_channels"] = list(settings.digest_channels)
@@ -161,7 +161,7 @@ def initial_of(settings: reports_.ReportSettings) -> dict[str, Any]:
 
 
 def plan(before: reports_.ReportSettings, after: reports_.ReportSettings) -> Plan:
-    """The differences, and what follows from them."""
+    """Return the differences between two settings, and their consequences."""
     labels = {name: str(field.label) for name, field in SettingsForm.base_fields.items()}
     differences = tuple(
         Difference(label, said(name, getattr(before, name)), said(name, getattr(after, name)))
@@ -197,7 +197,7 @@ def plan(before: reports_.ReportSettings, after: reports_.ReportSettings) -> Pla
 
 
 def said(name: str, value: Any) -> str:
-    """A setting's value in words."""
+    """Return a setting's value in words."""
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if name == "engine":
@@ -212,7 +212,7 @@ def said(name: str, value: Any) -> str:
 @require_safe
 @asks_the_engine
 def report_settings(request: HttpRequest) -> HttpResponse:
-    """What is set, for everybody who may read reports."""
+    """Show the settings to users who may read reports."""
     settings = reports_.settings()
     context = {
         "rows": [
@@ -230,7 +230,7 @@ def report_settings(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def report_settings_change(request: HttpRequest) -> HttpResponse:
-    """Fill in, look at the difference, apply."""
+    """Change the settings: a form, a preview of the difference, then the change."""
     present = reports_.settings()
     form = SettingsForm(request.POST or None, initial=initial_of(present))
     context: dict[str, Any] = {"form": form, "heading": _("Change how reports are made"), "zones": time_zones.names()}

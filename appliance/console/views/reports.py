@@ -1,4 +1,4 @@
-"""The nightly reports: the newest day at a glance, each report, runs while they run and afterwards."""
+"""The nightly reports: the newest day at a glance, each report, and the runs with their progress and results."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ..template_tags import as_time, thousands
 from . import errors
 from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
 
-#: How long a page waits for news of a run, how often it looks, and how long it waits at least: many browsers may watch
-#: one run, and it has news twice a second.
+#: Longest wait of a page for a run's progress, seconds between two looks, and the shortest wait: many browsers may
+#: watch one run, which reports progress twice a second.
 WAIT_S, LOOK_S, LEAST_S = 10.0, 0.5, 1.0
-#: Days and runs on the first page; older days are folded, older runs have a page of their own.
+#: Days and runs on the first page; older days are folded, older runs are on their own page.
 DAYS_SHOWN, RUNS_SHOWN = 14, 5
-#: Characters of a log's end.
+#: Most characters of a log's end on a page.
 LOG_SHOWN = 16_000
 
 
 @require_safe
 @asks_the_engine
 def reports(request: HttpRequest) -> HttpResponse:
-    """The newest day's digest, all days, the last runs."""
+    """Show the newest day's digest, all days, and the last runs."""
     settings = reports_.settings()
     days = reports_.days()
     runs = reports_.runs()
@@ -79,7 +79,7 @@ def reports(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
-    """One report of one day; `format=csv` and `table` for the rows of one of its tables."""
+    """Show one report of one day; `format=csv` and `table` for the rows of one of its tables."""
     found = reports_.document(day, report)
     if found is None:
         raise NotFound("report", f"{report} {day}")
@@ -110,7 +110,7 @@ def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
 
 
 def table_csv(found: dict[str, Any], key: str) -> HttpResponse:
-    """A table's rows as they are kept, with units in the names of its columns. Raises NotFound."""
+    """Return a table's rows as they are stored, with units in the names of its columns. Raises NotFound."""
     table = next((one for one in found.get("tables", ()) if one.get("key") == key), None)
     if table is None:
         raise NotFound("table", key)
@@ -121,7 +121,7 @@ def table_csv(found: dict[str, Any], key: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def report_runs(request: HttpRequest) -> HttpResponse:
-    """Every run that is kept, newest first; `format=csv` for all of them."""
+    """Show every run that is kept, newest first; `format=csv` for all of them."""
     found = reports_.runs()
     if wants_csv(request):
         names = (
@@ -149,7 +149,7 @@ def report_runs(request: HttpRequest) -> HttpResponse:
 @require_POST
 @asks_the_engine
 def report_run_create(request: HttpRequest) -> HttpResponse:
-    """Make the reports of a day now: of yesterday, or of today so far."""
+    """Make the reports of a day now, for example of yesterday, or of today so far."""
     day = request.POST.get("day", "")
     try:
         made = reports_.start(request, day_of(day))
@@ -162,7 +162,7 @@ def report_run_create(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def report_run(request: HttpRequest, run: str) -> HttpResponse:
-    """What a run read, did, and said."""
+    """Show a run: its inputs, steps, outcome and log."""
     found = reports_.run(run)
     context = _progress(found) | {
         "why": sentences.failure(found),
@@ -178,8 +178,8 @@ def report_run(request: HttpRequest, run: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def report_run_progress(request: HttpRequest, run: str) -> HttpResponseBase:
-    """How far it is, as soon as that is something else than the page shows (`seen`). Once it has ended the page loads
-    again. A stream, so that who waits takes nobody's turn."""
+    """Return the run's progress as soon as it differs from what the page shows (`seen`). After the run's end the page
+    loads again. The answer is a stream, so that waiting takes no turn."""
     found = reports_.run(run)
     if found.ended_ms is not None:
         return HttpResponse(headers={"HX-Refresh": "true"})
@@ -208,7 +208,7 @@ async def _next_progress(
 
 
 async def _news(request: HttpRequest, run: str, seen: str) -> dict[str, Any]:
-    """What the page shows next, as soon as that is something else."""
+    """Wait until the run's progress differs from `seen`, or WAIT_S; return the context of the page's part."""
     began = time.monotonic()
 
     def look() -> dict[str, Any]:
@@ -232,7 +232,7 @@ async def _news(request: HttpRequest, run: str, seen: str) -> dict[str, Any]:
 @require_POST
 @asks_the_engine
 def report_run_cancel(request: HttpRequest, run: str) -> HttpResponse:
-    """End it now; the reports that there were stay."""
+    """Cancel a run; existing reports stay."""
     try:
         reports_.cancel(request, run)
     except Conflict as error:
@@ -244,7 +244,7 @@ def report_run_cancel(request: HttpRequest, run: str) -> HttpResponse:
 
 
 def day_of(which: str) -> str:
-    """ "today" or "yesterday" in the reports' time zone, as YYYY-MM-DD; another day as it is."""
+    """Return "today" or "yesterday" in the reports' time zone as YYYY-MM-DD; another day as it is."""
     if which not in ("today", "yesterday"):
         return which
     now = datetime.now(time_zones.zone(reports_.settings().zone) or UTC)
@@ -252,31 +252,31 @@ def day_of(which: str) -> str:
 
 
 def next_at_ms(settings: reports_.ReportSettings) -> int | None:
-    """When the next run begins by itself; None for never."""
+    """Return the time of the next scheduled run, in ms; None if none is scheduled."""
     zone = time_zones.zone(settings.zone)
     return schedule.next_at_ms(now_ms(), settings.at, zone) if settings.on and zone is not None else None
 
 
 def what_is_missing() -> list[tuple[str, str]]:
-    """What Spark lacks here, and how to mend it; in the reader's language."""
+    """Return what is missing for Spark and how to mend it, in the reader's language."""
     return [sentences.missing(one) for one in reports_.what_is_missing()]
 
 
 def command() -> str:
-    """The one command that installs it; "" where there is none."""
+    """Return the one command that installs what is missing for Spark; "" if there is none for this installation."""
     from spark_reports import machine
 
     return machine.COMMANDS.get(machine.way(), "")
 
 
 def newest_digest(request: HttpRequest) -> shown.Shown | None:
-    """The newest day's, for the overview; None when there is none, or the reader may not see it."""
+    """Return the newest day's digest for the overview; None if there is none, or the user may not see it."""
     days = reports_.days() if allows(request.user, "report") else []
     return _shown(request, days[0], "digest") if days else None
 
 
 def _shown(request: HttpRequest, day: str, report: str) -> shown.Shown | None:
-    """A report for a page about something else; None when it is not there or damaged."""
+    """Return a report for a page about something else; None if it is missing or damaged."""
     try:
         found = reports_.document(day, report)
         if found is None:
@@ -287,7 +287,7 @@ def _shown(request: HttpRequest, day: str, report: str) -> shown.Shown | None:
 
 
 def _run_of(day: str) -> reports_.RunRecord | None:
-    """The run that made a day's reports; None when it is not known any more."""
+    """Return the run that made a day's reports; None if it is no longer kept."""
     made = reports_.made(day)
     try:
         return None if made is None else reports_.run(made.run_id)
@@ -300,7 +300,7 @@ def _run_row(run: reports_.RunRecord) -> dict[str, Any]:
 
 
 def _engine(run: reports_.RunRecord) -> str:
-    """What counted, and where."""
+    """Return the words for a run's engine, with the Spark master if it has one."""
     master = run.versions.get("master", "")
     return words.said(words.ENGINES, run.engine) + (f" {master}" if run.engine == "spark" and master else "")
 
@@ -310,7 +310,7 @@ def _took_ms(run: reports_.RunRecord) -> int:
 
 
 def _progress(run: reports_.RunRecord) -> dict[str, Any]:
-    """What `reports/_progress.html` shows. seen: another text when there is something new to show."""
+    """Return the context of `reports/_progress.html`. seen: a text that changes whenever the page should change."""
     told = reports_.progress(run.id) if run.ended_ms is None else None
     done, total = (told.done, told.total) if told is not None else (0, 0)
     steps = [(words.said(words.STEPS, step), shown.span(ms)) for step, ms in run.steps]
@@ -331,7 +331,7 @@ def _progress(run: reports_.RunRecord) -> dict[str, Any]:
 
 
 def _input(name: str, value: Any) -> str:
-    """An input of a run in one line; moments in the reader's zone."""
+    """Format an input of a run; moments are in the reader's zone."""
     if isinstance(value, int) and name.endswith("_ms"):
         return as_time(value)
     return thousands(value) if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""A group's retry ladder: messages its consumers sent back, waiting for their next try, and acts before that."""
+"""A group's retry ladder: messages that its consumers sent back and that wait for their next try, and acts on them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .changes import is_final
 from .delayed import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
 from .window import PAGE_SIZE, asks_the_engine, csv_answer, refusal_text, wants_csv
 
-#: Rows of a CSV, which is one page of the window after the other.
+#: Most rows of a CSV, which reads one page of the window after the other.
 CSV_ROWS = 10_000
 
 
 @require_safe
 @asks_the_engine
 def group_retries(request: HttpRequest, name: str) -> HttpResponse:
-    """How many wait at which level, and a list of them, those due first before others; `format=csv` for the list."""
+    """Show how many messages wait at each level, and a list, those due first at the top; `format=csv` for the list."""
     admin = runtime.window()
     ladder = admin.retry_ladder(name)
     context: dict[str, Any] = {"group": name, "ladder": ladder, "asked_level": request.GET.get("level", "")}
@@ -76,14 +76,14 @@ def _csv(name: str, level: int | None) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
-    """What an act on ticked retries, or on all of the group or a level, would do; then do it."""
+    """Show what an act on ticked retries, or on all of the group or a level, would do; then do it."""
     values = request.POST if request.method == "POST" else request.GET
     what = values.get("what", "")
     if what not in ACTIONS:
         raise InvalidInput("what", _("There is no such act."))
     admin = runtime.window()
     picked = values.getlist("pick")
-    if "ticked" in values and not picked:  # not all of them, then
+    if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No message is ticked."))
         return redirect("group_retries", name)
     if len(picked) > MOST_PICKED:
@@ -108,7 +108,7 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
         plan = admin.act_on_waiting(what, places, **chosen, dry_run=True, by=request.user.label)
     except InvalidInput:
         raise
-    except AdminError as error:  # the only one that was ticked has gone
+    except AdminError as error:  # the only ticked message is gone
         messages.warning(request, refusal_text(error))
         return redirect("group_retries", name)
     context = {"group": name, "plan": plan, "counts": counted(plan.counts), "what": what, "picked": picked}
@@ -120,7 +120,7 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 def group_retries_done(request: HttpRequest, name: str) -> HttpResponse:
-    """What the last act of this session on this group's retries did."""
+    """Show the result of this session's last act on this group's retries."""
     found = kept(request, "retries_done")
     if found is None or found.get("group") != name:
         return redirect("group_retries", name)

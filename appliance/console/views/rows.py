@@ -1,4 +1,4 @@
-"""Pages of rows of our own database, as the pager below a table shows them."""
+"""Pages of rows of the settings database, as the pager below a table shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .window import PAGE_SIZE
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """As the window's pages: total rows, 1-based page, at least one page."""
+    """A page of rows, of the same shape as the window's pages. total: rows in all; page: counted from 1; pages: at
+    least one."""
 
     rows: tuple[Any, ...]
     total: int
@@ -21,7 +22,7 @@ class RowPage:
 
 
 def page_of(rows: QuerySet[Any], number: int) -> RowPage:
-    """One page, the last one when there are not so many."""
+    """Return one page; the last one if `number` is larger."""
     total = rows.count()
     pages = max(1, -(-total // PAGE_SIZE))
     number = min(max(1, number), pages)

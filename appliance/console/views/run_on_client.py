@@ -1,4 +1,4 @@
-"""Run a message on one connected consumer: its listener is called once more, now. For trying a fix, or a doubt."""
+"""Run a message on one connected consumer: its listener is called again, now. To try a fix, or to find a cause."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...engine.window.asking_snapshots import DirectConsumption
     from ...engine.window.message_snapshots import MessageRow
 
-#: What a client made of it -> the same in words.
+#: A client's result -> words.
 RESULTS = {
     "CR_SUCCESS": gettext_lazy("its listener consumed the message"),
     "CR_COMMIT": gettext_lazy("its listener consumed the message, and committed"),
@@ -39,7 +39,7 @@ GOOD = ("CR_SUCCESS", "CR_COMMIT")
 
 
 class RunForm(Form):
-    """Which member of which group; the value is the pair as JSON, since names may be anything."""
+    """A member of a group. The value is the pair as JSON, since names may have any characters."""
 
     member = forms.ChoiceField(
         label=gettext_lazy("Group and client"), error_messages={"required": gettext_lazy("Choose a client.")}
@@ -56,7 +56,7 @@ class RunForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def message_run(request: HttpRequest, ref: str) -> HttpResponse:
-    """Choose a client, see what would happen, run; the message's own page tells what came of it."""
+    """Run a message: choose a client, see a preview, run it; the message's page then shows the result."""
     admin = runtime.window()
     row = admin.message(ref, story=False).row
     members = list(admin.consumers_for(row.offset_id))

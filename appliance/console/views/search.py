@@ -1,5 +1,5 @@
-"""One box for names of topics and groups, and for whatever a message is called by: its place, its offset id, its unique
-id, a key; over all topics."""
+"""Search with one box, over all topics: for names of topics and groups, and for messages by place, offset id, unique id
+or key."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from ...engine.errors import InvalidInput, NotFound
 from .window import asks_the_engine, refusal_text, time_asked, time_shown, topic_names
 
 LIMIT = 50
-#: Topics, and groups, that are named.
+#: Most topics, and most groups, that are shown.
 NAMES = 8
 
 
 @require_safe
 @asks_the_engine
 def search(request: HttpRequest) -> HttpResponse:
-    """?q= is what was typed; topic, from and to narrow keys down; ?copies=yes shows each record, also those of
-    system topics; ?cursor= continues the snapshot.
+    """Search for ?q=; topic, from and to narrow keys down; ?copies=yes shows each record, also those of system topics;
+    ?cursor= continues the snapshot.
 
-    What names one message leads to it. Without q but with a topic it is the topic's messages by time that are meant.
+    If the text identifies one message, redirect to it. With a topic but without q, redirect to the topic's messages by
+    time.
     """
     text, topic = request.GET.get("q", "").strip(), request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to")}
@@ -43,7 +44,7 @@ def search(request: HttpRequest) -> HttpResponse:
             found = runtime.window().search(
                 text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT, copies=copies
             )
-            # Many messages may share a key or a unique id; only what can be but one is opened at once.
+            # Many messages may share a key, so a single hit by key is not opened at once.
             one = found.hits[0] if len(found.hits) == 1 and cursor is None and found.next_cursor is None else None
             if one is not None and one.matched != "key":
                 return HttpResponseRedirect(reverse("message", args=[one.row.offset_id]))
@@ -59,7 +60,7 @@ def search(request: HttpRequest) -> HttpResponse:
 
 
 def named(text: str) -> dict[str, Any]:
-    """Topics and groups whose names hold the text: the first few, and how many there are."""
+    """Return the first few topics and groups whose names contain the text, and how many more there are."""
     if len(text) > 255:
         return {"topics": [], "groups": [], "more_topics": 0, "more_groups": 0}
     window = runtime.window()

@@ -1,4 +1,4 @@
-"""A user's own second factor, and sessions."""
+"""A user's own second factor and sessions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ..identity import present
 from ..models import User
 from ..recent_login import recent_login_required
 
-# In the session: the secret that is shown and not confirmed yet.
+# Key in the session for the secret that is shown but not confirmed yet.
 _OFFERED = "offered_second_factor"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def second_factor(request: HttpRequest) -> HttpResponse:
-    """Turn it on: a picture for the authenticator, and a code from it that proves it works. A page that is loaded again
-    shows the same picture."""
+    """Turn the second factor on: show a QR code for the authenticator app, and check a code from it. If the page is
+    reloaded, it shows the same QR code."""
     user: Any = request.user
     if user.identity or user.has_second_factor:
         return HttpResponseRedirect(reverse("account"))
@@ -54,14 +54,14 @@ def second_factor(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def second_factor_codes(request: HttpRequest, ticket: str) -> HttpResponse:
-    """The recovery codes, this once."""
+    """Show the recovery codes, once."""
     return render(request, "account/recovery_codes.html", {"codes": once.take(request.user.pk, ticket)})
 
 
 @require_POST
 @recent_login_required
 def second_factor_off(request: HttpRequest) -> HttpResponse:
-    """Turn one's own off, or (`what=codes`) make new recovery codes."""
+    """Turn the user's own second factor off, or (`what=codes`) make new recovery codes."""
     user: Any = request.user
     if not user.has_second_factor:
         return HttpResponseRedirect(reverse("account"))
@@ -79,7 +79,7 @@ def second_factor_off(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def session_end(request: HttpRequest) -> HttpResponse:
-    """End one of one's own sessions (`session=`), or all others."""
+    """End one of the user's own sessions (`session=`), or all others."""
     user: Any = request.user
     text = request.POST.get("session", "")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

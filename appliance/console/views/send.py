@@ -1,4 +1,4 @@
-"""Send a message by hand, of every kind, or one like another; on the same path as a client's. Then it is shown."""
+"""Send a message by hand, of any kind, or one like another. It takes the same path as a client's, and is then shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_BODY_CHARACTERS = 4 << 20
 
-# Kind, its name, and what comes of it.
+# Kind, its name, and its effect.
 KINDS = (
     ("plain", gettext_lazy("Plain"), gettext_lazy("Consumers can have it at once.")),
     (
@@ -48,7 +48,7 @@ KINDS = (
 
 
 class SendForm(Form):
-    """What a message holds. Properties: one `name=value` a line."""
+    """A message to send. properties: one `name=value` a line."""
 
     topic = forms.CharField(
         label=gettext_lazy("Topic"),
@@ -97,7 +97,7 @@ class SendForm(Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Times are read in the zone of who typed them.
+        # Times are read in the user's zone.
         self.fields["deliver_at"].help_text = _("times in %(zone)s") % {"zone": timezone.get_current_timezone_name()}
         levels = [(0, "—")]
         for level in runtime.window().delay_levels():
@@ -129,12 +129,12 @@ class SendForm(Form):
             except (binascii.Error, ValueError):
                 self.add_error("body", _("This is not Base64."))
         elif "body" in cleaned:
-            # Browsers send CRLF for a line end in a text area, whatever was typed.
+            # Browsers send CRLF for each line end of a text area, whatever was typed.
             cleaned["bytes"] = cleaned["body"].replace("\r\n", "\n").encode()
         return cleaned
 
     def options(self) -> dict[str, Any]:
-        """What belongs to the kind, as `send_test_message` takes it."""
+        """Return the options of the message's kind, as arguments for `send_test_message`."""
         values = self.cleaned_data
         found: dict[str, Any] = {"queue_id": values["queue_id"]}
         match values["kind"]:
@@ -152,7 +152,7 @@ class SendForm(Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def send_message(request: HttpRequest) -> HttpResponse:
-    """The form, `?from=` filled in with what another message holds; a sent message is told about on its own page."""
+    """Show the form, which `?from=` fills in from another message; send, then redirect to the new message's page."""
     context: dict[str, Any] = {"kinds": KINDS, "topics": topic_names()}
     if request.method == "POST":
         form = SendForm(request.POST)
@@ -169,7 +169,7 @@ def send_message(request: HttpRequest) -> HttpResponse:
 
 
 def _send(request: HttpRequest, form: SendForm) -> SentMessage | None:
-    """None when it was refused; the form says why then."""
+    """Send the message. Return None if it was refused; the form then has the reason."""
     values = form.cleaned_data
     body, options = values["bytes"], form.options()
     what = {"bytes": len(body), "tags": values["tags"], "keys": values["keys"], "kind": values["kind"]}
@@ -213,7 +213,7 @@ def _tell(request: HttpRequest, sent: SentMessage, kind: str, waits: bool) -> No
 
 
 def _like(request: HttpRequest, ref: str, context: dict[str, Any]) -> dict[str, Any]:
-    """What the form begins with for a message like another one."""
+    """Return the initial values of the form for a message like another one."""
     may_read = allows(request.user, "message_content")
     draft = runtime.window().message_draft(ref, body=may_read)
     if may_read:
@@ -242,13 +242,13 @@ def _like(request: HttpRequest, ref: str, context: dict[str, Any]) -> dict[str, 
 
 
 def _body_of(draft: MessageDraft) -> tuple[str, str]:
-    """(text for the form, how it is written)."""
+    """Return the body for the form as (text, "text" or "base64")."""
     data = draft.body or b""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return base64.b64encode(data).decode(), "base64"
-    # A text area changes line ends, and drops a first empty line and NULs.
+    # A text area would change line ends, and drop a first empty line and NULs.
     if "\r" in text or "\0" in text or text.startswith("\n"):
         return base64.b64encode(data).decode(), "base64"
     return text, "text"

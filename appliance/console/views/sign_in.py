@@ -1,4 +1,4 @@
-"""Coming, going, and saying it is still you."""
+"""Signing in and out, confirming the password, setting one by a link; and the user's language and time zone."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from ..time_zones import is_zone
 
 logger = logging.getLogger(__name__)
 
-# In the session of somebody who has given the password, and not the code yet: whose, until when, and their hash.
+# Key in the session of a user who has given the password but not yet the code: [user, hash, until when in seconds].
 _WAITING = "waiting_for_code"
 _WAITING_S = 300
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def login(request: HttpRequest) -> HttpResponse:
-    """Ask for name and password; the same words and the same time whether the name or the password was wrong."""
+    """Ask for name and password. A wrong name and a wrong password get the same words after the same time."""
     next_page = safe_next(request)
     if request.user.is_authenticated and request.method != "POST":
         return HttpResponseRedirect(next_page)
@@ -58,7 +58,7 @@ def login(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def login_code(request: HttpRequest) -> HttpResponse:
-    """The second factor: after the right password, a code or a recovery code."""
+    """Ask for the second factor after the right password: a code or a recovery code."""
     next_page = safe_next(request)
     user = _waiting(request)
     if user is None:
@@ -71,7 +71,8 @@ def login_code(request: HttpRequest) -> HttpResponse:
 
 
 def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpResponse:
-    """Signed in: the session is the user's, the audit log has a line, and the page they wanted comes."""
+    """Sign the user in, write that to the audit log, and redirect to the page they wanted, or to an open step of the
+    set-up."""
     sign_in(request, user, way)
     audit(request, "user.sign_in", user.username, after={"way": way})
     open_step = set_up.is_open() and user.is_admin and set_up.next_step() in ("address", "message")
@@ -82,8 +83,8 @@ def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpR
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
-    """Ask for the password again before a destructive act; see `recent_login`. Whom a provider signed in is sent there;
-    for whom a proxy vouches with each request, a click is enough."""
+    """Ask for the password again before a destructive act; see `recent_login`. Users who signed in through a provider
+    are sent there again. For users of a proxy, which vouches for each request, a click is enough."""
     next_page = safe_next(request)
     user: Any = request.user
     way = way_of(request)
@@ -112,7 +113,7 @@ def logout(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def set_password(request: HttpRequest, secret: str) -> HttpResponse:
-    """A user's own password, by a link that an administrator made; it works once."""
+    """Set a user's own password through a link that an administrator made; the link works once."""
     link = password_links.find(secret)
     if link is None or not password_links.is_good(link):
         return render(request, "set_password.html", {"used": True}, status=404)
@@ -139,7 +140,7 @@ def set_password(request: HttpRequest, secret: str) -> HttpResponse:
 
 @require_POST
 def set_language(request: HttpRequest) -> HttpResponse:
-    """Remember a language: in a cookie, and for a user who is signed in."""
+    """Store the language in a cookie, and for a signed-in user in the database."""
     response = HttpResponseRedirect(safe_next(request))
     language = request.POST.get("language", "")
     if language in dict(settings.LANGUAGES):
@@ -153,7 +154,7 @@ def set_language(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def set_time_zone(request: HttpRequest) -> HttpResponse:
-    """The zone in which the user reads and types times."""
+    """Store the zone in which the user reads and types times."""
     zone = request.POST.get("time_zone", "").strip()
     user: Any = request.user
     if zone in ("", "UTC") or is_zone(zone):
@@ -165,7 +166,7 @@ def set_time_zone(request: HttpRequest) -> HttpResponse:
 
 
 def remember_language(response: HttpResponse, language: str) -> None:
-    """Set the cookie that keeps a language for whoever has not signed in."""
+    """Set the cookie that keeps the language of callers who have not signed in."""
     response.set_cookie(
         settings.LANGUAGE_COOKIE_NAME,
         language,
@@ -178,12 +179,12 @@ def remember_language(response: HttpResponse, language: str) -> None:
 
 
 def safe_next(request: HttpRequest) -> str:
-    """Where to go afterwards: a page of this console, else the overview."""
+    """Return the address to go to afterwards: a page of this console, else the overview."""
     return safe_page(request.POST.get("next") or request.GET.get("next") or "")
 
 
 def safe_page(wanted: str) -> str:
-    """The address, when it is a page of this console; else the overview's."""
+    """Return the address if it is a page of this console, else the overview's."""
     if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None):
         return wanted
     return reverse("overview")
@@ -198,7 +199,8 @@ def _ask_for_code(request: HttpRequest, user: User, next_page: str) -> HttpRespo
 
 
 def _waiting(request: HttpRequest) -> User | None:
-    """Whose password was given in this session a moment ago."""
+    """Return the user whose password was given in this session a moment ago, and who has to give a code now; else
+    None."""
     pk, known, until = request.session.get(_WAITING) or (None, "", 0)
     if pk is None or until < time.time():
         return None
@@ -207,7 +209,7 @@ def _waiting(request: HttpRequest) -> User | None:
 
 
 def _checked_code(request: HttpRequest, form: Any, user: User) -> bool:
-    """Whether the code is good; if not, the form says so."""
+    """True if the code is right. If not, the form has the reason."""
     known = known_browsers.known_as(request, user)
     one = second_factor.lockout.begin(user.username, request.client_address, known)
     if _is_shut(form, one, _too_many_codes):
@@ -226,8 +228,8 @@ def _checked_code(request: HttpRequest, form: Any, user: User) -> bool:
 
 
 def _checked(request: HttpRequest, form: Any, username: str, session: str = "") -> User | None:
-    """The user whose password it is; else None, and the form says why. Who asks for a second factor yet is still
-    counted. session: whose it is that asks again."""
+    """Return the user if the password is right; else None, and the form has the reason. Earlier wrong tries of a user
+    with a second factor stay counted until the code was right. session: identifies the session that is to confirm."""
     address = request.client_address
     named = User.objects.named(username)
     browser = session or known_browsers.known_as(request, named)
@@ -243,7 +245,7 @@ def _checked(request: HttpRequest, form: Any, username: str, session: str = "") 
     if one.shuts:
         _note(request, "user.locked_out", username, "refused", None)
     elif entry_log.may_note():
-        # What is no user's name may be a password, typed into the wrong field.
+        # A name that no user has is not logged: it may be a password, typed into the wrong field.
         _note(request, "user.sign_in", named.username if named else "-", "refused", entry_log.left_out())
     form.add_error(None, _("Wrong name or password.") if "username" in form.fields else _("Wrong password."))
     return None

@@ -1,4 +1,4 @@
-"""Files below `static/`."""
+"""Serves the files below `static/`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _FOREVER = "public, max-age=31536000, immutable"
 
 @require_safe
 async def static_file(request: HttpRequest, name: str) -> HttpResponse:
-    """A file; kept for ever by a browser that asked for this content, asked for again by any other."""
+    """Return a file. A browser may keep it for ever if the address has the mark of this content, else it has to ask
+    again."""
     found = read(name)
     if found is None:
         raise Http404

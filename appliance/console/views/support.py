@@ -1,4 +1,4 @@
-"""The support bundle: what would be in it, then the file."""
+"""The support bundle: a preview of its contents, then the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .window import asks_the_engine
 @require_safe
 @asks_the_engine
 def support_bundle(request: HttpRequest) -> HttpResponse:
-    """Its manifest, and each text to look at with `show`."""
+    """Show the bundle's parts, and with `show` the text of one."""
     bundle = gather()
     name = request.GET.get("show", "")
     shown = next((one for one in bundle.parts if one.name == name), None)
@@ -27,7 +27,7 @@ def support_bundle(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def support_bundle_file(request: HttpRequest) -> HttpResponse:
-    """The file."""
+    """Download the bundle."""
     bundle = gather()
     audit(request, "bundle.download", "", None, {"files": [one.name for one in bundle.parts]})
     response = HttpResponse(bundle.zipped(), content_type="application/zip")

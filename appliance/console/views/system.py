@@ -1,4 +1,4 @@
-"""The system: what runs here, its checks, its configuration and its log."""
+"""The system: the running process, its checks, its configuration and its log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG_LINES = 200
 @require_safe
 @asks_the_engine
 def system(request: HttpRequest) -> HttpResponse:
-    """Version, addresses, directories, process; with a broker also what is kept and for how long."""
+    """Show version, addresses, directories and process; with a broker also the retention of messages."""
     admin = runtime.window()
     context: dict[str, Any] = {"info": admin.system(), "tab": "about"}
     with contextlib.suppress(Unavailable):
@@ -40,7 +40,7 @@ def system(request: HttpRequest) -> HttpResponse:
 @recent_login_required
 @asks_the_engine
 def system_clean(request: HttpRequest) -> HttpResponse:
-    """Delete now what has expired, whatever the hour."""
+    """Delete expired messages now, at any hour."""
     what = request.POST.get("what", "log")
     with failure_audited(request, "system.clean", what):
         runtime.window().clean(what, by=request.user.label)
@@ -52,7 +52,7 @@ def system_clean(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def system_checks(request: HttpRequest) -> HttpResponse:
-    """Every check of the engine, and the audit log's end; what each saw."""
+    """Show every check of the engine, and that of the audit log's end, each with its finding."""
     checks = [*runtime.window().checks(), health_check()]
     return render(request, "system/checks.html", {"checks": checks, "tab": "checks"})
 
@@ -60,7 +60,7 @@ def system_checks(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def system_config(request: HttpRequest) -> HttpResponse:
-    """Every option in force; `q` for part of a name, `changed` for those that are not the default."""
+    """Show every option in force; `q` for part of a name, `changed` for those that differ from the default."""
     q = request.GET.get("q", "").strip()
     changed = request.GET.get("changed") == "yes"
     configuration = runtime.window().configuration()
@@ -76,7 +76,7 @@ def system_config(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def system_config_change(request: HttpRequest) -> HttpResponse:
-    """Change what may be changed while the broker runs: fill in, look at the difference, apply."""
+    """Change the options that may change while the broker runs: a form, a preview, then the change."""
     admin = runtime.window()
     configuration = admin.configuration()
     hot = [option for option in configuration.options if option.hot]
@@ -118,7 +118,7 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def system_logs(request: HttpRequest) -> HttpResponse:
-    """The newest lines of this process's log that fit, the newest first."""
+    """Show the newest lines of this process's log that match the filter, the newest first."""
     level = request.GET.get("level", "INFO")
     q = request.GET.get("q", "")
     lines = runtime.window().log_lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)

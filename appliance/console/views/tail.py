@@ -1,5 +1,5 @@
-"""A topic's messages as they come. The same address is the page and, asked for an upgrade, the WebSocket behind it
-(`web_sockets`); what it shows is in the address."""
+"""A topic's messages as they come. The same address serves the page and, for a request to upgrade, its WebSocket
+(`web_sockets`); the address has the filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASKED = ("topic", "tags", "key", "expression", "one_in", "per_second")
 @require_safe
 @asks_the_engine
 def message_tail(request: HttpRequest) -> HttpResponse:
-    """The page; its script opens the socket when the topic is there and the filters are right."""
+    """Show the page. Its script opens the socket if the topic exists and the filters are valid."""
     asked = {name: request.GET.get(name, "").strip() for name in _ASKED}
     context: dict[str, object] = {
         "asked": asked,

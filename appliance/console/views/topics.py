@@ -1,4 +1,4 @@
-"""Topics: the list, one topic, and creating, editing and deleting one. A change is shown before it is made."""
+"""Topics: the list, one topic, and creating, editing and deleting one. Each change has a preview."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_numbe
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
-#: What each type means for those who use the topic.
+#: Type -> its consequences for producers and consumers.
 CONSEQUENCES = {
     "NORMAL": gettext_lazy("Messages go to any queue and are consumed in parallel. The usual choice."),
     "FIFO": gettext_lazy(
@@ -97,7 +97,7 @@ class TopicForm(SettingsForm):
 @require_safe
 @asks_the_engine
 def topics(request: HttpRequest) -> HttpResponse:
-    """The list, filtered, sorted and cut by the engine; `format=csv` for all of the filter's rows."""
+    """Show the list, which the engine filters, sorts and cuts into pages; `format=csv` for all of the filter's rows."""
     show = request.GET.get("show", "user")
     kind = request.GET.get("kind") or None
     q = request.GET.get("q", "")
@@ -130,14 +130,14 @@ def topics(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def topic(request: HttpRequest, name: str) -> HttpResponse:
-    """One topic: queues, consumers, producers, settings."""
+    """Show one topic: queues, consumers, producers, settings."""
     return render(request, "topics/topic.html", {"topic": runtime.window().topic(name)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
-    """Its type first, with what the type means for those who use it."""
+    """Create a topic. The form begins with the type and its consequences for producers and consumers."""
     form = TopicForm(request.POST or None, initial=defaults(runtime.window().topic_setting_list()), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
@@ -167,7 +167,7 @@ def topic_create(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Its settings. Taking away queues that hold messages has to be confirmed."""
+    """Change a topic's settings. Removing queues that hold messages has to be confirmed."""
     settings = runtime.window().topic_settings(name)
     form = TopicForm(request.POST or None, initial=settings.values, new=False)
     revision = request.POST.get("revision") or settings.revision
@@ -203,7 +203,7 @@ def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
 @recent_login_required
 @asks_the_engine
 def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
-    """The topic with its queues and every group's offsets of it, once its name was typed."""
+    """Delete a topic with its queues and every group's offsets in it, once its name was typed."""
     context = {"name": name, "change": runtime.window().delete_topic(name, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}}
     if request.method != "POST":
@@ -227,7 +227,7 @@ def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _creating(form: TopicForm, name: str, change: Any) -> dict[str, Any]:
-    """What the preview of a new topic shows."""
+    """Return the context for the preview of a new topic."""
     heading = _("Create %(name)s?") % {"name": name}
     return {"form": form, "change": change, "new": True, "name": name, "heading": heading,
             "apply": _("Create the topic")}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Transactions: open ones, those that were set aside, those that have ended, and what administrators do about them."""
+"""Transactions: the open, discarded and ended ones, and acts of administrators on them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SHOWN = ("open", "discarded", "resolved")
 HOW = ("committed", "rolled_back", "discarded", "lost")
 BY = ("producer", "check", "administrator", "broker")
 DAY_MS = 24 * 3600 * 1000
-#: As many as one decision takes.
+#: Most transactions that one decision takes.
 MOST_PICKED = 100
 LONGEST_ID = 64
 
 
 class ReasonForm(Form):
-    """Why."""
+    """The reason for an act."""
 
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
@@ -52,7 +52,7 @@ class ReasonForm(Form):
 @require_safe
 @asks_the_engine
 def transactions(request: HttpRequest) -> HttpResponse:
-    """One of three lists, as ?show= says."""
+    """Show one of three lists, which ?show= chooses."""
     admin = runtime.window()
     show = request.GET.get("show", "open")
     if show not in SHOWN:
@@ -71,7 +71,7 @@ def transactions(request: HttpRequest) -> HttpResponse:
             context["page"] = admin.discarded_transactions(**wanted)
         else:
             since = int(time.time() * 1000) - DAY_MS
-            # A cursor belongs to a moment, too.
+            # The pages behind a cursor need the same `since`.
             text = request.GET.get("since", "")
             if text.isascii() and text.isdigit() and len(text) < 16:
                 since = int(text)
@@ -88,7 +88,7 @@ def transactions(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def transaction_check(request: HttpRequest) -> HttpResponse:
-    """Have the producers of ticked transactions asked now, or those of all that fit a filter."""
+    """Check transactions now with their producers: the ticked ones, or all that match a filter."""
     values = request.POST if request.method == "POST" else request.GET
     places = _places(values)
     if "ticked" in values and not places:
@@ -122,7 +122,7 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
     if what not in ("commit", "roll_back"):
         raise InvalidInput("what", _("There is no such act."))
     places = _places(values)
-    values.get("ticked")  # the form says so, but without any this act is of none anyway
+    values.get("ticked")  # read, so that it is not reported as unsupported: this act needs ticked ones anyway
     if not places:
         messages.warning(request, _("No transaction is ticked."))
         return redirect("transactions")
@@ -144,7 +144,7 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
             raise
         add_refusal(form, error)
         return _preview(request, None, places, {"what": what, "form": form}, form_status(form))
-    except AdminError as error:  # the only one that was ticked has been decided by somebody else
+    except AdminError as error:  # the only ticked transaction was decided in the meantime
         messages.warning(request, refusal_text(error))
         if isinstance(error, Conflict) and is_final(request):
             audit(request, f"transaction.{what}", _target(places, {}), after={"reason": str(error)}, result="refused")
@@ -155,7 +155,7 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def transaction_resume(request: HttpRequest, ref: str) -> HttpResponse:
-    """Have the producers of a discarded transaction asked again, from the beginning."""
+    """Resume a discarded transaction: its producers are checked again, from the beginning."""
     form = ReasonForm(request.POST or None)
     found = runtime.window().message(ref)
     if is_submitted(request) and form.is_valid():
@@ -181,7 +181,7 @@ def transaction_resume(request: HttpRequest, ref: str) -> HttpResponse:
 
 @require_safe
 def transaction_done(request: HttpRequest) -> HttpResponse:
-    """What the last act of this session did."""
+    """Show the result of this session's last act on transactions."""
     found = kept(request, "transaction_done")
     if found is None:
         return redirect("transactions")

@@ -1,4 +1,4 @@
-"""Users: who may sign in, as what. Each act is audited and asks for the password again; looking does not."""
+"""Users: the list, and acts on them. Each act is audited and requires the password again; looking does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SORTS = {
 
 @require_safe
 def users(request: HttpRequest) -> HttpResponse:
-    """Everybody, filtered, sorted and in pages; `format=csv` for all of the filter's rows."""
+    """Show all users, filtered, sorted and in pages; `format=csv` for all of the filter's rows."""
     q, role, state = (request.GET.get(name, "") for name in ("q", "role", "state"))
     sort = request.GET.get("sort", "name")
     rows = sorted_rows(filtered(q, role, state), sort)
@@ -52,7 +52,7 @@ def users(request: HttpRequest) -> HttpResponse:
 
 
 def filtered(q: str, role: str, state: str) -> QuerySet[User]:
-    """Users whose name contains q, of a role, and "active" or "disabled"; "" for any."""
+    """Return the users whose name contains q, with this role, and "active" or "disabled"; "" for any."""
     rows = User.objects.all()
     if q:
         rows = rows.filter(Q(username__icontains=q))
@@ -69,7 +69,7 @@ def sorted_rows(rows: QuerySet[User], sort: str) -> QuerySet[User]:
 @require_POST
 @recent_login_required
 def second_factor_rule(request: HttpRequest) -> HttpResponse:
-    """The roles that need a second factor."""
+    """Set the roles that need a second factor."""
     form = SecondFactorRuleForm(request.POST)
     if form.is_valid():
         before = second_factor.required_roles()
@@ -83,7 +83,7 @@ def second_factor_rule(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def user_create(request: HttpRequest) -> HttpResponse:
-    """Add a user, who gets a link to set a password, or a first password; either is shown once."""
+    """Create a user with a link to set a password, or with a first password; either is shown once."""
     form = UserForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         person = form.save(commit=False)
@@ -98,13 +98,13 @@ def user_create(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def user_secret(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
-    """What was made for a user, this once: reloading shows that it was shown."""
+    """Show the link or password that was made for a user, once: after reloading, the page says that it was shown."""
     person = get_object_or_404(User, pk=pk)
     return render(request, "users/password.html", {"person": person, "box": once.take(request.user.pk, ticket)})
 
 
 def user(request: HttpRequest, pk: int) -> HttpResponse:
-    """One user; the password is asked for again when something is changed, not for a look."""
+    """Show one user; a POST changes the user and requires the password again."""
     return user_change(request, pk) if request.method == "POST" else _user_page(request, get_object_or_404(User, pk=pk))
 
 
@@ -127,7 +127,7 @@ def user_change(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @recent_login_required
 def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
-    """A new link to set a password, or a new first password, shown once; the user's sessions and tokens end."""
+    """Make a new link to set a password, or a new first password, shown once; the user's sessions and tokens end."""
     get_object_or_404(User, pk=pk)
     try:
         person, made, ended = user_acts.reset_password(request, pk, generate=request.POST.get("first") == "password")
@@ -140,7 +140,7 @@ def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @recent_login_required
 def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
-    """Disable a user, whose sessions and tokens end at once, or enable them again; tokens do not come back."""
+    """Disable a user, whose sessions and tokens end at once; or enable the user again, without the old tokens."""
     get_object_or_404(User, pk=pk)
     try:
         user_acts.set_active(request, pk, request.POST.get("active") == "yes")
@@ -153,7 +153,7 @@ def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @recent_login_required
 def user_second_factor_off(request: HttpRequest, pk: int) -> HttpResponse:
-    """Take a lost second factor from a user."""
+    """Remove a user's second factor, for example a lost one."""
     get_object_or_404(User, pk=pk)
     user_acts.remove_second_factor(request, pk)
     messages.success(request, _("The second factor is removed: the password alone lets this user in."))

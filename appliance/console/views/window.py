@@ -1,4 +1,4 @@
-"""What the pages that show the engine share: its errors as pages, and reading what an address asks for."""
+"""Shared parts of the pages about the engine: its errors as pages, parameters of addresses, CSVs and times."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from ...engine.window.snapshots import Page
 
 PAGE_SIZE = 50
-#: Rows of a CSV; it says so when there were more.
+#: Most rows of a CSV.
 CSV_ROWS = 10_000
-# Columns of moments, among others in milliseconds, which are spans.
+# Columns in milliseconds that are moments; all others are spans.
 _A_MOMENT = re.compile(
     r"_at_ms$|^(oldest|newest|expires_not_before|dead_since|created|started|ended|due|sent_back)_ms$"
 )
 
 
 def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Turn the engine's refusals that a view does not handle itself into a page that says why."""
+    """Decorate a view: errors of the engine that it does not handle itself become a page with the reason."""
 
     @wraps(view)
     def answering(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
@@ -59,16 +59,16 @@ def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResp
 
 
 def refusal_text(error: AdminError) -> str:
-    """Why the engine did not do it, in the reader's language; a peer's own words stay as they are."""
+    """Return the reason of an error in the reader's language; a peer's own words stay as they are."""
     if isinstance(error, NotFound):
         return not_found_sentence(error)
     sentence: Any = error.sentence
     if sentence is None:
         return str(error)
     text = translated(sentence)
-    # What the console itself refuses has words and no code.
+    # Refusals of the console itself have words but no code.
     if getattr(sentence, "code", "") in ("bad_filter", "expression_wrong"):
-        # The words of whoever read the expression are English in every language; a screen reader is told so.
+        # The parser's own words are always English; they are marked as such for screen readers.
         reason = str(sentence.args["reason"])
         before, _reason, after = text.partition(reason)
         return format_html('{}<span lang="en">{}</span>{}', before, reason, after)
@@ -76,7 +76,7 @@ def refusal_text(error: AdminError) -> str:
 
 
 def not_found_sentence(error: NotFound) -> str:
-    """Why there is nothing, in the reader's language."""
+    """Return the sentence about what was not found, in the reader's language."""
     if error.kind == "message":
         return _("There is no message at %(name)s, or it has expired.") % {"name": error.name}
     match error.kind:
@@ -101,13 +101,13 @@ def _refusal_page(request: HttpRequest, status: int, heading: str, sentence: str
 
 
 def page_number(request: HttpRequest) -> int:
-    """?page=, 1 when it is missing or no number."""
+    """Return the number in ?page=; 1 if it is missing or not a number."""
     text = request.GET.get("page", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
 
 
 def topic_names() -> list[str]:
-    """The first topics by name, for the list below an input."""
+    """Return the first topics by name, for the list of an input."""
     rows: tuple[Any, ...] = runtime.window().topics(page_size=200).rows
     return [row.name for row in rows]
 
@@ -117,7 +117,7 @@ def wants_csv(request: HttpRequest) -> bool:
 
 
 def all_rows(fetch: Callable[[int, int], Page]) -> list[Any]:
-    """The rows of every page of a table, CSV_ROWS at most. fetch: (page, page size) -> Page."""
+    """Return the rows of all pages of a table, CSV_ROWS at most. fetch: (page, page size) -> Page."""
     rows: list[Any] = []
     number = 1
     while len(rows) < CSV_ROWS:
@@ -130,7 +130,7 @@ def all_rows(fetch: Callable[[int, int], Page]) -> list[Any]:
 
 
 def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> HttpResponse:
-    """A download of plain values: numbers without separators, moments as ISO in UTC, nothing for what is not known."""
+    """Return a CSV as a download: numbers without separators, moments as ISO in UTC, empty cells for None."""
     text = io.StringIO()
     writer = csv.writer(text)
     moments = {number for number, column in enumerate(header) if _A_MOMENT.search(column)}
@@ -145,7 +145,7 @@ def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def iso(moment: datetime | int | None) -> str | None:
-    """A moment, or milliseconds since 1970, as `2026-11-21T13:34:32.125Z`; for CSVs."""
+    """Format a moment, or milliseconds since 1970, as `2026-11-21T13:34:32.125Z`; for CSVs."""
     if moment is None:
         return None
     try:
@@ -156,7 +156,7 @@ def iso(moment: datetime | int | None) -> str | None:
 
 
 class TimeInput(forms.TextInput):
-    """As `_time.html`: `times.js` gives it a calendar."""
+    """An input for a moment, like that of `_time.html`: `times.js` adds a calendar to it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -169,7 +169,7 @@ class TimeInput(forms.TextInput):
 
 
 class MomentField(forms.CharField):
-    """A moment as people type it, in the user's zone; cleaned it is milliseconds since 1970, or None."""
+    """A moment as people type it, in the user's zone. Its clean value is milliseconds since 1970, or None."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"required": False, "max_length": LONGEST, "widget": TimeInput()} | options)
@@ -182,23 +182,24 @@ class MomentField(forms.CharField):
 
 
 def carry_moment(form: forms.Form, name: str) -> None:
-    """Have a preview ask again for the moment that it is about, which "1 h ago" will not be any more."""
+    """Replace a relative moment in the form by the absolute one: when the preview is confirmed, "1 h ago" would be
+    another."""
     at_ms = form.cleaned_data[name]
     if at_ms is None:
         return
     shown = time_shown(at_ms)
-    # Not so for parts of a second, and in the hour that comes twice.
+    # Milliseconds are needed for parts of a second, and in the hour that clocks show twice.
     form.data = {**form.data.dict()} if isinstance(form.data, QueryDict) else {**form.data}
     form.data[name] = shown if shown and moment_of(name, shown) == at_ms else str(at_ms)
 
 
 def time_asked(request: HttpRequest, name: str) -> int | None:
-    """A moment as people type it, in the user's zone; None when missing."""
+    """Return the moment in a parameter, as people type it, in the user's zone; None if missing. Raises InvalidInput."""
     return moment_of(name, request.GET.get(name, ""))
 
 
 def moment_of(name: str, text: str) -> int | None:
-    """The same of a form's field."""
+    """Return the moment in a text, as people type it, in the user's zone; None if empty. Raises InvalidInput."""
     if not text.strip():
         return None
     try:
@@ -209,7 +210,7 @@ def moment_of(name: str, text: str) -> int | None:
 
 
 def time_shown(at_ms: int | None) -> str:
-    """A moment as it is typed: ISO, in the user's zone."""
+    """Format a moment as it is typed: ISO, in the user's zone; "" for None."""
     if at_ms is None:
         return ""
     try:
