@@ -57,7 +57,7 @@ ACCESS: dict[str, Rule] = {
     "readyz": EVERYONE,
     "metrics": LOCAL_OR_VIEWER,
     "static_file": EVERYONE,
-    # Coming and going.
+    # Sign-in, the user's own account, and set-up.
     "login": EVERYONE,
     "login_code": EVERYONE,
     "login_oidc": EVERYONE,
@@ -162,7 +162,7 @@ ACCESS: dict[str, Rule] = {
     "message_download": VIEWER.with_grants("may_read_bodies", "may_export"),
     "message_run": OPERATOR,
     "send_message": OPERATOR,
-    # With bodies it needs the two grants as well; the view and the kind of job ask for them.
+    # An export with bodies needs the two grants as well; the view and the kind of job check them.
     "message_export": VIEWER,
     "message_import": OPERATOR,
     "replication": VIEWER,

@@ -38,7 +38,7 @@ class NoRoom(Exception):
 
 
 class ActJournal:
-    """Any thread."""
+    """The journal's file, one slot for each act. Any thread."""
 
     def __init__(self, directory: Path) -> None:
         """Open the journal; what an earlier process left in it counts as late. Raises OSError."""

@@ -55,8 +55,9 @@ def audit(
 ) -> AuditEntry:
     """Record an act of the caller of a request; return the entry.
 
-    action: `<noun>.<verb>`, as "topic.create", "user.reset_password", "message.read". before, after: what changed, as
-    JSON values; only the fields that differ when both are given. result: "done", "refused" or "failed".
+    action: `<noun>.<verb>`, for example "topic.create", "user.reset_password", "message.read". before, after: the
+    values that changed, as JSON; if both are objects, only fields that differ are kept. result: "done", "refused" or
+    "failed".
     """
     user = request.user
     return record(

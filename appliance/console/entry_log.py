@@ -12,7 +12,7 @@ WINDOW_S = 300.0
 
 
 class EntryLog:
-    """Any thread."""
+    """The count of entries in the present window. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -40,7 +40,7 @@ class Try:
 
 
 class Lockout:
-    """Any thread."""
+    """The counts of wrong tries. Any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, limits: dict[str, int] = LIMITS) -> None:
         self._clock = clock

@@ -67,7 +67,7 @@ class User(AbstractBaseUser, Grants):
     time_zone = models.CharField(max_length=64, blank=True, default="")
     is_active = models.BooleanField(default=True)
     must_change_password = models.BooleanField(default=False)
-    # What replaces the password: "proxy" or "oidc:<issuer> <subject>"; "" for a user with a password.
+    # The sign-in that replaces the password: "proxy" or "oidc:<issuer> <subject>"; "" for a user with a password.
     identity = models.CharField(max_length=512, blank=True, default="", db_index=True)
     # The second factor: its secret in base32, "" for none, and the last step of 30 s whose code was taken.
     totp_secret = models.CharField(max_length=64, blank=True, default="")

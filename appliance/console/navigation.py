@@ -15,7 +15,7 @@ from .access import allows
 @dataclass(frozen=True, slots=True)
 class Entry:
     """view: name of the URL. covers: beginnings of the names of further views that count as this entry's pages. below:
-    shown indented, below the entry before."""
+    shown as a sub-entry of the one before."""
 
     view: str
     label: str | Promise

@@ -83,7 +83,7 @@ MOST_FLOWS = 1000
 _known: dict[str, tuple[float, dict[str, Any], Any]] = {}
 
 
-# Held by the request that asks the provider.
+# Held by the request that loads metadata and keys from the provider.
 _asking = threading.Lock()
 # Guarded by _lock. Issuer -> (until when it is not asked again, the failure).
 _failed: dict[str, tuple[float, NotSignedIn]] = {}
@@ -184,7 +184,7 @@ def _provider(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
 
 
 def _remembered(options: OidcSignIn) -> tuple[dict[str, Any], Any] | None:
-    """Return the kept metadata and keys; None if the provider has to be asked. Raises NotSignedIn if it has failed
+    """Return the kept metadata and keys; None if they have to be loaded. Raises NotSignedIn if loading has failed
     within FAILED_S."""
     now = time.monotonic()
     with _lock:

@@ -14,7 +14,7 @@ _places = threading.BoundedSemaphore(AT_ONCE)
 
 
 class PasswordHasher(ScryptPasswordHasher):
-    """Any thread."""
+    """Django's scrypt hasher, for AT_ONCE threads at a time; further ones wait. Any thread."""
 
     def encode(self, *arguments: Any, **named: Any) -> str:
         with _places:

@@ -32,7 +32,7 @@ ASK_EVERY_S = 5.0
 
 
 class Open:
-    """One stream or socket."""
+    """One open stream or socket."""
 
     __slots__ = ("end", "may_go_on")
 

@@ -47,7 +47,7 @@ QUICK_AT_ONCE = 4
 # Most cookies and tokens whose user is remembered.
 KNOWN = 4096
 
-# In the scope of a request: its `Turn`.
+# Key in the scope of a request for its `Turn`.
 TURN = "rocketbox.turn"
 
 _QUICK = ("/healthz", "/readyz", "/static/")

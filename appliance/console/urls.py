@@ -56,7 +56,7 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
     path("static/<path:name>", static_file.static_file, name="static_file"),
-    # Coming and going.
+    # Sign-in, the user's own account, and set-up.
     path("login/", sign_in.login, name="login"),
     path("login/code/", sign_in.login_code, name="login_code"),
     path("login/oidc/", oidc_sign_in.login_oidc, name="login_oidc"),

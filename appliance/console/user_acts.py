@@ -1,6 +1,6 @@
 """Acts of administrators on users, for pages, the API and definitions alike, each with its entry in the audit log.
 
-A token may manage only users who have no more rights than it has, and no administrators. The sessions, tokens and links
+A token cannot manage users with rights that it does not have itself, nor administrators. The sessions, tokens and links
 that an act ends are ended in its transaction.
 """
 

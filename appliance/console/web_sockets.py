@@ -41,7 +41,7 @@ ENDED = 4000
 
 
 class TailSocket(AsyncWebsocketConsumer):
-    """Sends a topic's new messages. The browser sends "pause", "go on" and "here"; `live_tail` describes the frames."""
+    """Sends a topic's new messages, in frames from `live_tail`. The browser sends "pause", "go on" and "here"."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -171,8 +171,8 @@ class Judge:
         )  # fmt: skip
 
     def _tell_again(self, rule: AlertRule, alerts: list[Alert], silences: Silences, now_ms: int) -> None:
-        """Queue late notices and reminders: an alert that began during a silence is told when the silence is over, and
-        one that goes on is repeated as often as the rule says."""
+        """Queue late notices and reminders: the notice of an alert that began during a silence is sent when the silence
+        is over, and that of one that goes on is repeated as often as the rule says."""
         late, again = [], []
         heard = AlertDelivery.objects.exclude(state=AlertDelivery.State.SILENCED)
         heard_of = set(heard.filter(alerts__rule=rule, alerts__ended_ms=None).values_list("alerts", flat=True))

@@ -166,7 +166,7 @@ def _read(answer: Any, until: float) -> bytes:
     """Return the beginning of an answer. Raises _TooSlow at the time `until`."""
     data, piece = b"", b" "
     while piece and len(data) < _ANSWER_BYTES:
-        if time.monotonic() >= until:  # also when its head was broken off
+        if time.monotonic() >= until:  # also if the timer ended the connection while the head was read
             raise _TooSlow
         piece = answer.read1(_ANSWER_BYTES - len(data))
         data += piece

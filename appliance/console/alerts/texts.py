@@ -19,7 +19,7 @@ from .chat import Notice
 from .figures import FIGURES, LEVELS, NEEDS
 from .judging import Period
 
-#: Subjects that one notice names.
+#: Most subjects that one notice names.
 NAMED = 10
 
 

@@ -23,7 +23,7 @@ from ...engine.own_files import FILE_MODE
 from .codes import NONE, decode
 
 NAME = "history.sqlite3"
-#: Most bytes of all rows together.
+#: Most bytes of the file that may be in use.
 MAX_BYTES = 256 << 20
 #: Share of MAX_BYTES for fine rows; the rest is for coarse ones.
 FINE_SHARE = 0.5

@@ -1,4 +1,4 @@
-"""What is missing to run Spark on this machine, and the choice between Spark and plain Python."""
+"""The parts of Spark that this machine lacks, and the choice between Spark and plain Python."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ...engine.own_files import make_directory
 from ..models import now_ms
 
 RECORD = "record.json"
-#: The newest runs, as many as are kept.
+#: Number of runs that are kept, the newest ones.
 KEPT = 30
 LOG_BYTES = 64 << 10
 HOUR_MS = 3_600_000

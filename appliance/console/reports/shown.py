@@ -261,7 +261,8 @@ def _acts(
     columns: Sequence[tuple[str, str]],
     allows: Callable[[str], bool],
 ) -> Iterable[tuple[str | Promise, str]]:
-    """Yield (words, address) for each act on what a row shows. Each page asks for confirmation before it acts."""
+    """Yield (words, address) of the page for each act on the row's group or topic. These pages do nothing before the
+    user has confirmed."""
     named = {unit: value for value, (_key, unit) in zip(reversed(row), reversed(columns), strict=True) if value}
     for key in keys:
         for act in words.ACTS.get(key, ()):

@@ -1,1 +1,1 @@
-"""Tags that some pages load."""
+"""Template tags and filters that some pages load."""

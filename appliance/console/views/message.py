@@ -49,7 +49,8 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def message_content(request: HttpRequest, ref: str) -> HttpResponse:
-    """Show a message's body, decompressed as its sys flag says, in the form `as`: json, text, hex or base64."""
+    """Show a message's body, decompressed as its sys flag says, in the form `as`: json, text, hex or base64; by default
+    in the one that suits it."""
     admin = runtime.window()
     detail = admin.message(ref, story=False)
     context = {"detail": detail, "row": detail.row, "tab": "content"} | _body(request, ref)
