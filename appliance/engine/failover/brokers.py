@@ -1,10 +1,10 @@
-"""The one Broker that runs on a member, and its changes of role: what fail-over decides is done here (`parts.Brokers`).
+"""The one Broker that runs on a member, and its changes of role, as fail-over decides them (`parts.Brokers`).
 
-    fenced    takes nothing, shows nothing, is told to nobody
-    follower  copies its leader's log, and shows what that has confirmed
-    leader    publishes what all that it awaits keep
+    fenced    takes nothing, shows nothing, and is not registered with name servers
+    follower  copies its leader's log, and shows the part that the leader has confirmed
+    leader    publishes what all awaited members keep
 
-Each is a Broker of its own, in the same seat (`seat.py`). The thread `failover` calls, and nobody else.
+Each is a Broker of its own, in the same seat (`seat.py`). Called by the thread `failover` only.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from .truncation import LeaderLog, StoreCut, consistent_point
 
 logger = logging.getLogger(__name__)
 
-#: So often the loop ticks at least, so that one that hangs is seen; and for how long it may not.
+#: Longest time between two ticks of the loop, and the time without one after which it counts as hanging.
 TICK_S, STILL_S = 0.2, 1.0
-#: Until a stream has ended, and the log is kept.
+#: Longest waits for a stream to end, and for the log to be kept.
 CLOSE_S, KEEP_S = 5.0, 10.0
-#: What was told of damage is looked up so often.
+#: Time between two looks at the findings of damage.
 LOOK_S = 10.0
-#: A broker that could not be built is tried again so often, as a fenced one.
+#: Time between attempts to build a fenced broker after one could not be built.
 MEND_S = 2.0
-#: A leader that hands its office over has its producers wait so long for the next one, before they are refused.
+#: How long a leader that hands over has producers wait for the next leader before they are refused.
 HAND_OVER_S = 3.0
-#: Kinds of findings that say that bytes of the log are not what they were.
+#: Kinds of findings that mean that bytes of the log have changed.
 _DAMAGE = frozenset(("damage", "blocks"))
 _EVERYTHING = (1 << 63) - 1
 NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followed")
 
 
-#: So long name servers are told who leads when a member comes back.
+#: How long name servers are sent frequent registrations after a member came back.
 RETURN_HURRY_S = 10.0
 
 
 class BrokersSettings(NamedTuple):
-    """set_name: haSet. synchronous: whether a leader publishes only what all it awaits keep. stall_s: haDiskStall.
-    min_in_sync: minInSyncReplicas, of a synchronous leader, which counts. on_promote: haOnPromote, a program and its
+    """set_name: haSet. synchronous: a leader publishes only what all awaited members keep. stall_s: haDiskStall.
+    min_in_sync: minInSyncReplicas of a synchronous set, the leader counted. on_promote: haOnPromote, a program and its
     arguments."""
 
     set_name: str
@@ -90,7 +90,7 @@ class OwnBrokers:
         config: Callable[[], EngineConfig],
         clock: Clock,
     ) -> None:
-        """ha_socket: listens for members and slaves; stays open whatever the role."""
+        """ha_socket: listens for members and slaves; stays open in every role."""
         # Constant after construction.
         self._seat = seat
         self._loop = loop
@@ -102,9 +102,10 @@ class OwnBrokers:
         self._config = config
         self._clock = clock
         self._program = PromotionProgram(settings.on_promote)
-        #: A member was met that knows a higher epoch; on the thread of a link. Set before the first lead().
+        #: Called on the thread of a link with a higher epoch that a member showed. Set before the first lead().
         self.on_higher_epoch: Callable[[int], None] = lambda epoch: None
-        #: Up to when an asynchronous leader may acknowledge, by `Clock.steady`: others may be elected then. Any thread.
+        #: Returns until when (`Clock.steady`) an asynchronous leader may acknowledge; others may be elected after it.
+        #: Called on any thread.
         self.release_until: Callable[[], float] = lambda: math.inf
         # Owned by the thread `failover`; `role` is read by anyone.
         self.role = "fenced"
@@ -114,9 +115,9 @@ class OwnBrokers:
         #: Topics whose deletion the leader does not know; appended by the thread `sync-topics`.
         self._not_deleted: list[str] = []
         self._followed_as: tuple[Leader, int] | None = None
-        #: Where records lie that had no place in this store, and one was copied anew for it.
+        #: Offsets of records that this store could not take, and because of which it was set aside and copied anew.
         self._unplaced: set[int] = set()
-        #: So far the log had come when this follower's topics were last taken over; -1: nobody knows.
+        #: The log's end when this follower last took the leader's topics over; -1: unknown.
         self._tables_end = -1
         self._confirmed: ConfirmedPosition | None = None
         self._position: InSyncPosition | None = None
@@ -137,7 +138,7 @@ class OwnBrokers:
 
     @property
     def _set_key(self) -> str:
-        """What the two ends of a stream must have in common."""
+        """Name and id of the set, which must be the same at both ends of a stream."""
         return f"{self._settings.set_name}/{self._files.set_id}"
 
     # --- looking
@@ -207,8 +208,8 @@ class OwnBrokers:
         return status
 
     def _undo_deletions(self) -> None:
-        """What was deleted here, and nobody had been told of it before another led, is not deleted: the leader shows
-        it, and may be asked for it. The queues are made again of the log."""
+        """Bring back the topics that were deleted here but that the leader still has, because it did not learn of the
+        deletion before it led: clients may ask it for them. Their queues are made again from the log."""
         topics, following = sorted(set(self._not_deleted)), self._followed_as
         if not topics or following is None or self._followed is None:
             return
@@ -277,22 +278,22 @@ class OwnBrokers:
         tables = LeadersTables(broker, address, self._loop, self._clock, self._settings.synchronous, self._epoch_start)
         followed.on_changes = lambda changes: topics.wakeup()
 
-        # A member that has just come may soon be the one that leads: it does not wait for its tables.
+        # A member that has just come may soon be the leader: its tables are fetched at once.
         def agreed() -> None:
             topics.wakeup()
             tables.wakeup()
 
         followed.on_agreement = agreed
         self._followed, self._topics, self._tables = followed, topics, tables
-        # Whoever stops the broker stops these: a process that ends asks nobody else.
+        # Stopping the broker stops these: a process that ends calls nothing else for them.
         broker.member_threads = (followed, topics, tables)
         topics.start()
         followed.start()
         tables.start()
 
     def _epoch_start(self) -> int:
-        """From where on the log is of the leader that is followed. What lies before the first epoch is of its leader:
-        the set was made of its store."""
+        """Return the offset from which on the log is by the leader that is followed; 0 in the first epoch, since the
+        set was made from the store of its leader."""
         epochs = self._files.epochs
         return epochs[-1].start if len(epochs) > 1 else 0
 
@@ -307,7 +308,7 @@ class OwnBrokers:
         return store.log.written
 
     def _stop_following(self) -> None:
-        """No byte is appended any more. Raises RocketBoxError when that cannot be said in time."""
+        """Stop the stream, so that no further byte is appended. Raises RocketBoxError if it does not end in time."""
         followed, topics, tables = self._followed, self._topics, self._tables
         for thread in (topics, tables):
             if thread is not None:
@@ -372,7 +373,7 @@ class OwnBrokers:
             broker.replication = server = self._new_server(broker, position)
             broker.topic_service.on_change = server.log_grew
             broker.topic_service.all_have = position.all_have
-            # What this member stores from now on it stamps itself.
+            # From now on this member's own clock stamps the records.
             store.clock_steps.stamped(store.log.written, 0, store.log.min_offset)
             settle_side_state(store, broker.topics, broker.offsets, tables_end)
 
@@ -392,7 +393,7 @@ class OwnBrokers:
             lambda: self._is_alive(broker),
             lambda: store.published,
             lambda epoch: self.on_higher_epoch(epoch),
-            # One that led before may have called itself the leader once more.
+            # A member that led before may have registered as the leader again.
             lambda: broker.registration.hurry(RETURN_HURRY_S),
             lambda: broker.topic_service.changes,
         )
@@ -419,12 +420,13 @@ class OwnBrokers:
                 self._on_loop(lambda: self._refuse_alone(store, awaited))
 
     def _refuse_alone(self, store: MessageStore, awaited: frozenset[str]) -> None:
-        """On remoting-io, or before the broker serves: too few keep what is sent, so nothing is taken."""
+        """Refuse appends while too few members are in sync. On remoting-io, or before the broker serves."""
         have, needed = len(awaited) + 1, self._settings.min_in_sync
         store.log.refuse(f"{have} of the {needed} members are in sync" if have < needed else None, "in sync")
 
     def drain(self, deadline_s: float) -> bool:
-        """Producers wait meanwhile, and a while longer: the next leader may take what they send."""
+        """See `parts.Brokers`. Producers are held meanwhile, and a while longer: the next leader may take what they
+        send."""
         broker, position = self._seat.broker, self._position
         if broker is None or position is None:
             return False
@@ -480,7 +482,7 @@ class OwnBrokers:
             relay.stop()
 
     def stop(self) -> None:
-        """Of this object's own threads; the broker is stopped by who stops the process."""
+        """Stop this object's own threads; the broker is stopped with the process."""
         self._end_relay()
         self._program.stop()
         try:
@@ -505,22 +507,22 @@ class OwnBrokers:
 
         def offline_first() -> None:
             offline()
-            # One that failed on its way is finished before anything opens the store, or what is stored then would be
-            # cut off by the next start.
+            # A cut that failed half-way is finished before anything opens the store: otherwise messages stored then
+            # would be cut off by the next start.
             self._cut.finish()
 
         self._seat.change(role, attach, offline_first, before_sends)
 
     def _tidy(self) -> None:
-        """Some time after a change: what the old broker held is given back. Full collections never start by
-        themselves (`engine_process.settle_interpreter`)."""
+        """Free the memory of the old broker, some time after a change. Full collections never start by themselves
+        (`engine_process.settle_interpreter`)."""
         if self._changed_at is not None and self._clock.monotonic() - self._changed_at > LOOK_S:
             self._changed_at = None
             self._seat.forget_old()
             gc.collect()
 
     def _mend(self) -> None:
-        """Nobody sits there, since a broker could not be built: try one that is fenced, now and then."""
+        """Try now and then to build a fenced broker if the seat is empty because building one failed."""
         if self._seat.broker is not None or self._clock.monotonic() - (self._changed_at or -MEND_S) < MEND_S:
             return
         why = self._seat.why_empty

@@ -1,4 +1,4 @@
-"""What the decisions of fail-over are made of: what a member sees, what it remembers, what it may do.
+"""The values of a fail-over decision: what a member sees, what it remembers and which acts it may take.
 
     Sight, Memory, Rules -> machine.decide -> Memory, acts
 
@@ -16,12 +16,14 @@ from .set_state import Leader, SetState
 
 
 class Rules(NamedTuple):
-    """Constant while the process runs. synchronous: nothing is acknowledged before all in sync hold it.
+    """Constant while the process runs; times are seconds. synchronous: nothing is acknowledged before all members in
+    sync hold it.
 
-    elect_after: for so long must a leader be silent. slave_silence: a member that missed bytes so long is removed.
-    max_lag: bytes that a candidate of an asynchronous set may lack, and a joiner. retry: between attempts of one swap.
-    slow_after: a member whose acknowledgements came late for so long is left out while min_in_sync members, the leader
-    counted, are left. slow_wait: it comes back when they were in time for so long; twice as long each time.
+    elect_after: how long a leader must be silent before an election. slave_silence: a member that makes no progress
+    for longer is removed. max_lag: bytes that a candidate or a joiner of an asynchronous set may lack. retry: pause
+    between attempts of one swap. slow_after: a member whose acknowledgements were late for this long is left out, as
+    long as min_in_sync members remain, the leader counted. slow_wait: it returns after they were in time for this long;
+    each further time the wait is twice as long.
     """
 
     set: str
@@ -41,7 +43,7 @@ class Rules(NamedTuple):
 
 
 class Read(NamedTuple):
-    """state: None where there is no key, and where it is not to be understood. at: when the answer was here."""
+    """An answer about the key. state: None if there is no key or it cannot be understood. at: when it arrived."""
 
     state: SetState | None
     revision: Revision
@@ -50,8 +52,8 @@ class Read(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """How the swap that was asked for last ended. revision: after it. state: of a conflict, what is there (None: see
-    Read). sent_at: before it was sent."""
+    """Outcome of the last swap. revision: the key's, after it. state: in a conflict, the one that is there (None: see
+    Read). sent_at: a time before it was sent."""
 
     how: Literal["done", "conflict", "unknown"]
     sent_at: float
@@ -61,15 +63,15 @@ class Swapped(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """Of the operator, or of a stop. switch: uuid shall lead. resign: this process ends. adopt: begin anew after the
-    store was wiped or restored. force: lead without having been in sync, with a loss."""
+    """A wish of the operator, or of a stop. switch: uuid shall lead. resign: this process ends. adopt: begin anew after
+    the store was wiped or restored. force: lead without having been in sync, with a loss."""
 
     kind: Literal["switch", "resign", "adopt", "force"]
     uuid: str = ""
 
 
 class Other(NamedTuple):
-    """What another member says of itself; some seconds old."""
+    """Another member's announcement of itself; some seconds old. end, begin: of its log."""
 
     seen: int
     end: int
@@ -77,14 +79,14 @@ class Other(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What a member sees in one turn.
+    """Everything a member sees in one turn.
 
-    read: of the key, in this turn; None: not tried, or failed (unread). closed_at: the log's end when the stream was
+    read: the key, read in this turn; None: not tried, or failed (unread). closed_at: the log's end when the stream was
     closed; -1: never, or it was opened since, or the Broker led since. following: uuid and epoch of the leader that
-    was asked for last. awaited: uuids that the Broker awaits. drained: of this reign, None before it was tried.
-    cluster: of the store. replaced: another cluster answers, or an older state of it. set_id: of the set that this
-    member belongs to; "" before it met one. others: by uuid, also this one. known: of the key, as it is on the disk;
-    None: nobody looks at that. nonce: a fresh one. random: 0 to 1.
+    was followed last. awaited: uuids that the Broker awaits. drained: result of the drain in this reign, None before it
+    was tried. cluster: the store's. replaced: another cluster answers, or an older state of it. set_id: of the set that
+    this member belongs to; "" before it met one. others: by uuid, this one included. known: what the disk holds about
+    the key; None: this is not checked. nonce: a fresh one. random: 0 to 1.
     """
 
     me: Leader
@@ -114,7 +116,7 @@ class Sight(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """forced: the operator answers for what the rules of an election would refuse."""
+    """A change of the key. forced: the operator takes responsibility for what an election's rules would refuse."""
 
     purpose: Literal["elect", "keep", "resign"]
     state: SetState
@@ -123,7 +125,7 @@ class Swap(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A swap whose outcome is not known yet. first: when it was sent first; 0.0: not yet. again: when to repeat it."""
+    """A swap whose outcome is not known yet. first: time of its first sending; 0.0: not yet. again: when to repeat."""
 
     swap: Swap
     first: float = 0.0
@@ -131,8 +133,8 @@ class Pending(NamedTuple):
 
 
 class Reign(NamedTuple):
-    """An epoch that this process won. state, revision: of the last swap known to be done. sent_at: before that one was
-    sent. led: the Broker has led in it. orphaned: the key is gone, or older than this."""
+    """An epoch that this process won. state, revision: of the last swap known to be done. sent_at: a time before that
+    swap was sent. led: the Broker has led in it. orphaned: the key is gone, or older than this."""
 
     state: SetState
     revision: Revision
@@ -142,8 +144,8 @@ class Reign(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """A member whose acknowledgements come late. until: it is left out before. wait: so long they have to be in time.
-    took: the longest that one took, in seconds."""
+    """A member whose acknowledgements come late. until: it is left out until then. wait: for how long they have to be
+    in time (seconds). took: the longest that one took, in seconds."""
 
     until: float
     wait: float
@@ -151,12 +153,12 @@ class Slow(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a member remembers from turn to turn; a new process begins with none of it.
+    """A member's memory from turn to turn; a new process begins with none of it.
 
-    key: the last one read; None before the first. since, reads: first sight of its revision, and good reads without a
-    failed one between. run_at: when to be a candidate. joining: awaited, and not proposed yet. relay: to the next
-    leader. down_since: since when the disk or the I/O thread stand still. slow: by uuid, of this reign, those that are
-    or were left out. role, why: for people.
+    key: the last one read; None before the first. since, reads: first sight of its revision, and good reads of it
+    without a failed one between. run_at: when to be a candidate. joining: members that are awaited, and not proposed
+    yet. relay: pass sends on to the next leader. down_since: since when the disk or the I/O thread has stood still.
+    slow: by uuid, the members that are or were left out in this reign. role, why: for people.
     """
 
     key: Read | None = None
@@ -233,7 +235,7 @@ class Relay(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """To the wish. done: it is fulfilled; otherwise it will not be, and why says the reason."""
+    """Answer to the wish. done: it is fulfilled; otherwise it will not be, and `why` gives the reason."""
 
     done: bool
     why: str

@@ -1,11 +1,11 @@
-"""What must hold whatever happens, looked at before any act leaves the decision: a bug stops the member, not the data.
+"""Invariants of fail-over, checked before any act leaves the decision: a bug stops the member, and harms no data.
 
 I1  only a swap changes the key; an election adds one to the epoch, and only its leader changes it otherwise
-I2  published is what all hold that are in sync, by the key and by every swap whose outcome is unknown
+I2  only bytes that all members in sync hold are published, by the key and by every swap whose outcome is unknown
 I3  a candidate closed its stream before its swap, and opens none before that is decided
-I4  elected may be who is in sync, whose log is whole and reaches the floor, and who has seen no higher epoch
+I4  a member may be elected if it is in sync, its log is whole and reaches the floor, and it has seen no higher epoch
 I5  an epoch is on disk as seen before anything is done for it; nothing is done for a lower one
-I6  an epoch is not resumed: who led it, and no longer does, takes another one
+I6  an epoch is not resumed: a member that led it, and no longer does, takes another one
 I7  a swap whose outcome is unknown is repeated as it was, and no other is begun
 """
 
@@ -16,11 +16,12 @@ from .decision import Act, Await, BeginEpoch, Cut, Follow, Lead, Memory, Reign, 
 
 
 class InvariantBroken(RocketBoxError):
-    """The decision was wrong; nothing of it was done."""
+    """The decision was wrong; none of its acts was done."""
 
 
 def awaited_by(memory: Memory, uuid: str) -> frozenset[str]:
-    """Who must hold what this leader publishes, without itself: the larger set while two may count."""
+    """Return the members, without this leader, that must hold what it publishes. While a swap is pending, both its
+    in-sync set and the one before count."""
     if memory.reign is None:
         return frozenset()
     awaited = memory.joining.union(memory.reign.state.isr)
@@ -30,7 +31,7 @@ def awaited_by(memory: Memory, uuid: str) -> frozenset[str]:
 
 
 def check(before: Memory, after: Memory, acts: tuple[Act, ...], sight: Sight, rules: Rules) -> None:
-    """Raises InvariantBroken. acts are what a decision answers to sight, after is what it will remember."""
+    """Raises InvariantBroken. acts: what a decision answers to `sight`; after: the memory that it returns."""
     for act in acts:
         kind = type(act)
         if kind is Swap:

@@ -9,21 +9,21 @@ from typing import NewType, Protocol
 
 from ..errors import RocketBoxError
 
-#: Of one key, opaque: compared for equality only.
+#: Revision of one key, opaque: compared for equality only.
 Revision = NewType("Revision", str)
 
 
 class StoreUnavailable(RocketBoxError):
-    """No answer, or none that can be believed. Of a swap: nobody knows whether it was done."""
+    """No answer, or none that can be believed. After a swap: it may have been done or not."""
 
 
 class StoreReplaced(StoreUnavailable):
-    """Another cluster answers, or an older state of the same one, such as a backup that was put back. A store that was
-    opened before that believes it no more: the operator looks, and opens it anew."""
+    """Another cluster answers, or an older state of the same one, such as a restored backup. A LeaderStore that was
+    opened before does not believe it: the operator has to look, and have it opened anew."""
 
 
 class SwapConflict(RocketBoxError):
-    """The key is not at the expected revision. value: None where there is no key."""
+    """The key is not at the expected revision. value: None if there is no key."""
 
     def __init__(self, value: bytes | None, revision: Revision) -> None:
         super().__init__("the key was changed by somebody else")
@@ -33,24 +33,24 @@ class SwapConflict(RocketBoxError):
 
 class LeaderStore(Protocol):
     def read(self, key: str) -> tuple[bytes | None, Revision]:
-        """Linearizable. None where there is no key. Raises StoreUnavailable."""
+        """Return the key's value, None if there is no key, and its revision. Linearizable. Raises StoreUnavailable."""
 
     def swap(self, key: str, value: bytes, expected: Revision | None) -> Revision:
-        """Write if the key is at `expected`; None: if there is no key. The new revision.
+        """Write if the key is at `expected` (None: if there is no key); return the new revision.
 
         Raises SwapConflict (definitely not done), StoreUnavailable (unknown).
         """
 
     def wait(self, key: str, seen: Revision, timeout_s: float) -> None:
-        """Return when the key is no longer at `seen`, or after the time; early is allowed. Raises nothing."""
+        """Return when the key is no longer at `seen`, or after the time-out; earlier is allowed. Raises nothing."""
 
     def put(self, key: str, value: bytes) -> None:
         """Write, whatever is there. Raises StoreUnavailable."""
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        """Key -> value below `prefix` (which ends with "/"). Raises StoreUnavailable."""
+        """Return key -> value below `prefix`, which ends with "/". Raises StoreUnavailable."""
 
     def identity(self) -> str:
-        """The cluster that answers. Raises StoreUnavailable."""
+        """Return the id of the cluster that answers. Raises StoreUnavailable."""
 
     def close(self) -> None: ...

@@ -3,9 +3,9 @@
 Each turn sees everything anew and decides what to do now: a lost event is no lost decision. An act counts when the next
 sight shows it, never because it was asked for. No clock is read here, nothing is sent, nothing waits.
 
-What is acknowledged is on every log that may be elected, since
-    an acknowledgement awaits all that are in sync by the key, and by each swap whose outcome is unknown;
-    a candidate is in sync by the revision that it replaces, and takes no byte more before its swap is decided.
+Acknowledged messages are in every log that may be elected, since
+    an acknowledgement awaits all members in sync by the key, and by each swap whose outcome is unknown;
+    a candidate is in sync by the revision that it replaces, and appends nothing before its swap is decided.
 Time decides only when to try, and in an asynchronous set when to be silent.
 """
 
@@ -46,17 +46,17 @@ from .invariants import awaited_by, check
 from .parts import Known, MemberReport
 from .set_state import MAX_ELECTIONS, Election, Leader, SetState
 
-#: Of the time after which others elect, so much is a leader's own: clocks may differ by a quarter.
+#: Share of the election time-out after which a leader without a successful beat stops: clocks may differ by a quarter.
 _OWN_SHARE = 0.8
-#: A joiner that is so near (bytes) is awaited, so that it can come up with what is published.
+#: A joiner that lacks at most this many published bytes is awaited, so that it can catch up.
 _NEAR = 256 * 1024
-#: A leader whose stream was heard within this time is alive, whatever the store says.
+#: A leader whose stream sent bytes within this time is alive, whatever the store says.
 _HEARD_S = 1.0
-#: Between candidates by rank, and at random.
+#: Delay of a candidate for each rank before it, and the most that is added at random.
 _RANK_S, _RANDOM_S = 0.1, 0.05
 #: Reads of one revision before it counts as unchanged.
 _READS = 3
-#: A slow member waits at most so long until it is tried again, and how often it was slow is known for so long.
+#: Longest time until a slow member is tried again; its last wait is remembered for the same time after it.
 _SLOW_WAIT_S = 600.0
 _POLL_S = 0.25
 
@@ -64,8 +64,8 @@ _Turn = tuple[Memory, tuple[Act, ...]]
 
 
 def decide(memory: Memory, now: float, sight: Sight, rules: Rules) -> _Turn:
-    """What to do now: the acts in order, and nothing after one that failed. Raises InvariantBroken instead of acts that
-    would break one."""
+    """Return the new memory and the acts to do now, in order; after one that failed the rest is left out. Raises
+    InvariantBroken instead of returning acts that would break an invariant."""
     after = _learn(memory, now, sight, rules)
     reign = after.reign
     lost = _lost(after, reign, now, sight, rules) if reign is not None else ""
@@ -80,12 +80,13 @@ def decide(memory: Memory, now: float, sight: Sight, rules: Rules) -> _Turn:
 
 
 def wants_read(memory: Memory) -> bool:
-    """A leader's swaps tell it all; what a swap may still change is not read."""
+    """True if the key has to be read. A leader learns the key from its own swaps, and while a swap is pending the key
+    may still change."""
     return memory.pending is None and (memory.reign is None or memory.reign.orphaned)
 
 
 def pause(memory: Memory, now: float, rules: Rules) -> float:
-    """Seconds until the next turn, when nothing was to be done in this one."""
+    """Return the seconds until the next turn when there was nothing to do in this one."""
     until = now + _POLL_S
     if memory.pending is not None:
         until = min(until, memory.pending.again)
@@ -97,7 +98,7 @@ def pause(memory: Memory, now: float, rules: Rules) -> float:
 
 
 def release_until(memory: Memory, rules: Rules) -> float:
-    """Up to when this leader may acknowledge: for an asynchronous set. Others may be elected after it."""
+    """Return until when this leader may acknowledge; in an asynchronous set others may be elected after it."""
     reign, pending = memory.reign, memory.pending
     if reign is None:
         return -math.inf
@@ -122,7 +123,7 @@ def _learn(m: Memory, now: float, s: Sight, r: Rules) -> Memory:
         else:
             m = m._replace(key=s.read, reads=1, since=s.read.at, run_at=None)
     elif s.unread:
-        # While the store does not answer, nobody can have beaten.
+        # While the store does not answer, no leader can have written its beat.
         m = m._replace(reads=0, run_at=None)
     if s.health.alive:
         m = m._replace(down_since=None) if m.down_since is not None else m
@@ -132,7 +133,7 @@ def _learn(m: Memory, now: float, s: Sight, r: Rules) -> Memory:
 
 
 def _settle(m: Memory, pending: Pending, swapped: Swapped, now: float, r: Rules) -> Memory:
-    """The pending swap is done, was not done, or stays pending: then it may be done at any time."""
+    """Settle the pending swap: it was done, was not done, or stays pending, and then it may be done at any time."""
     swap, reign = pending.swap, m.reign
     if swapped.how == "unknown":
         return m._replace(pending=Pending(swap, pending.first or swapped.sent_at, now + r.retry))
@@ -146,7 +147,7 @@ def _settle(m: Memory, pending: Pending, swapped: Swapped, now: float, r: Rules)
             return m._replace(reign=reign._replace(orphaned=True))
         return m._replace(reign=None, joining=frozenset(), why="another member was elected")
     m = m._replace(key=Read(swap.state, swapped.revision, now))
-    # Of several attempts, the first may be the one that was done.
+    # If there were several attempts, the first may be the one that was done.
     sent_at = pending.first if own and pending.first else swapped.sent_at
     if swap.purpose == "elect":
         return m._replace(reign=Reign(swap.state, swapped.revision, sent_at), joining=frozenset(), slow={})
@@ -161,7 +162,7 @@ def _settle(m: Memory, pending: Pending, swapped: Swapped, now: float, r: Rules)
 
 
 def _lost(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> str:
-    """Why this reign is over; "": it is not. It never comes back: the same member takes another epoch."""
+    """Return why this reign is over, "" if it is not. It never resumes: the same member takes another epoch."""
     epoch = reign.state.epoch
     if s.seen > epoch:
         return f"epoch {s.seen} is known"
@@ -181,7 +182,7 @@ def _lost(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> str:
 
 
 def _live(s: Sight, now: float, r: Rules) -> dict[str, MemberReport]:
-    """Members whose stream of this epoch gets on."""
+    """Return, by uuid, the members whose stream of this epoch makes progress."""
     return {report.uuid: report for report in s.members if now - report.moved_at <= r.slave_silence}
 
 
@@ -204,7 +205,7 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
     m = m._replace(role="leader", why="")
     live = _live(s, now, r)
     if r.synchronous:
-        # Awaited first, proposed when it came up with all that was published without it.
+        # A joiner is awaited first, and proposed once it has all that was published without it.
         m = m._replace(slow=_slow(m, now, s, r))
         near = _reaching(live, s, _NEAR).union(live.keys() & set(state.isr))
         m = m._replace(joining=frozenset(_swift(m, now, near, live, state, r).difference(state.isr)))
@@ -221,7 +222,7 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
         return m._replace(why=why), (Answer(wish.kind == "resign", why),) if wish is not None else ()
     refusal = _refusal(wish.uuid, state, live, r) if wish is not None and wish.kind == "switch" else ""
     if s.drained is not None:
-        # There is no way back: who was told to refuse messages does not lead on.
+        # There is no way back: a leader that has begun to refuse messages does not go on leading.
         return _resign(m, state, s, "" if wish is None or refusal else wish.uuid)
     if wish is not None:
         if refusal or wish.kind in ("adopt", "force"):
@@ -244,7 +245,7 @@ def _rule(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> _Turn:
 
 
 def _slow(m: Memory, now: float, s: Sight, r: Rules) -> dict[str, Slow]:
-    """The members whose acknowledgements come late, or did. The wait begins anew with each that does."""
+    """Return the members whose acknowledgements come late, or did. Each late one begins the wait anew."""
     slow = {uuid: one for uuid, one in m.slow.items() if now < one.until + _SLOW_WAIT_S}
     for report in s.members:
         before = slow.get(report.uuid)
@@ -260,8 +261,8 @@ def _slow(m: Memory, now: float, s: Sight, r: Rules) -> dict[str, Slow]:
 def _swift(
     m: Memory, now: float, found: set[str], live: dict[str, MemberReport], state: SetState, r: Rules
 ) -> set[str]:
-    """Return `found` without the slow ones, as far as enough are left. Of them, those stay that are in sync, and the
-    least late."""
+    """Return `found` without the slow members. If fewer than min_in_sync would be left, slow ones stay: first those
+    that are in sync, then the least late."""
     slow = {uuid for uuid in found if uuid in m.slow and now < m.slow[uuid].until}
     fit = found - slow
     missing = r.min_in_sync - len(fit | {r.uuid})
@@ -271,8 +272,9 @@ def _swift(
 
 
 def _note(m: Memory, reign: Reign, s: Sight, r: Rules, live: dict[str, MemberReport]) -> Note | None:
-    """Who may be in sync by the key from now on is on the disk before it is true, and before nobody else is waited for:
-    so that a key which was put back, and one who is elected by it, are known for what they are."""
+    """Return the note that has to be on disk first, None if it is there: which members may be in sync by the key from
+    now on. It is written before that is true, and before the leader stops waiting for others, so that a restored key,
+    and a leader elected by it, are recognised."""
     if s.known is None:
         return None
     may = awaited_by(m, r.uuid) | {r.uuid}
@@ -284,13 +286,13 @@ def _note(m: Memory, reign: Reign, s: Sight, r: Rules, live: dict[str, MemberRep
 
 
 def _reaching(live: dict[str, MemberReport], s: Sight, lag: int) -> set[str]:
-    """Who holds all of the log up to this epoch, and lacks at most so many of the bytes that are published."""
+    """Return the members that hold the whole log up to this epoch and lack at most `lag` of the published bytes."""
     least = max(s.health.published - lag, s.epoch_start)
     return {uuid for uuid, report in live.items() if report.durable >= least}
 
 
 def _refusal(uuid: str, state: SetState, live: dict[str, MemberReport], r: Rules) -> str:
-    """Why there will be no switch to this member."""
+    """Return why there will be no switch to this member, "" if there may be one."""
     if uuid == r.uuid:
         return "this member leads already"
     if uuid not in state.isr or uuid not in live:
@@ -310,7 +312,7 @@ def _send(m: Memory, swap: Swap) -> _Turn:
 
 
 def _again(m: Memory, pending: Pending, now: float) -> tuple[Act, ...]:
-    """What is unknown is asked once more, the same: nothing else may be asked before."""
+    """Repeat the swap whose outcome is unknown, unchanged, when it is due; no other swap may be sent before."""
     return (pending.swap,) if now >= pending.again else ()
 
 
@@ -332,7 +334,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
         return m._replace(role="fenced", why="it has no slot in the leader store yet"), ()
     foreign = key.state is not None and bool(s.set_id and key.state.id) and key.state.id != s.set_id
     if foreign:
-        # Its epochs and offsets are like this one's, and mean other bytes: nothing is to be cut, nothing to be adopted.
+        # Its epochs and offsets look like this set's but mean other bytes: nothing may be cut, and nothing adopted.
         why = "the key in the leader store is another set's of the same name: is haStore the right one?"
         return m._replace(role="frozen", why=why, run_at=None), (Answer(False, why),) if kind else ()
     frozen = _frozen(m, key, s, r)
@@ -379,7 +381,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
 
 
 def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
-    """Why the key cannot be believed, so that only the operator may go on; "": it can."""
+    """Return why the key cannot be believed, so that only the operator may go on; "" if it can."""
     if s.replaced or (m.cluster and s.cluster and s.cluster != m.cluster):
         return "another leader store answers than before, or an older state of it: adopt it"
     if key.absent:
@@ -392,10 +394,10 @@ def _frozen(m: Memory, key: Read, s: Sight, r: Rules) -> str:
 
 
 def _put_back(state: SetState, known: Known) -> str:
-    """Why the key says less than this member knows of it; "": it does not.
+    """Return why the key must be older than what this member knows of it, "" if it need not be.
 
-    A leader that went on alone acknowledged what nobody else has. A copy of the store from before lets one be elected
-    that lacks it, and what it lacks would be cut off here.
+    A leader that went on alone acknowledged messages that no other member has. With a copy of the store from before,
+    a member without them can be elected, and they would be cut off here.
     """
     if state.epoch == known.epoch and state.beat < known.beat:
         return f"the leader store holds an older state of epoch {state.epoch} than this member knows: was it restored?"
@@ -425,7 +427,7 @@ def _follow(m: Memory, s: Sight, r: Rules, state: SetState, leader: Leader) -> _
         if in_sync:
             return m._replace(role="frozen", why=f"{why}, although it is in sync by the key"), ()
         if stream.fuller:
-            # Of a set that was begun at the wrong member. A person decides whose messages count.
+            # The set was begun at the wrong member. A person decides whose messages count.
             return m._replace(role="frozen", why=f"{why}, and holds more: nobody sets it aside unasked"), ()
         return m._replace(role="stranger", why=why), (SetAside(why),)
     if stream.unplaced:
@@ -441,10 +443,10 @@ def _follow(m: Memory, s: Sight, r: Rules, state: SetState, leader: Leader) -> _
 
 
 def _vacant(m: Memory, key: Read, now: float, s: Sight, r: Rules, state: SetState) -> str:
-    """Why somebody has to be elected; "": nobody has."""
+    """Return why a leader has to be elected, "" if none has to be."""
     unchanged = key.at - m.since
     if m.run_at is not None and s.closed_at >= 0:
-        return m.why  # of this revision; with the stream closed nothing is seen of the leader any more
+        return m.why  # found for this revision; with the stream closed nothing more is heard of the leader
     if state.leader is None:
         mine = state.successor in ("", r.uuid)
         return "the leader resigned" if mine or unchanged >= r.elect_after else ""
@@ -460,7 +462,7 @@ def _vacant(m: Memory, key: Read, now: float, s: Sight, r: Rules, state: SetStat
 
 
 def _unfit(s: Sight, r: Rules, state: SetState) -> str:
-    """Why this member may not be elected; "": it may."""
+    """Return why this member may not be elected, "" if it may."""
     health = s.health
     end = s.closed_at if s.closed_at >= 0 else health.end
     if r.uuid not in state.isr:
@@ -477,8 +479,9 @@ def _unfit(s: Sight, r: Rules, state: SetState) -> str:
 
 
 def _delay(s: Sight, r: Rules, state: SetState) -> float:
-    """By the logs that the members said: any of them may lead. Who has deleted less, on a disk with more room, shows
-    more; then, the furthest has the least to send again."""
+    """Return the seconds to wait before being a candidate, by the announced logs of the members in sync: any of them
+    may lead. A member that has deleted less, on a disk with more room, can show more, and comes first; then the one
+    whose log reaches furthest, since it leaves the least to send again."""
     own = s.others.get(r.uuid, Other(s.seen, s.health.end, s.health.begin))
 
     def rank(uuid: str, one: Other) -> tuple[int, int, str]:

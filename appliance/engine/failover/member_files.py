@@ -1,13 +1,13 @@
-"""What a member of a broker set knows of itself: small files in DATA/rocketbox/ha/ (docs/formats/ha.md).
+"""A member's own state in its broker set: small files in DATA/rocketbox/ha/ (docs/formats/ha.md).
 
     identity    uuid of the store, name and id of the set, slot     epochs    which epoch began where in the log
     seen        the highest epoch known to exist                last-run  where this directory was used last
-    key         what was last seen of who is in sync
+    key         who was in sync when the set's key was last seen
 
 The uuid stands in the store's own directory, too (`STORE/rocketbox-member`). A store that was emptied, exchanged, or
-copied without it is a stranger: it gets a new uuid and no epochs, so that nobody counts it for the one that was there.
-Every file is replaced whole and durable before a call returns. A damaged one is said in `damage`, and makes the member
-not electable; nothing is guessed from it.
+copied without it is a stranger: it gets a new uuid and no epochs, so that it does not pass for the one that was there.
+Every file is replaced whole and durable before a call returns. A damaged one is reported in `damage`, and makes the
+member not electable; nothing is guessed from it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ logger = logging.getLogger(__name__)
 DIRECTORY = "ha"
 #: In the store's directory; Apache's brokers leave it alone.
 MARK = "rocketbox-member"
-#: Elections that are remembered: the newest. A log that begins before them all is a stranger's.
+#: Epochs that are kept: the newest. A log that begins before them all is a stranger's.
 MAX_EPOCHS = 10_000
-#: A file that is longer is not ours.
+#: RocketBox writes no longer file here.
 MAX_BYTES = 1024 * 1024
 _T = TypeVar("_T")
 
 
 class Place(NamedTuple):
-    """Where a data directory is used. machine: its id, "" where it has none. inode: of the directory; a copy has
-    another one. boot: the kernel's boot id, "" where there is none."""
+    """The place where a data directory is used. machine: its id, "" if it has none. inode: of the directory; a copy
+    has another one. boot: the kernel's boot id, "" if there is none."""
 
     machine: str
     directory: str
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 def place_of(directory: Path) -> Place:
-    """Of a directory on this machine. Raises OSError when it is not there."""
+    """Return the place of a directory on this machine. Raises OSError when it does not exist."""
     return Place(
         _first_line(Path("/etc/machine-id")),
         str(directory.absolute()),
@@ -68,13 +68,13 @@ def _first_line(path: Path) -> str:
 
 
 def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
-    """Count, CRC-32 of the lines behind, then a line "epoch-start" each: the text of Apache's epoch files."""
+    """Encode as Apache's epoch files do: count, CRC-32 of the lines that follow, then one line "epoch-start" each."""
     lines = [f"{epoch}-{start}\n" for epoch, start in epochs]
     return f"{len(lines)}\n{crc32(''.join(lines).encode())}\n{''.join(lines)}".encode()
 
 
 def decode_epochs(data: bytes) -> tuple[EpochStart, ...]:
-    """Raises CorruptFile."""
+    """Decode such a text. Raises CorruptFile."""
     try:
         head, checksum, text = data.decode("ascii").split("\n", 2)
         lines = text.splitlines()
@@ -91,7 +91,7 @@ def decode_epochs(data: bytes) -> tuple[EpochStart, ...]:
 
 
 def check_epochs(epochs: Iterable[EpochStart]) -> None:
-    """ValueError when epochs do not grow, or one begins before the one before it."""
+    """Raise ValueError when epochs do not grow, or one begins at a lower offset than the one before it."""
     last = EpochStart(0, 0)
     for one in epochs:
         if one.epoch <= last.epoch or one.start < last.start:
@@ -100,10 +100,10 @@ def check_epochs(epochs: Iterable[EpochStart]) -> None:
 
 
 def with_epoch(epochs: tuple[EpochStart, ...], new: EpochStart) -> tuple[EpochStart, ...]:
-    """The list of one who leads a new epoch, from the end of its log on.
+    """Return the list of a member that leads the new epoch, which begins at the end of its log.
 
-    What it had adopted from a leader, but has no byte of, is not in its log and must not be in its list. Raises
-    ValueError when the epoch is not a newer one; the same once more changes nothing.
+    Epochs that it adopted from a leader without having a byte of them are not in its log, and are left out. Raises
+    ValueError when the epoch is not newer; adding the same one again changes nothing.
     """
     if epochs[-1:] == (new,):
         return epochs
@@ -116,8 +116,8 @@ class MemberFiles:
     """Fulfils parts.MemberFiles. Written by the thread `failover`, read by anyone: values are replaced whole."""
 
     def __init__(self, paths: StorePaths, disk: Disk, set_name: str, here: Place) -> None:
-        """Reads what is there, and makes what is missing. Raises StartError when it cannot be written, or when the
-        directory belongs to another set."""
+        """Read the files that exist, and make the missing ones. Raises StartError when they cannot be written, or when
+        the directory belongs to another set."""
         self.directory = paths.own / DIRECTORY
         self._paths = paths
         self._disk = disk
@@ -127,15 +127,15 @@ class MemberFiles:
         self.set_id = ""
         self.seen = 0
         self.epochs: tuple[EpochStart, ...] = ()
-        #: What is known of the set's key: one that says less was put back.
+        #: The set's key as last noted: one that says less was restored from a backup.
         self.known = Known()
         #: Why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
         self.damage = ""
         #: Why the store counts as a new one though these files were here before; "".
         self.stranger = ""
-        #: What makes this directory look like a copy of another one; "".
+        #: Why this directory looks like a copy of another one; "".
         self.copied = ""
-        #: Whether the machine has been up since this directory was used last.
+        #: True if the machine has been up since this directory was used last.
         self.same_boot = False
         try:
             self._open(here)
@@ -197,7 +197,8 @@ class MemberFiles:
     # --- reading
 
     def _load(self, name: str, decode: Callable[[bytes], _T], without: _T) -> _T:
-        """What a file holds, `without` where there is none; also when it is damaged, which is said."""
+        """Return a file's content, `without` if there is none. Also if it is damaged: that is logged, and added to
+        `damage`."""
         try:
             data = self._read(self.directory / name)
             return without if data is None else decode(data)
@@ -221,7 +222,7 @@ class MemberFiles:
             self._disk.close(fd)
 
     def _read_mark(self) -> str:
-        """The uuid that the store's own directory names; "" without one."""
+        """Return the uuid in the store's own directory, "" without one."""
         try:
             data = self._read(self._paths.root / MARK)
             return "" if data is None else _text(data).decode("ascii")
@@ -239,7 +240,7 @@ class MemberFiles:
         self._replace("identity", line_of(json.dumps(found).encode()))
 
     def renew(self) -> None:
-        """The store is a new one: another uuid, no slot, no epochs. `seen` stays, what was seen was seen.
+        """Make the store a new member: another uuid, no slot, no epochs. `seen` stays: those epochs do exist.
 
         A crash on the way leaves an identity that does not fit the store, and the next start does it again.
         """
@@ -247,7 +248,7 @@ class MemberFiles:
         self._replace("epochs", encode_epochs(()))
         self.epochs = ()
         if self.known != Known():
-            self.note(Known())  # what its log held is not here any more
+            self.note(Known())  # it was about the log of the old store
         self._disk.replace(self._paths.root / MARK, line_of(uuid.encode()))
         self._save_identity(uuid, 0)
         self.uuid, self.slot = uuid, 0
@@ -265,7 +266,7 @@ class MemberFiles:
         self.known = known
 
     def join(self, set_id: str) -> None:
-        """From now on this store belongs to that set, and to no other of its name."""
+        """Make this store belong to that set from now on, and to no other of its name."""
         before, self.set_id = self.set_id, set_id
         try:
             self._save_identity(self.uuid, self.slot)
@@ -274,7 +275,7 @@ class MemberFiles:
             raise
 
     def see(self, epoch: int) -> None:
-        """`seen` grows to `epoch`; a smaller one changes nothing."""
+        """Raise `seen` to `epoch`; a smaller one changes nothing."""
         if epoch > self.seen:
             self._save_seen(epoch)
 
@@ -283,8 +284,8 @@ class MemberFiles:
         self.seen = epoch
 
     def begin_epoch(self, epoch: int, start: int) -> None:
-        """This store leads `epoch` from the offset `start` on. Doing it twice changes nothing. Raises ValueError when
-        that epoch cannot follow, CorruptFile while the list is damaged."""
+        """Note that this store leads `epoch` from the offset `start` on. Doing it twice changes nothing. Raises
+        ValueError when that epoch cannot follow, CorruptFile while a file is damaged."""
         if self.damage:
             raise CorruptFile(self.damage)
         epochs = with_epoch(self.epochs, EpochStart(epoch, start))
@@ -292,8 +293,8 @@ class MemberFiles:
             self._save_epochs(epochs)
 
     def adopt_epochs(self, epochs: Iterable[EpochStart]) -> None:
-        """The log is the leader's from here on, and so is the list. Makes the member whole again, if it was damaged:
-        what was not known is known now. Raises ValueError."""
+        """Take the leader's list over, as the log is the leader's from now on. A damaged member is whole again then:
+        the list replaces what could not be read. Raises ValueError."""
         found = tuple(epochs)
         if found != self.epochs or self.damage:
             self._save_epochs(found)
@@ -314,7 +315,7 @@ class MemberFiles:
 
 
 def _text(data: bytes) -> bytes:
-    """The text of a file of one line. ValueError when it is damaged."""
+    """Return the text of a file of one line. Raises ValueError when it is damaged."""
     text = text_of(data.removesuffix(b"\n")) if data.endswith(b"\n") else None
     if text is None:
         raise ValueError("its checksum does not match")

@@ -1,8 +1,8 @@
 """Puts a member of a set together: its files, its brokers, the store for leadership, and the thread that decides.
 
-made      before the broker is built: the member's files; a cut that was begun is finished
-begin     when the engine runs, with a fenced broker: from here on the thread `failover` says what it is
-resign    first of all at a stop: somebody else leads as soon as they know
+made      before the broker is built: opens the member's files; a cut that was begun is finished
+begin     when the engine runs, with a fenced broker: from here on the thread `failover` decides its role
+resign    first of all at a stop, so that another member can lead at once
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .truncation import StoreCut
 
 logger = logging.getLogger(__name__)
 
-#: A stop waits so long for the members that are in sync to have all, and for the store.
+#: Longest wait of a stop until the members in sync have all, and for the store.
 RESIGN_S = 3.0
 _CUT_DESCRIPTORS = 64
 
@@ -69,7 +69,7 @@ class Membership:
 
     @property
     def first_role(self) -> Role:
-        """What it is until the key was read."""
+        """Role until the key has been read."""
         return Role(Kind.FENCED, self.files.slot, why="it is not known yet who leads")
 
     def begin(
@@ -81,7 +81,7 @@ class Membership:
         address: str,
         ha_address: str,
     ) -> None:
-        """address, ha_address: "host:port" as others are told."""
+        """Start the thread `failover`. address, ha_address: "host:port" as announced to others."""
         settings, clock = self.settings, self._clock
         brokers = OwnBrokers(
             seat,
@@ -138,7 +138,7 @@ class Membership:
         )
 
     def resign(self) -> None:
-        """Before anything is stopped. Returns in time, whatever the store does."""
+        """Give up leadership, before anything is stopped. Returns in bounded time, whatever the store does."""
         service = self.service
         if service is None or not service.alive:
             return

@@ -1,7 +1,7 @@
 """haOnPromote: a program that is started when this member leads, for example to take over an address.
 
-It gets the epoch in ROCKETBOX_EPOCH, no shell, no input, and nobody reads what it writes; it is ended when it takes too
-long. Sends do not wait for it: who comes by the address that it moves comes after it.
+It gets the epoch in ROCKETBOX_EPOCH, no shell and no input, and its output is discarded; it is ended when it takes too
+long. Sends do not wait for it: clients that use the address that it moves come after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PromotionProgram:
         self.outcome = ""
 
     def start(self, epoch: int) -> None:
-        """Returns at once."""
+        """Run the program for this epoch; an earlier run is ended. Returns at once."""
         if not self._words:
             return
         self.stop()
@@ -41,7 +41,7 @@ class PromotionProgram:
         threading.Thread(target=self._run, args=(epoch,), name="on-promote", daemon=True).start()
 
     def stop(self) -> None:
-        """This member does not lead any more: end one that still runs."""
+        """End a program that still runs, since this member no longer leads."""
         with self._lock:
             process, self._running, self._wanted = self._running, None, 0
         if process is not None:

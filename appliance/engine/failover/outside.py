@@ -1,6 +1,6 @@
-"""A set as it is seen from outside the member's process: what its leader store holds, and the member's own files.
+"""A set as seen from outside the member's process: the content of its leader store, and the member's own files.
 
-For commands that have to tell where no console answers. Reads only; asks the store with the settings of the member.
+For commands that report when no console answers. Reads only; reads the store with the settings of the member.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .set_state import Announcement, EpochStart, SetState, decode_announcement, 
 from .settings import access_of, store_settings
 from .stores import open_store, shortage
 
-#: A person waits longer than a beat may take.
+#: Time-out of a call here: a person waits longer than a beat may take.
 ASK_S = 3.0
 
 
 class StoreLook(NamedTuple):
-    """why: "" when the store answered; else what is wrong, and nothing else is known. state: None without a key, and
-    for one that is not understood, which `odd` says then. shortage: as `stores.shortage`."""
+    """why: "" when the store answered; else what is wrong, and the other fields are empty. state: None without a key,
+    and for one that is not understood; `odd` gives the reason then. shortage: as `stores.shortage`."""
 
     why: str = ""
     state: SetState | None = None
@@ -37,8 +37,8 @@ class StoreLook(NamedTuple):
 
 
 class OwnLook(NamedTuple):
-    """What lies on this machine's disk. uuid: "" before the member's first start. end: of the log; None when it cannot
-    be told."""
+    """The member's files and log on this machine's disk. uuid: "" before the member's first start. end: of the log;
+    None if it cannot be determined."""
 
     uuid: str = ""
     slot: int = 0
@@ -48,7 +48,7 @@ class OwnLook(NamedTuple):
 
 
 def ask_store(config: EngineConfig) -> StoreLook:
-    """Raises StartError for settings that cannot work."""
+    """Read the set's keys in the leader store. Raises StartError for settings that cannot work."""
     settings = store_settings(config)
     store = open_store(config.store.ha_store, access_of(config, settings)._replace(timeout_s=ASK_S))
     try:
@@ -72,7 +72,7 @@ def ask_store(config: EngineConfig) -> StoreLook:
 
 
 def look_at_own(config: EngineConfig) -> OwnLook:
-    """Never raises for what is missing or damaged: it is left out."""
+    """Read the member's own files and the end of its log. Missing or damaged ones are left out, and raise nothing."""
     own = config.data_dir / "rocketbox"
     directory = own / DIRECTORY
     identity = _line(directory / "identity")
@@ -103,7 +103,7 @@ def _log_end(store_dir: Path, own: Path) -> int | None:
         return None
     try:
         store = OfflineStore(store_dir, own)
-    except Exception:  # whatever a store may look like: the rest is worth telling
+    except Exception:  # whatever the store looks like: the rest is worth reporting
         return None
     try:
         end: int | None = inspect(store)["log"]["max_offset"]

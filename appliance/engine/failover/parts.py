@@ -1,4 +1,4 @@
-"""What fail-over is built of, seen from its thread: a member's files, its log, its stream, and the Broker it runs.
+"""The parts of fail-over, as its thread sees them: a member's files, its log, its stream, and the Broker it runs.
 
 All seconds are CLOCK_BOOTTIME; all ends and points are physical offsets of the commit log, in bytes.
 """
@@ -11,8 +11,8 @@ from .set_state import EpochStart, Leader
 
 
 class Known(NamedTuple):
-    """What a member has seen of the set's key, and has on its disk. beat: of that state. may: uuids that may be in sync
-    by the key, itself among them; all of them if it led that epoch (led), else those of that state."""
+    """The set's key as a member has seen it last and noted it on its disk. beat: of that state. may: uuids that may be
+    in sync by the key: if the member led that epoch (led) all of them, itself included; else those of that state."""
 
     epoch: int = 0
     beat: int = 0
@@ -21,12 +21,12 @@ class Known(NamedTuple):
 
 
 class MemberFiles(Protocol):
-    """What a member knows of itself and of epochs, in DATA/rocketbox/ha/. Thread: `failover` writes."""
+    """A member's files about itself and the epochs, in DATA/rocketbox/ha/. Written by the thread `failover`."""
 
     uuid: str
     #: 0 until one was assigned.
     slot: int
-    #: Of the set that this store belongs to; "" before it met one.
+    #: Id of the set that this store belongs to; "" before it met one.
     set_id: str
     #: The highest epoch known to exist.
     seen: int
@@ -34,16 +34,16 @@ class MemberFiles(Protocol):
     known: Known
 
     def note(self, known: Known) -> None:
-        """Fsynced before this returns."""
+        """Replace `known`, fsynced before this returns."""
 
     def see(self, epoch: int) -> None:
-        """`seen` grows to epoch and is fsynced before this returns; a smaller one changes nothing."""
+        """Raise `seen` to epoch, fsynced before this returns; a smaller one changes nothing."""
 
     def take_slot(self, slot: int) -> None:
-        """Fsynced before this returns."""
+        """Set `slot`, fsynced before this returns."""
 
     def join(self, set_id: str) -> None:
-        """Fsynced before this returns."""
+        """Set `set_id`, fsynced before this returns."""
 
     def begin_epoch(self, epoch: int, start: int) -> None:
         """Append to `epochs`, fsynced before this returns."""
@@ -52,9 +52,9 @@ class MemberFiles(Protocol):
 class MemberReport(NamedTuple):
     """A leader's view of one follower that is bound to this epoch.
 
-    durable, sent: offsets. moved_at: when durable last grew, or nothing was missing. connected_at: seconds. taken: so
-    many changes of topics it has. took_s: how long it took to acknowledge the last time. late_s: for how long that has
-    been too long.
+    durable, sent: offsets. moved_at: when durable last grew, or nothing was missing. connected_at: seconds. taken:
+    number of changes of topics that it has taken over. took_s: seconds that its last acknowledgement took. late_s: for
+    how long its acknowledgements have been late.
     """
 
     uuid: str
@@ -71,12 +71,12 @@ class MemberReport(NamedTuple):
 class StreamStatus(NamedTuple):
     """A follower's view of its stream.
 
-    leader, epoch: those whose bound stream runs now; "" and 0: none. heard_at: of the last bytes of it; 0.0 never.
+    leader, epoch: those whose bound stream runs now; "" and 0: none. heard_at: time of its last bytes; 0.0: never.
     refused: the leader's main and HA port refused three times within 200 ms since the stream closed.
-    cut_at: the handshake found that this log has to be cut there; -1: it has not. stranger: no common epoch, so this
-    log is not the set's. confirm: the leader's confirm offset, as last heard. why: why no stream runs. fuller: its log
-    is a stranger's and holds more than the leader's. unplaced: what of the leader's log this store cannot take; ""
-    when it takes all. copied: nor could a new copy of it.
+    cut_at: offset at which this log has to be cut, as the handshake found; -1: nowhere. stranger: no common epoch, so
+    this log is not the set's. confirm: the leader's confirm offset, as last received. why: why no stream runs. fuller:
+    its log is a stranger's and holds more than the leader's. unplaced: which record of the leader's log this store
+    cannot take; "" when it takes all. copied: a new copy of the store could not take it either.
     """
 
     leader: str
@@ -95,8 +95,8 @@ class StreamStatus(NamedTuple):
 class LogHealth(NamedTuple):
     """electable: recovered without damage, not broken, and in async flush stopped cleanly or under the same boot id.
 
-    alive: the I/O thread's ticks moved within a second, and no sync is older than haDiskStall. changes: of topics, by
-    administrators, since this Broker was built. begin: of the log; what lay before has been deleted here.
+    alive: the I/O thread's ticks moved within a second, and no sync is older than haDiskStall. changes: number of
+    changes of topics by administrators since this Broker was built. begin: of the log; older bytes were deleted here.
     """
 
     end: int
@@ -118,32 +118,34 @@ class Brokers(Protocol):
     def health(self) -> LogHealth: ...
 
     def follow(self, leader: Leader, epoch: int) -> None:
-        """A follower, rebuilt if it is none yet, its stream bound to the epoch. Returns at once: see stream()."""
+        """Follow the leader: the Broker is rebuilt unless it is a follower, and its stream bound to the epoch. Returns
+        at once: see stream()."""
 
     def cut(self, point: int, leader: Leader, epoch: int) -> None:
-        """Close, truncate (what is cut goes to quarantine first), come up as a follower."""
+        """Close, truncate (the bytes that are cut off go to quarantine first), come up as a follower."""
 
     def set_aside(self, why: str) -> None:
-        """This log is a stranger's: its directory is moved aside; comes up as an empty follower."""
+        """Move the store's directory aside, since its log is a stranger's; come up as an empty follower."""
 
     def close_stream(self) -> int:
-        """Closed; frames not yet written are dropped; the log is synced. The log's end, final for older epochs."""
+        """Close the stream, drop frames not yet written, wait until the log is synced; return the log's end, final for
+        older epochs."""
 
     def lead(self, epoch: int, awaited: frozenset[str]) -> None:
         """Come up as leader. The epoch list has the epoch already. awaited: as in await_members."""
 
     def await_members(self, awaited: frozenset[str]) -> None:
-        """From now on nothing is published before these uuids (never the own) hold it durably."""
+        """Publish nothing from now on before these uuids (never the own) hold it durably."""
 
     def fence(self, why: str) -> None:
-        """At once: nothing is published or answered 0 any more, sends get 14, unregistered, clients' connections
-        closed."""
+        """Fence the Broker at once: it publishes nothing and answers nothing with 0, sends get 14, it is unregistered,
+        and clients' connections are closed."""
 
     def drain(self, deadline_s: float) -> bool:
-        """Refuse new sends with 14 and wait until all that are awaited hold all. False: not in time (seconds)."""
+        """Refuse new sends with 14 and wait until all awaited members hold all. False if not in time (seconds)."""
 
     def relay_to(self, leader: Leader, seconds: float) -> None:
-        """While fenced or follower: sends that still come here are passed on."""
+        """Pass sends that still come here on to the leader, while fenced or a follower."""
 
     def members(self) -> list[MemberReport]: ...
 

@@ -1,10 +1,10 @@
-"""What counts as done because of a record that was cut off the log is to be done again.
+"""Sets progress back after a cut: work that counts as done because of a record that was cut off is done again.
 
     delayed messages    config/delayOffset.json goes back to the first one whose copy was cut off
     timers              config/timercheck goes back to the earliest one; the index of them is made again from the log
     transactions        config/consumerOffset.json goes back to the first half message that was decided there
 
-A message may come twice by that, none is lost. Reads what went to quarantine; each step may be done again.
+A message may be delivered twice by that; none is lost. Reads the bytes in quarantine; each step may be repeated.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .quarantine import Tail
 logger = logging.getLogger(__name__)
 
 OFFSETS = "consumerOffset.json"
-#: Copies that are remembered; of more, only their number.
+#: Copies that are remembered one by one; beyond that only their number counts.
 MAX_COPIES = 1_000_000
-#: So many messages in a row without a copy in the tail end the search of one delay level.
+#: This many messages in a row without a copy in the tail end the search of one delay level.
 _STRAY = 1000
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 #: Files of a broker are at most this long; a longer one is left alone.
@@ -40,7 +40,7 @@ _MAX_BYTES = 512 * 1024 * 1024
 
 
 class ProgressCut:
-    """One cut's. Belongs to who cuts."""
+    """The progress to set back after one cut. Owned by the code that cuts (`truncation.StoreCut`)."""
 
     def __init__(self, store: ClosedStore, point: int, timers: Path) -> None:
         """timers: the directory of the index of timers."""
@@ -51,13 +51,13 @@ class ProgressCut:
         self._config = store.paths.config
         self._copies: set[int] = set()
         self._copy_count = 0
-        #: The earliest time, and the lowest offset in the half queue, that something in the tail says is done.
+        #: The earliest time, and the lowest offset in the half queue, that a record in the tail marks as done.
         self._timer_ms: int | None = None
         self._timer_seen = False
         self._half: int | None = None
 
     def run(self, tail: Tail) -> None:
-        """Raises OSError; then it has to be done again."""
+        """Set back what depends on records of the tail. Raises OSError; then it has to be called again."""
         for record in tail.records(self._disk):
             self._look(record)
         if self._copy_count:
@@ -96,7 +96,7 @@ class ProgressCut:
         changed = False
         for level, offset in table.items():
             if not level.isdecimal() or type(offset) is not int:
-                return  # its reader will say what is wrong
+                return  # its reader will report what is wrong
             back = self._first_again(int(level), offset)
             if back < offset:
                 logger.warning("cut: delay level %s goes back from %d to %d", level, offset, back)
@@ -106,7 +106,8 @@ class ProgressCut:
             self._disk.replace(path, encode_pretty(document).encode())
 
     def _first_again(self, level: int, offset: int) -> int:
-        """Deliveries of a level come in its queue's order: the last ones may be those that were cut off."""
+        """Return the offset in the level's queue of the first message whose copy was cut off. Deliveries come in the
+        queue's order: only the last ones may have been cut off."""
         settings = self._store.settings
         queues = ConsumeQueueTable(self._store.paths, self._disk, settings.queue_file_bytes, settings.queue_descriptors)
         files = queues.new_files(16)
@@ -136,12 +137,12 @@ class ProgressCut:
     # --- timers
 
     def _cut_timers(self) -> None:
-        """The checkpoint goes back before the index does: it says what an index that is made again leaves out."""
+        """Set the checkpoint back before the index is removed: it decides what a rebuilt index leaves out."""
         root = self._store.paths.root
         left = read_checkpoint(self._disk, root)
         if left is not None:
             back = left.last_read_ms if self._timer_ms is None else min(left.last_read_ms, self._timer_ms)
-            # What a leader had delivered goes as well: copies of it may lie in the tail.
+            # Deliveries that a leader noted as done go as well: copies of them may lie in the tail.
             if back < left.last_read_ms or left.done is not None:
                 logger.warning("cut: timers go back from %d to %d", left.last_read_ms, back)
                 self._disk.replace(checkpoint_path(root), checkpoint_of(back, left.queue_offset, back))
@@ -154,7 +155,7 @@ class ProgressCut:
     # --- transactions
 
     def _cut_transactions(self, half: int) -> None:
-        """Op messages are read from the first one again: those that are left name halves behind this one, too."""
+        """Read op messages from the first one again: those that remain may name half messages after this one, too."""
         path = self._config / OFFSETS
         document = _load(self._disk, path)
         table = document.get("offsetTable") if isinstance(document, dict) else None
@@ -171,13 +172,13 @@ class ProgressCut:
 
 
 def _who(record: Record) -> int:
-    """What a message and its copy have in common."""
+    """Return a hash of the fields that a message and its copy have in common."""
     key = find_property(record.properties, UNIQUE_KEY)
     return hash((key, record.born_time_ms, record.body_crc, len(record.body)))
 
 
 def _load(disk: Disk, path: Path) -> Any:
-    """A table of the broker's; None where there is none that can be read: then its reader says so."""
+    """Load a table of the broker; None if there is none, or it cannot be read, which is logged."""
     try:
         fd = disk.open(path, read_only=True)
     except FileNotFoundError:

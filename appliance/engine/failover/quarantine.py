@@ -1,9 +1,9 @@
-"""What was cut off a member's log because the set went on without it: kept, told of, and read again by people.
+"""Bytes that were cut off a member's log because the set went on without them: kept, listed, and readable for people.
 
     quarantine/diverged-<epoch>-<from>-<to>.log     the bytes of the log, from one physical offset to another
-    quarantine/diverged-<epoch>-<from>-<to>.json    whose they were, why they were cut off, what is in them
+    quarantine/diverged-<epoch>-<from>-<to>.json    whose they were, why they were cut off, what they contain
 
-The .json is written last: without it a .log counts for nothing. docs/formats/quarantine.md has its fields.
+The .json is written last: without it a .log is ignored. docs/formats/quarantine.md has its fields.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ..store.log.raw_log import RECORD_MAGICS, WINDOW_BYTES, RawLog, is_whole
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-#: Copied at a time.
+#: Bytes copied at a time.
 PIECE_BYTES = 4 * 1024 * 1024
 #: Topics that are counted one by one.
 MAX_TOPICS = 1000
 #: Messages of one page, and bytes that are read for it.
 MAX_PAGE = 1000
 PAGE_BYTES = 64 * 1024 * 1024
-#: A .json that is longer is not ours.
+#: Of a longer .json only this much is read, so that it does not parse: RocketBox writes none.
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
 
@@ -45,7 +45,7 @@ class Tail(NamedTuple):
     segment_bytes: int
 
     def records(self, disk: Disk, offset: int = 0) -> Iterator[Record]:
-        """Whole records from a physical offset on; what is none is stepped over. Raises OSError."""
+        """Yield the whole records from a physical offset on; other bytes are skipped. Raises OSError."""
         fd = disk.open(self.path, read_only=True)
         try:
             yield from _records(disk, fd, self.begin, self.end, self.segment_bytes, max(offset, self.begin))
@@ -54,8 +54,8 @@ class Tail(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a .json says. records: whole ones. topics: name -> messages. own_epochs,
-    leaders_epochs: (epoch, start) pairs as the two had them. leader: uuid."""
+    """Content of a .json. records: number of whole ones. topics: name -> messages. own_epochs, leaders_epochs: (epoch,
+    start) pairs as the two had them. leader: uuid."""
 
     tail: Tail
     epoch: int
@@ -69,8 +69,8 @@ class Kept(NamedTuple):
 
 
 class KeptMessage(NamedTuple):
-    """One message that was cut off. offset: where it lay in the log, which leads to it again. keys, unique_key: ""
-    without."""
+    """One message that was cut off. offset: its physical offset in the log, by which `read_record` finds it. keys,
+    unique_key: "" without."""
 
     offset: int
     size: int
@@ -85,7 +85,7 @@ class KeptMessage(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Messages in the order of the log. next: where the next page begins, -1 behind the last one."""
+    """Messages in the order of the log. next: physical offset of the next page, -1 after the last one."""
 
     messages: list[KeptMessage]
     next: int
@@ -104,9 +104,9 @@ def keep(
     segment_bytes: int,
     facts: dict[str, Any],
 ) -> Path:
-    """Copy [begin, end) of the log; the path of the .log. Durable when it returns. Raises OSError, and nothing is left.
+    """Copy [begin, end) of the log; return the path of the .log, durable. Raises OSError.
 
-    facts: what else the .json says. Bytes that were kept before are not kept twice.
+    facts: further fields of the .json. Bytes that were kept before are not kept twice.
     """
     disk.make_directory(directory)
     stem = f"diverged-{epoch}-{begin:020d}-{end:020d}"
@@ -124,7 +124,7 @@ def keep(
         if known is not None and known.get("crc32") == checksum and disk.exists(path):
             _remove(disk, temporary)
             return path
-        if not disk.exists(path.with_suffix(".json")):  # a damaged one says nothing of the bytes beside it: they stay
+        if not disk.exists(path.with_suffix(".json")):  # beside a damaged .json the bytes may be others: they stay
             break
         number += 1
     disk.rename(temporary, path)
@@ -147,7 +147,7 @@ def keep(
 
 
 def _copy(raw: RawLog, disk: Disk, path: Path, begin: int, end: int) -> int:
-    """Returns the CRC-32 of what was copied."""
+    """Copy [begin, end) of the log to a file; return the CRC-32 of the bytes."""
     checksum = 0
     fd = disk.open(path, create=True)
     try:
@@ -187,7 +187,7 @@ def _remove(disk: Disk, path: Path) -> None:
 
 
 def kept_tails(directory: Path, disk: Disk) -> list[Kept]:
-    """Everything that was cut off here, the newest first; what cannot be read is left out."""
+    """Return everything that was cut off here, the newest first; entries that cannot be read are left out."""
     try:
         names = disk.names(directory)
     except FileNotFoundError:
@@ -220,7 +220,7 @@ def _kept(path: Path, found: dict[str, Any]) -> Kept:
 
 
 def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
-    """What a file says of its tail; None where there is none, or none that can be read, which is logged."""
+    """Load the .json of a tail; None if there is none, or it cannot be read, which is logged."""
     try:
         fd = disk.open(path, read_only=True)
     except FileNotFoundError:
@@ -238,8 +238,8 @@ def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
 
 
 def read_page(kept: Kept, disk: Disk, offset: int, limit: int) -> Page:
-    """Up to `limit` messages from a physical offset on: `kept.tail.begin` at first, then a page's `next`. A page may
-    have fewer, or none, where much was read for it. Raises OSError."""
+    """Return up to `limit` messages from a physical offset on: first `kept.tail.begin`, then a page's `next`. A page
+    has fewer when PAGE_BYTES were read for it. Raises OSError."""
     messages: list[KeptMessage] = []
     limit = max(1, min(limit, MAX_PAGE))
     begin = max(offset, kept.tail.begin)
@@ -252,7 +252,7 @@ def read_page(kept: Kept, disk: Disk, offset: int, limit: int) -> Page:
 
 
 def read_record(kept: Kept, disk: Disk, offset: int) -> Record | None:
-    """The whole message that lay at a physical offset; None when there is none. Raises OSError."""
+    """Return the whole message that lay at a physical offset, None if there is none. Raises OSError."""
     if offset < kept.tail.begin:
         return None
     found = next(kept.tail.records(disk, offset), None)
@@ -276,7 +276,7 @@ def _message(record: Record) -> KeptMessage:
 
 
 def _records(disk: Disk, fd: int, begin: int, end: int, segment_bytes: int, offset: int) -> Iterator[Record]:
-    """Whole records from a physical offset on; what is none is stepped over, to the next that is."""
+    """Yield the whole records from a physical offset on; other bytes are skipped up to the next record."""
 
     def read(at: int, size: int) -> bytes:
         return disk.pread(fd, min(size, end - at), at - begin)
@@ -315,7 +315,8 @@ def _record(data: bytes, at: int, offset: int, left: int) -> Record | None:
 
 
 def _next_magic(read: Callable[[int, int], bytes], offset: int, end: int) -> int:
-    """Where the next thing that has a record's magic begins, at or behind `offset`; `end` without one."""
+    """Return the physical offset, `offset` or later, where something with a record's magic begins; `end` if nothing
+    has."""
     while offset < end:
         data = read(offset, WINDOW_BYTES)
         found = min((at for magic in RECORD_MAGICS if (at := data.find(magic, 4)) >= 0), default=-1)

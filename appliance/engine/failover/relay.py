@@ -1,10 +1,11 @@
-"""After a planned switch: what clients still send to the old leader is passed on to the new one, and answered as it
+"""After a planned switch: passes messages that clients still send to the old leader on to the new one, and returns its
 answers.
 
-One connection carries all of it, for a while; clients' own connections stay, and find the new leader at their next look
-at the route. A record that came so has the relay's address as its born host. When the new leader does not lead yet (it
-says 14, or refuses the connection) a request waits and is passed again: nothing of it was stored. When the connection
-breaks, what waits for its answer is answered 14 here: it may have been stored, and then it is there twice.
+One connection carries all of them, for a while; clients' own connections stay, and clients find the new leader when
+they next read the route. A record that came this way has the relay's address as its born host. When the new leader does
+not lead yet (it answers 14, or refuses the connection) a request waits and is passed again: nothing of it was stored.
+When the connection breaks, requests that wait for an answer get 14 here: they may have been stored, and when the client
+sends them again they are there twice.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from ..service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
 
-#: Requests, and bytes of theirs, that wait or are under way.
+#: Most requests, and bytes of them, that may wait or be under way.
 MOST, MOST_BYTES = 10_000, 64 * 1024 * 1024
-#: A request that nobody has taken by then is refused; clients wait for 3 s.
+#: A request that the new leader has not answered by then is refused; clients wait for 3 s.
 WAIT_S = 2.5
 CONNECT_S, AGAIN_S = 0.5, 0.05
 _RECEIVE_BYTES = 256 * 1024
@@ -37,7 +38,7 @@ _GONE = "service not available now: the broker that leads the set now does not a
 
 
 class _Passed(NamedTuple):
-    """conn, opaque: who asked. until: monotonic seconds."""
+    """conn, opaque: of the client's request, for the answer. until: monotonic seconds."""
 
     request: RemotingCommand
     conn: Connection
@@ -51,14 +52,14 @@ class Relay(ServiceThread):
     """The thread `relay-sends`. Owns: the connection to the new leader. Woken by: it, requests to be passed."""
 
     def __init__(self, address: str, seconds: float, clock: Clock) -> None:
-        """address: the new leader's, "host:port". seconds: for so long requests are taken."""
+        """address: the new leader's, "host:port". seconds: for how long requests are taken."""
         super().__init__("relay-sends", clock)
         # Constant after construction.
         self.address = address
         self._ends_at = clock.monotonic() + seconds
         self._wake = WakePipe()
         self._lock = threading.Lock()
-        # Guarded by _lock. _held: how many there are in all, and their bytes.
+        # Guarded by _lock. _count, _bytes: requests in all, and their bytes.
         self._new: deque[_Passed] = deque()
         self._count = self._bytes = 0
         self._closed = False
@@ -70,7 +71,7 @@ class Relay(ServiceThread):
         self._again: deque[tuple[float, _Passed]] = deque()
         self._next_opaque = 0
         self._connect_at = 0.0
-        #: Requests that were answered as the new leader did.
+        #: Number of requests that got the new leader's answer.
         self.passed = 0
 
     # --- remoting-io
@@ -178,7 +179,7 @@ class Relay(ServiceThread):
                 pass
 
     def _wait(self, now: float) -> None:
-        """Until something comes, or is due."""
+        """Wait until something arrives or is due, receive answers, and refuse requests that are late."""
         due = [at for at, _ in self._again] + ([self._ends_at] if self._ends_at > now else [])
         seconds = min([max(0.0, at - now) for at in due] + [0.5])
         poller = select.poll()
@@ -220,7 +221,7 @@ class Relay(ServiceThread):
                 self._answer(one, answer)
 
     def _broken(self, why: str) -> None:
-        """What is under way may have been stored, or not."""
+        """Close the connection and refuse the requests under way: they may have been stored, or not."""
         sock, self._sock = self._sock, None
         if sock is not None:
             logger.warning("relay: the connection to=%s ended: %s", self.address, why)

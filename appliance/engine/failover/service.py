@@ -2,7 +2,7 @@
 
     store.read -> Sight -> machine.decide -> acts -> files, brokers, store.swap -> what they did: the next Sight
 
-An act that fails ends its turn; what was not done shows in the next sight, and is decided anew.
+An act that fails ends its turn; the next sight shows what was not done, and it is decided anew.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ from .stores import shortage
 
 logger = logging.getLogger(__name__)
 
-#: A member says what it is, and looks what the others say, so often.
+#: Time between two announcements, and between two reads of the other members' announcements.
 ANNOUNCE_S = 3.0
-#: Whether the store has room is looked at so often.
+#: Time between two looks at the room that the store has.
 ROOM_S = 60.0
-#: The store's history is looked after so often.
+#: Time between two calls that tidy the store's history.
 TIDY_S = 3600.0
-#: After a turn that failed. A member without a stream looks more often than one that has one.
+#: Pause after a turn that failed; longest pause of a member without a stream, which looks at the key more often.
 _AFTER_FAILURE_S, _WITHOUT_STREAM_S = 0.25, 0.1
-#: The same acts as in the turn before.
+#: Pause after a turn with the same acts as in the turn before.
 _AGAIN_S = 0.02
 _MAX_SLOT = 64
-#: A store that fails is told of at once, and then so often.
+#: A failure of the store is logged at once, and again after this time.
 _TELL_S = 60.0
-#: Roles in which a member has read the key and takes it for its set's: another set's slots are none of its business.
+#: Roles in which a member has read the key and takes it for its set's: it must not touch another set's slots.
 _BELIEVES = frozenset(("leader", "in-sync", "follower", "candidate"))
-#: More members than slots are nobody's set.
+#: Announcements that are read; no set has more members than slots.
 _MAX_ANNOUNCED = 2 * _MAX_SLOT
 _ANNOUNCED_EPOCHS = 8
 
 
 class SetStatus(NamedTuple):
-    """What pages and metrics show; a new one each turn. Seconds are CLOCK_BOOTTIME.
+    """The status for pages and metrics; a new one each turn. Seconds are CLOCK_BOOTTIME.
 
-    role: "leader", "in-sync", "follower", "candidate", "fenced", "frozen", "stranger"; why: "" when all is well. state:
-    of the key, as last known; revision of it. store_ok: the last call was answered, store_why why not. shortage: what
-    the store lacks, or will soon. read_at: when
-    the store said something last; 0.0: never. astray: the key is gone or the store was replaced, and only an operator
-    can say how to go on. awaited: without whom nothing is published. announced: by uuid, what members say of
-    themselves; heard_at: when each last said anything else. won: elections of this process. slow: members whose
-    acknowledgements to this leader come late, and how late (ms). at: when this status was made.
+    role: "leader", "in-sync", "follower", "candidate", "fenced", "frozen", "stranger"; why: "" when all is well. state,
+    revision: of the key, as last known. store_ok: the last call was answered; store_why: why not. shortage: what the
+    store lacks, or will soon. read_at: when the store answered last; 0.0: never. astray: the key is gone or the store
+    was replaced, and only an operator can decide how to go on. awaited: uuids without which nothing is published.
+    announced: by uuid, the members' announcements; heard_at: when each last changed. won: elections that this process
+    won. slow: by uuid, members whose acknowledgements to this leader come late, and how late (ms). at: when this status
+    was made.
     """
 
     role: str
@@ -109,8 +109,8 @@ class SetStatus(NamedTuple):
 
 
 class FailoverService(ServiceThread):
-    """The thread `failover`. Owns: the leader store, the member's files, and the Broker's role. Woken by: wishes, a
-    higher epoch that was met in a handshake."""
+    """The thread `failover`. Owns: the leader store, the member's files, and the Broker's role. Woken by: wishes, and
+    by a higher epoch in a handshake."""
 
     def __init__(
         self,
@@ -126,9 +126,9 @@ class FailoverService(ServiceThread):
         tidy: Callable[[LeaderStore], None] = lambda store: None,
         settings: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """open_store: connects on first use; called once more for an operator who adopts. root: of the set's keys in
-        the store, without a "/" at its end. addr, ha: "host:port" as others are told. tidy: looks after the store,
-        each hour. settings: what all members have alike, as it is here."""
+        """open_store: connects on first use; called again when an operator adopts. root: prefix of the set's keys in
+        the store, without a "/" at its end. addr, ha: "host:port" as announced. tidy: called each hour with the store.
+        settings: this member's values of the settings that all members must have alike."""
         super().__init__("failover", clock)
         # Constant after construction.
         self._open_store, self._files, self._brokers = open_store, files, brokers
@@ -150,13 +150,13 @@ class FailoverService(ServiceThread):
         self._cluster = ""
         self._announced: dict[str, Announcement] = {}
         self._heard_at: dict[str, float] = {}
-        self._contradictions: dict[str, tuple[str, ...]] = {}  # by uuid, each told of once
-        self._not_understood: set[str] = set()  # keys of the last look, each told of once
+        self._contradictions: dict[str, tuple[str, ...]] = {}  # by uuid, each logged once
+        self._not_understood: set[str] = set()  # keys of the last look, each logged once
         self._announced_at = -ANNOUNCE_S
         self._tidied_at = -TIDY_S
         self._shortage, self._room_at = "", -ROOM_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
-        self._write_why = ""  # it answers, and takes nothing
+        self._write_why = ""  # why it takes no writes, although it may answer reads
         self._told_why, self._told_at = "", -_TELL_S
         self._won = 0
         self._last_acts: tuple[Act, ...] = ()
@@ -168,7 +168,7 @@ class FailoverService(ServiceThread):
         self._wish: Wish | None = None
         self._answer: Answer | None = None
         self._answered = threading.Event()
-        #: BOOTTIME up to which a leader may acknowledge: looked at before each release of an asynchronous set.
+        #: BOOTTIME until which a leader may acknowledge: checked before each release in an asynchronous set.
         self.release_until = release_until(self._memory, rules)
         #: Replaced whole, each turn.
         self.status = SetStatus(self._memory.role, self._memory.why, files.uuid, files.slot, files.seen)
@@ -176,7 +176,7 @@ class FailoverService(ServiceThread):
     # --- any thread
 
     def ask(self, wish: Wish, seconds: float) -> Answer | None:
-        """Have it done, or hear why not. None: not in so many seconds; the wish is withdrawn."""
+        """Have a wish fulfilled, or return why it will not be. None: not within `seconds`; the wish is withdrawn."""
         with self._asking:
             self._answered.clear()
             self._answer, self._wish = None, wish
@@ -186,7 +186,7 @@ class FailoverService(ServiceThread):
             return self._answer
 
     def met_epoch(self, epoch: int) -> None:
-        """Somebody showed an epoch in a handshake."""
+        """Note an epoch that another member showed in a handshake."""
         self._met = max(self._met, epoch)
         self.wakeup()
 
@@ -202,7 +202,8 @@ class FailoverService(ServiceThread):
         self._store.close()
 
     def _survive(self, error: Exception) -> None:
-        """What fails again and again is written down once."""
+        """Log a failed turn, but only once while the same error repeats. A leader whose decision broke an invariant is
+        fenced."""
         if repr(error) != self._last_failure:
             logger.error("failover: a turn failed", exc_info=error)
             self._last_failure = repr(error)
@@ -214,7 +215,7 @@ class FailoverService(ServiceThread):
         self.wait(_AFTER_FAILURE_S)
 
     def _turn(self) -> float:
-        """Seconds to wait before the next one."""
+        """Do one turn; return the seconds to wait before the next."""
         if self._met > self._files.seen:
             self._files.see(self._met)
         wish = self._wish
@@ -331,7 +332,7 @@ class FailoverService(ServiceThread):
     # --- acts
 
     def _do(self, act: Act, wish: Wish | None) -> None:
-        """One act, and what the next sight shows of it: first what holds if it fails halfway."""
+        """Do one act, and set what the next sight shows of it: before the act, the state in case it fails half-way."""
         brokers, files = self._brokers, self._files
         match act:
             case Swap():
@@ -374,7 +375,7 @@ class FailoverService(ServiceThread):
                 brokers.relay_to(leader, seconds)
             case Answer():
                 if self._wish is wish:
-                    # Somebody else adopted the store before: to believe it was all there was to do.
+                    # Another member adopted the store before: this one only had to believe it.
                     self._answer = Answer(True, act.why) if wish is not None and self._opened_for is wish else act
                     self._wish = None
                     self._answered.set()
@@ -389,7 +390,7 @@ class FailoverService(ServiceThread):
 
     @contextlib.contextmanager
     def _asked(self, writes: bool = False) -> Iterator[None]:
-        """Around a call of the store: says whether it answered. Lets StoreUnavailable through."""
+        """Wrap a call of the store, and note whether it answered. Lets StoreUnavailable through."""
         try:
             yield
         except StoreUnavailable as error:
@@ -414,7 +415,7 @@ class FailoverService(ServiceThread):
             self._told_why = ""
 
     def _tell_of_store(self, why: str) -> None:
-        """One lost call is no news: it is told of where the last failure was told of long ago."""
+        """Log a failure of the store, unless one was logged less than _TELL_S ago."""
         now = self.clock.steady()
         if now - self._told_at >= _TELL_S:
             self._told_why, self._told_at = why, now
@@ -425,8 +426,8 @@ class FailoverService(ServiceThread):
         return self._replaced or bool(known and self._cluster and self._cluster != known)
 
     def _believe_the_store(self) -> None:
-        """An operator adopts: the store is opened anew, and what answers now is believed. A swap that was not answered
-        asked the one that was before; what it would have said of this reign is that its key is gone."""
+        """Open the store anew for an operator who adopts, and believe whatever answers now. A swap without an answer
+        was sent to the old store, and is forgotten; this reign counts as orphaned, since its key is gone."""
         logger.warning("failover: the leader store is opened anew, to be adopted")
         old, self._store = self._store, self._open_store()
         old.close()
@@ -440,7 +441,7 @@ class FailoverService(ServiceThread):
         self._swapped = None
 
     def _read(self) -> Read | None:
-        """None: no answer."""
+        """Return the key's state, None if the store does not answer."""
         try:
             with self._asked():
                 value, revision = self._store.read(self._key)
@@ -460,13 +461,13 @@ class FailoverService(ServiceThread):
         except StoreUnavailable:
             return Swapped("unknown", sent_at)
         except Exception:
-            # Whatever it was: it may be done.
+            # Whatever failed: the swap may have been done.
             logger.exception("failover: the leader store failed in a way of its own")
             return Swapped("unknown", sent_at)
         return Swapped("done", sent_at, revision)
 
     def _look_at_the_cluster(self) -> None:
-        """Not each time: it is one more call that may take its time."""
+        """Read which cluster answers, but at most every ANNOUNCE_S: the call may take up to its time-out."""
         now = self.clock.steady()
         if now - self._announced_at >= ANNOUNCE_S:
             self._announced_at = now
@@ -474,7 +475,8 @@ class FailoverService(ServiceThread):
                 self._cluster = self._store.identity()
 
     def _keep_house(self) -> None:
-        """Take a slot, say what this member is, look what the others say: for people, and for ranks of candidates."""
+        """Take a slot, announce this member, and read the others' announcements: for people, and for ranks of
+        candidates."""
         self._announced_at = self.clock.steady()
         try:
             with self._asked():
@@ -499,7 +501,7 @@ class FailoverService(ServiceThread):
                 broken.add(key)
                 continue
             announced[one.uuid] = one
-        # Each says when by its own clock, which is nobody else's: what counts is that it says something else.
+        # The time in an announcement is by its member's own clock: what counts here is that the announcement changed.
         now = self.clock.steady()
         same = {uuid for uuid, one in announced.items() if one == self._announced.get(uuid)}
         self._heard_at = {uuid: self._heard_at[uuid] if uuid in same else now for uuid in announced}
@@ -533,8 +535,8 @@ class FailoverService(ServiceThread):
         self._contradictions = found
 
     def _take_slot(self) -> None:
-        """The first that nobody has; one whose taking was not answered is found again as the own. Raises
-        StoreUnavailable."""
+        """Take the first free slot. If an earlier attempt was done but not answered, the slot is recognised by this
+        member's uuid. Raises StoreUnavailable."""
         own = self._files.uuid.encode()
         for slot in range(1, _MAX_SLOT + 1):
             try:
@@ -549,7 +551,7 @@ class FailoverService(ServiceThread):
         logger.error("failover: all %d slots of the set are taken: delete those of members that are gone", _MAX_SLOT)
 
     def _keep_slot(self) -> None:
-        """Say again whose the slot is where a store that was wiped or put back does not say so: a newcomer would have
+        """Write the slot's owner again if a store that was wiped or restored lacks it: otherwise a newcomer would take
         the same brokerId. Raises StoreUnavailable."""
         key, own = f"{self._root}/slot/{self._files.slot}", self._files.uuid.encode()
         holder = self._store.list(f"{self._root}/slot/").get(key)
@@ -586,7 +588,7 @@ class FailoverService(ServiceThread):
 
 
 def _slow_of(memory: Memory, sight: Sight, now: float) -> dict[str, int]:
-    """Of the members that are connected: uuid -> how late they acknowledge, in ms."""
+    """Return uuid -> how late it acknowledges, in ms, for the slow members that are connected."""
     if memory.reign is None:
         return {}
     here = {one.uuid for one in sight.members}
@@ -594,7 +596,7 @@ def _slow_of(memory: Memory, sight: Sight, now: float) -> dict[str, int]:
 
 
 def _state_of(value: bytes | None) -> SetState | None:
-    """None where there is none, and where it is not understood."""
+    """Decode the key's value; None if there is none, or if it is not understood, which is logged."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The state of a broker set: what its one key in the leader store holds, as JSON.
+"""The state of a broker set: the value of its one key in the leader store, as JSON.
 
 PREFIX/SET/state          SetState: the only thing that decides who leads
 PREFIX/SET/member/UUID    Announcement: for people and for ranks of candidates, never for safety
@@ -14,9 +14,9 @@ from ..errors import CorruptFile
 
 FORMAT = 1
 _T = TypeVar("_T", "SetState", "Announcement")
-#: A key is a few hundred bytes; what is longer is not ours.
+#: A key is a few hundred bytes; RocketBox did not write a longer one.
 MAX_BYTES = 64 * 1024
-#: Elections that the key remembers, for people.
+#: Elections that the key keeps, for people.
 MAX_ELECTIONS = 10
 
 
@@ -37,7 +37,7 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class Election(msgspec.Struct, frozen=True, omit_defaults=True):
-    """For people. wall_ms: by the clock of the one that won. lost_bound: of a forced one, bytes that may be lost."""
+    """For people. wall_ms: by the clock of the member that won. lost_bound: most bytes that a forced election lost."""
 
     epoch: int
     uuid: str
@@ -50,8 +50,8 @@ class Election(msgspec.Struct, frozen=True, omit_defaults=True):
 class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """leader: None between a resignation and the next election. isr: uuids of the stores that hold all that was
     acknowledged. floor: an offset known to be acknowledged. beat: grows while a leader lives. nonce: of the last swap,
-    so that its writer knows it again. successor: uuid that a planned switch names. id: made with the set; in another
-    leader store, a set of the same name has another one."""
+    so that its writer recognises it. successor: uuid that a planned switch names. id: made with the set; a set of the
+    same name in another leader store has another id."""
 
     v: int = FORMAT
     set: str
@@ -67,8 +67,8 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a member says of itself, every few seconds. settings: those that all members have alike. slow: of a leader:
-    by uuid, members whose acknowledgements come late, and how late (ms)."""
+    """A member's announcement of itself, every few seconds. settings: those that all members must have alike. slow:
+    from a leader, by uuid, members whose acknowledgements come late, and how late (ms)."""
 
     v: int = FORMAT
     uuid: str
@@ -91,7 +91,7 @@ def encode(value: SetState | Announcement) -> bytes:
 
 
 def decode_state(data: bytes) -> SetState:
-    """Raises CorruptFile when it is not a state that this program understands."""
+    """Decode the set's key. Raises CorruptFile when it is not a state that this program understands."""
     state = _decode(data, _STATES)
     if state.epoch < 1 or state.floor < 0 or state.beat < 0 or len(set(state.isr)) != len(state.isr) or not state.isr:
         raise CorruptFile("the set's state in the leader store contradicts itself")
@@ -99,7 +99,7 @@ def decode_state(data: bytes) -> SetState:
 
 
 def decode_announcement(data: bytes) -> Announcement:
-    """Raises CorruptFile."""
+    """Decode a member's key. Raises CorruptFile."""
     return _decode(data, _ANNOUNCEMENTS)
 
 

@@ -1,4 +1,4 @@
-"""What a member's settings need from this machine, and what about them is worth a word at start."""
+"""The settings of a member of a set: what they need from this machine, and warnings about them at start."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class StoreSettings(NamedTuple):
-    """How the store for leadership is reached. kind: "etcd" or "zookeeper". compact: etcd's history, each hour."""
+    """Access to the leader store. kind: "etcd" or "zookeeper". compact: have etcd forget its history each hour."""
 
     kind: str
     tls: bool
     endpoints: tuple[str, ...]
-    #: Of all keys of this set: "/rocketbox/broker-a".
+    #: Prefix of all keys of this set: "/rocketbox/broker-a".
     root: str
     user: str
     password: str
@@ -37,7 +37,7 @@ class StoreSettings(NamedTuple):
 
 
 class MemberSettings(NamedTuple):
-    """How a member of a set behaves. synchronous: an acknowledgement waits for all in sync (I2)."""
+    """Behaviour of a member of a set. synchronous: an acknowledgement waits for all members in sync (I2)."""
 
     set: str
     synchronous: bool
@@ -54,7 +54,7 @@ class MemberSettings(NamedTuple):
 
 
 def store_settings(config: EngineConfig) -> StoreSettings:
-    """Of a member; reads the password's file. StartError."""
+    """Return how this member reaches the leader store; reads the password's file. Raises StartError."""
     store = config.store
     address = parse_leader_store(store.ha_store)
     assert address is not None
@@ -72,7 +72,7 @@ def store_settings(config: EngineConfig) -> StoreSettings:
 
 
 def access_of(config: EngineConfig, store: StoreSettings) -> Access:
-    """How the back end reaches it."""
+    """Return the same settings as the back ends of the leader store take them."""
     return Access(
         timeout_s=store.timeout_s,
         user=store.user,
@@ -85,7 +85,7 @@ def access_of(config: EngineConfig, store: StoreSettings) -> Access:
 
 
 def member_settings(config: EngineConfig) -> MemberSettings:
-    """StartError when its times contradict each other."""
+    """Return the settings of this member. Raises StartError when its times contradict each other."""
     store = config.store
     elect_after_ms = store.ha_elect_after_ms or (2000 if store.broker_role == "SYNC_MASTER" else 5000)
     least = 2 * (store.ha_beat_interval_ms + store.ha_store_timeout_ms)
@@ -110,23 +110,24 @@ def member_settings(config: EngineConfig) -> MemberSettings:
     )
 
 
-#: Settings that a set has, not a member: whoever leads, leads by its own.
+#: Settings that must be alike in the whole set: each leader leads by its own.
 SHARED = (
     *("brokerName", "brokerClusterName", "brokerRole", "flushDiskType", "messageDelayLevel", "minInSyncReplicas"),
     *("mappedFileSizeCommitLog", "maxMessageSize", "timerWheelEnable"),
 )
-#: So much of each is told; delay levels may be a long text.
+#: Characters of each setting that are announced; delay levels may be a long text.
 _TOLD_CHARS = 500
 
 
 def shared_settings(config: EngineConfig) -> dict[str, str]:
-    """What a member announces of its settings, to be compared by the others."""
+    """Return the settings that a member announces, for the others to compare."""
     told = broker_properties(config)
     return {name: " ".join(told[name].split())[:_TOLD_CHARS] for name in SHARED}
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[str, ...]:
-    """Where another member's settings contradict this one's; what it does not announce is not known."""
+    """Return a text for each setting of another member that contradicts this one's. What it does not announce is not
+    compared."""
     return tuple(
         f"{name}={there[name][:_TOLD_CHARS]} (here {value})"
         for name, value in here.items()
@@ -135,7 +136,7 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> tuple[str,
 
 
 def read_password(config: StoreConfig) -> str:
-    """The first line of haStorePasswordFile; "" without one. StartError when others may read it."""
+    """Return the one line of haStorePasswordFile, "" without such a file. Raises StartError when others may read it."""
     if not config.ha_store_password_file:
         return ""
     path = Path(config.ha_store_password_file)
@@ -157,14 +158,15 @@ def read_password(config: StoreConfig) -> str:
 
 
 def check_promotion_command(config: StoreConfig) -> None:
-    """StartError when the program of haOnPromote cannot be started."""
+    """Raise StartError when the program of haOnPromote cannot be started."""
     words = parse_command(config.ha_on_promote)
     if words and not (os.path.isfile(words[0]) and os.access(words[0], os.X_OK)):
         raise StartError(f"haOnPromote: {words[0]} is no program that can be started.")
 
 
 def warnings_of(config: EngineConfig) -> tuple[str, ...]:
-    """Sentences for the operator, of settings that work and are likely to disappoint. StartError as above."""
+    """Return sentences for the operator about settings that work but are likely to disappoint. Raises StartError as
+    above."""
     store = config.store
     check_promotion_command(store)
     address = parse_leader_store(store.ha_store)

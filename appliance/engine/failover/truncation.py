@@ -1,11 +1,11 @@
-"""A log that went another way than its set: where the two part, and how what lies behind is taken off and kept.
+"""A log that diverged from its set: finds where the two part, cuts off the bytes behind that point and keeps them.
 
     begin    copy what will be cut off to quarantine/ --- the intent, in DATA/rocketbox/ha/truncation
     finish   the log --- queues, index, progress --- the leader's list of epochs --- the intent is removed
 
-Works on a store that nobody runs. Before the intent is durable nothing is changed. Behind it everything is done again
-from its beginning after a crash, before the store is opened: so what was cut off never comes back. A store that has
-nothing in common with its set is set aside in the same way: its directory is renamed, and an empty one begins.
+Works on a store that is not open. Before the intent is durable nothing is changed. After that, everything is done again
+from its beginning after a crash, before the store is opened, so bytes that were cut off never come back. A store that
+has nothing in common with its set is set aside in the same way: its directory is renamed, and an empty one begins.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from .set_state import EpochStart
 logger = logging.getLogger(__name__)
 
 INTENT = "truncation"
-#: Left free beside what goes to quarantine.
+#: Bytes of the disk that stay free after the copy to quarantine.
 RESERVE_BYTES = 64 * 1024 * 1024
-#: Of ours, what speaks of the store's bytes and is made again without it.
+#: RocketBox's own files and directories about the store's bytes, which are made again when they are missing.
 _DERIVED = ("recovery-position", INDEX_POSITION, DELETED_TOPICS, "settled-delays", CLOCK_STEPS)
 _DERIVED_DIRECTORIES = ("blocks", TIMERS, "transactions/resolved")
 
 
 class CannotCut(RocketBoxError):
-    """Nothing was cut, and everything is as it was; it may be tried again. The text is a sentence."""
+    """Nothing was cut and nothing changed; it may be tried again. The text is a sentence."""
 
 
 class LeaderLog(NamedTuple):
-    """What a leader says of its log in the handshake. end: physical offset. uuid: of its store. Where its list is not
-    known (empty), the own one is cut with the log, and the next handshake has it replaced."""
+    """A leader's log, as it describes it in the handshake. end: physical offset. uuid: of its store. If its list is not
+    known (empty), the own one is cut with the log, and replaced after the next handshake."""
 
     uuid: str
     epoch: int
@@ -61,10 +61,11 @@ class LeaderLog(NamedTuple):
 def consistent_point(
     own: Sequence[EpochStart], own_end: int, leaders: Sequence[EpochStart], leaders_end: int
 ) -> int | None:
-    """Below which physical offset two logs are the same: own bytes from there on have to go. None: they never were.
+    """Return the physical offset below which two logs are the same: own bytes from there on have to go. None if they
+    never were.
 
     It is the end, in whichever of the two it comes first, of the newest epoch that began at the same place in both. An
-    epoch ends where the next one begins; one that begins where the log ends has written nothing, and says nothing.
+    epoch ends where the next one begins; one that begins where the log ends has written nothing, and is ignored.
     """
     if own_end <= 0:
         return 0
@@ -81,7 +82,7 @@ def _with_ends(epochs: Sequence[EpochStart], log_end: int) -> list[tuple[EpochSt
 
 
 class StoreCut:
-    """Cuts one member's store. Belongs to who changes roles; the store is closed meanwhile."""
+    """Cuts one member's store. Owned by the code that changes roles; the store is closed meanwhile."""
 
     def __init__(
         self, paths: StorePaths, disk: Disk, settings: StoreSettings, files: MemberFiles, now_ms: Callable[[], int]
@@ -92,7 +93,7 @@ class StoreCut:
         self._settings = settings
         self._files = files
         self._now_ms = now_ms
-        #: An intent was noted, and nothing of it was tried yet.
+        #: True if an intent was noted by this process, and not tried yet.
         self._fresh = False
 
     @property
@@ -102,10 +103,10 @@ class StoreCut:
     # --- asking for it
 
     def begin(self, point: int, leader: LeaderLog, reason: str) -> None:
-        """Keep what lies at `point` and behind, and note that it has to go; `finish` does it.
+        """Keep the bytes from `point` on, and note that they have to go; `finish` does it.
 
-        Where the first file begins, or before, nothing is left to go on from: then the store will be set aside. What an
-        earlier call noted is finished first. Raises CannotCut, StartError, OSError from that.
+        If `point` is at the beginning of the first file, or before, nothing would be left to go on from: then the store
+        will be set aside. An intent of an earlier call is finished first. Raises CannotCut, StartError, OSError.
         """
         self.finish()
         with self._store() as store:
@@ -158,7 +159,7 @@ class StoreCut:
             ) from error
 
     def undo_deletions(self, topics: Sequence[str]) -> None:
-        """The queues of these topics come back, made again of the log. Raises StartError, OSError."""
+        """Have the queues of these topics made again from the log. Raises StartError, OSError."""
         self.finish()
         with self._store() as store:
             saved = store.files.recovery_position
@@ -167,8 +168,8 @@ class StoreCut:
             store.files.deleted_topics.undo(topics)
 
     def set_aside(self, why: str) -> Path:
-        """Rename the store's directory, begin an empty one, be a new member; the new name. Raises CannotCut, OSError
-        (it is done again at the next start then)."""
+        """Rename the store's directory, begin an empty one as a new member; return the new name. Raises CannotCut,
+        OSError (then the next start does it again)."""
         self.finish()
         path = self._note_aside(why)
         self.finish()
@@ -189,9 +190,10 @@ class StoreCut:
     # --- doing it
 
     def finish(self) -> bool:
-        """Do what was noted; False when there is nothing. Before every opening of the store.
+        """Do what was noted; False if nothing is. Has to be called before every opening of the store.
 
-        Raises StartError when the store is in use, OSError: it has to be called again before the store is opened.
+        Raises StartError when the store is in use, and OSError; then it has to be called again before the store is
+        opened.
         """
         intent = self._intent()
         if intent is None:
@@ -205,8 +207,8 @@ class StoreCut:
         return True
 
     def _intent(self) -> dict[str, Any] | None:
-        """A damaged one is moved away: the epochs are still those of before, so that the next handshake says again
-        where to cut."""
+        """Load the intent, None without one. A damaged one is moved away: the epochs have not changed yet, so that the
+        next handshake finds again where to cut."""
         try:
             fd = self._disk.open(self._intent_path, read_only=True)
         except FileNotFoundError:

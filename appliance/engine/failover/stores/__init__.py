@@ -6,7 +6,7 @@ etcd://h:2379,...        the JSON gateway of etcd 3.4 and newer
 etcds://...              the same over TLS
 zookeeper://h:2181,...   ZooKeeper 3.5 and newer
 
-There is none of files or of this process: what every member must agree on cannot live with one of them.
+No back end uses files or this process: the state that all members must agree on cannot live with one of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ...host_port import parse_host_port, split_host_port
 from ..leader_store import LeaderStore
 from .access import Access
 
-#: Scheme -> port where the address has none.
+#: Scheme -> port of an address without one.
 PORTS = {"etcd": 2379, "etcds": 2379, "zookeeper": 2181}
 
 
 def open_store(url: str, access: Access | None = None) -> LeaderStore:
-    """The store at `url`; it connects on first use. Raises StartError for an address or a file that cannot be used."""
+    """Return the store at `url`; it connects on first use. Raises StartError if an address or a file cannot be used."""
     scheme, endpoints = parse_url(url)
     access = access or Access()
     if scheme == "zookeeper":
@@ -37,7 +37,7 @@ def open_store(url: str, access: Access | None = None) -> LeaderStore:
 
 
 def parse_url(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """(scheme, endpoints as (host, port)). Raises StartError."""
+    """Return (scheme, endpoints as (host, port)). Raises StartError."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in PORTS:
         raise StartError(f"haStore {url!r} does not begin with {', '.join(f'{name}://' for name in PORTS)}.")
@@ -56,16 +56,16 @@ def parse_url(url: str) -> tuple[str, tuple[tuple[str, int], ...]]:
 
 
 def shortage(store: LeaderStore) -> str:
-    """What a store will soon lack, or lacks, so that a person has to see to it; "" for nothing. Bounded by twice its
-    time-out; raises nothing."""
+    """Return what a store lacks, or will lack soon, so that a person has to see to it; "" for nothing. Takes at most
+    twice its time-out; raises nothing."""
     method = getattr(store, "shortage", None)
     return "" if method is None else method()
 
 
 def tidy(store: LeaderStore, compact: bool) -> None:
-    """Each hour: what a store needs besides. Bounded by its time-out; raises nothing.
+    """Look after a store's history; called each hour. Takes at most its time-out; raises nothing.
 
-    compact: etcd forgets its history up to the last time; else it is only said when nobody else makes it.
+    compact: have etcd forget its history up to the last call; otherwise only warn if nothing else compacts it.
     """
     method = getattr(store, "tidy", None)
     if method is not None:

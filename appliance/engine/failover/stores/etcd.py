@@ -1,14 +1,14 @@
 """etcd as the leader store: the JSON gateway of its API v3 (etcd 3.4 and newer), over http.client.
 
-No client library: five calls are needed, and the kept libraries know one endpoint only or bring 25 MB of gRPC. Keys and
-values go in base64, 64-bit numbers as texts. Every answer's header has the cluster's id and the revision of the whole
-store, which grows with each write.
+No client library: five calls are needed, and the maintained libraries use one endpoint only or bring 25 MB of gRPC.
+Keys and values go in base64, 64-bit numbers as texts. Every answer's header has the cluster's id and the revision of
+the whole store, which grows with each write.
 
     POST /v3/kv/range            linearizable unless asked otherwise: the member asks a majority first
     POST /v3/kv/txn              compare MOD (revision of the key's last write) or CREATE = 0 (there is none), then put
     POST /v3/kv/put
     POST /v3/kv/compaction       forgets values that were replaced before a revision
-    POST /v3/maintenance/alarm   whether its quota is used up
+    POST /v3/maintenance/alarm   alarms, such as a quota that is used up
     POST /metrics                of one endpoint, without a token: the size of its database, and its quota
     POST /v3/auth/authenticate   name and password -> a token, sent as `Authorization`; etcd forgets it after minutes
 """
@@ -32,15 +32,15 @@ from .json_calls import CallFailed, Endpoint
 
 logger = logging.getLogger(__name__)
 
-#: How often `wait` looks. A look asks a majority: half a millisecond.
+#: Time between two reads in `wait`. A read goes to a majority and takes half a millisecond.
 POLL_S = 0.125
-#: Members of a set are few; what is longer is another's.
+#: Members of a set are few; RocketBox did not write a longer list.
 MAX_KEYS = 1000
-#: Two beats a second write this often in two days: an etcd that still has what was then is compacted by nobody.
+#: Writes of two days at two beats a second: an etcd that still has a revision this old is not compacted.
 LONG_HISTORY = 345_600
-#: What etcd says when `--quota-backend-bytes` is used up.
+#: Error text of etcd when `--quota-backend-bytes` is used up.
 _FULL = "database space exceeded"
-#: Of its quota, from where on a person has to see to it: at the beats of one set, days before it is used up.
+#: Used share of the quota from which a person has to see to it: at the beats of one set, days before it is used up.
 _NEAR_FULL = 0.8
 _SIZE, _QUOTA = b"etcd_mvcc_db_total_size_in_bytes", b"etcd_server_quota_backend_bytes"
 _NO_KEY = Revision("0")
@@ -103,7 +103,7 @@ class _Error(msgspec.Struct):
     message: str = ""
 
 
-# Not strict: it takes numbers from texts.
+# Not strict: numbers come as texts.
 _RANGE = msgspec.json.Decoder(_RangeAnswer, strict=False)
 _TXN = msgspec.json.Decoder(_TxnAnswer, strict=False)
 _PUT = msgspec.json.Decoder(_PutAnswer, strict=False)
@@ -113,11 +113,11 @@ _ERROR = msgspec.json.Decoder(_Error)
 
 
 class _Unbelievable(CallFailed):
-    """It answered, but as another cluster or from an older state."""
+    """The endpoint answered, but as another cluster or from an older state."""
 
 
 class _Refused(CallFailed):
-    """It answered with an error. status: of HTTP."""
+    """The endpoint answered with an error. status: of HTTP."""
 
     def __init__(self, address: str, status: int, text: str) -> None:
         super().__init__(f"{address} answers {status}: {text}")
@@ -129,8 +129,8 @@ class EtcdStore:
     """A LeaderStore. One thread calls it.
 
     A call goes to the endpoint that answered last, and to the others in turn when that fails: each gets half of the
-    time that is left, the last one all. So one request may be sent twice, and a swap may meet itself: SwapConflict then
-    has the caller's own value.
+    remaining time, the last one all of it. So one request may be sent twice, and a swap may conflict with its own first
+    sending: SwapConflict then has the caller's own value.
     """
 
     def __init__(self, endpoints: tuple[tuple[str, int], ...], access: Access, tls: bool = False) -> None:
@@ -140,7 +140,7 @@ class EtcdStore:
         self._cluster = access.cluster
         self._revision = 0
         self._token = ""
-        # Of the one key that is swapped again and again: its revision as last known, and what it held there.
+        # The one key that is swapped again and again: name, last known revision, and value at that revision.
         self._held: tuple[str, Revision, bytes] = ("", _NO_KEY, b"")
         self._closed = threading.Event()
         # `tidy`: the revision of an hour ago.
@@ -167,7 +167,7 @@ class EtcdStore:
         compares = [compare]
         held, at, before = self._held
         if expected is not None and (held, at) == (key, expected):
-            # An etcd that was put back counts on from less, and comes by this revision again with another value.
+            # A restored etcd counts on from a lower revision, and reaches this one again with another value.
             compares.append({"key": name, "result": "EQUAL", "target": "VALUE", "value": _b64(before)})
         request = {
             "compare": compares,
@@ -226,8 +226,8 @@ class EtcdStore:
     # --- history
 
     def tidy(self, compact: bool) -> None:
-        """Each beat of a set is a revision, and etcd keeps what was replaced until somebody compacts it; unless told
-        so, it does not by itself. See `stores.tidy`."""
+        """See `stores.tidy`. Each beat of a set is a revision, and etcd keeps replaced values until it is compacted; it
+        compacts itself only when configured to."""
         try:
             if compact:
                 self._compact()
@@ -278,7 +278,7 @@ class EtcdStore:
     # --- room
 
     def shortage(self) -> str:
-        """See `stores.shortage`. An etcd that keeps its alarms or its size to itself is short of nothing."""
+        """See `stores.shortage`. "" for an etcd that does not give its alarms or its size."""
         endpoint, alarms = self._endpoints[0], list[_Alarm]()
         with contextlib.suppress(CallFailed):
             deadline = time.monotonic() + self._access.timeout_s
@@ -309,9 +309,8 @@ class EtcdStore:
         until: float = 0.0,
         believe: bool = False,
     ) -> _Answer:
-        """The first answer that can be believed. until: when earlier than the time-out. believe: whoever answers.
-
-        Raises StoreUnavailable.
+        """Return the first answer that can be believed. until: deadline, if earlier than the time-out. believe: accept
+        any cluster and revision. Raises StoreUnavailable.
         """
         if self._closed.is_set():
             raise StoreUnavailable("the leader store was closed")
@@ -335,7 +334,7 @@ class EtcdStore:
                 self._endpoints.insert(0, endpoint)
             return answer
         text = "; ".join(str(error) for error in failed) or "no answer in time"
-        # One that was replaced says so even where the others are silent.
+        # An endpoint of a replaced store decides the error even if the others do not answer.
         raise (StoreReplaced if any(isinstance(error, _Unbelievable) for error in failed) else StoreUnavailable)(
             f"etcd: {text}"
         )
@@ -350,7 +349,7 @@ class EtcdStore:
         deadline: float,
         believe: bool,
     ) -> _Answer:
-        """One endpoint. A connection that broke since the last call is made anew once."""
+        """Call one endpoint. A connection that broke since the last call is made anew once."""
         kept = endpoint.connected
         try:
             return self._ask_connected(endpoint, path, body, decoder, key, deadline, believe)
@@ -373,7 +372,7 @@ class EtcdStore:
     ) -> _Answer:
         if not endpoint.connected:
             endpoint.connect(deadline)
-            # Before anything is written there: which cluster is it? This question needs no majority.
+            # Before anything is written there: which cluster is it? This read needs no majority.
             look = msgspec.json.encode({"key": _b64(key or "/"), "keys_only": True, "serializable": True})
             self._believe(endpoint, self._post(endpoint, "kv/range", look, _RANGE, deadline).header, believe, old=True)
         answer = self._post(endpoint, path, body, decoder, deadline)
@@ -381,10 +380,10 @@ class EtcdStore:
         return answer
 
     def _believe(self, endpoint: Endpoint, header: _Header, believe: bool, old: bool = False) -> None:
-        """old: it may lag behind. Raises _Unbelievable."""
+        """Check cluster and revision of an answer. old: its revision may lag behind. Raises _Unbelievable."""
         if believe:
             if header.cluster_id != self._cluster:
-                endpoint.close()  # the next call asks it anew, before it writes there
+                endpoint.close()  # the next call checks it anew, before it writes there
             return
         if self._cluster and header.cluster_id != self._cluster:
             endpoint.close()
@@ -400,7 +399,7 @@ class EtcdStore:
     def _post(
         self, endpoint: Endpoint, path: str, body: bytes, decoder: msgspec.json.Decoder[_Decoded], deadline: float
     ) -> _Decoded:
-        """With the token, which is fetched when there is none or etcd does not know it any more."""
+        """POST with the token, which is fetched if there is none or etcd no longer accepts it."""
         if not self._access.user:
             return _decoded(endpoint, *endpoint.post(f"/v3/{path}", body, {}, deadline), decoder)
         fresh = not self._token
@@ -434,9 +433,9 @@ _Decoded = TypeVar("_Decoded")
 
 
 def _decoded(endpoint: Endpoint, status: int, body: bytes, decoder: msgspec.json.Decoder[_Decoded]) -> _Decoded:
-    """Raises _Refused, CallFailed."""
+    """Decode an answer. Raises _Refused, CallFailed."""
     if status == 404:
-        # With a configuration file it is off unless the file says so.
+        # With a configuration file the gateway is off unless the file enables it.
         raise _Refused(endpoint.address, status, "its JSON gateway is off: set enable-grpc-gateway: true there")
     if status != 200:
         text = _error_of(body)
@@ -451,13 +450,13 @@ def _decoded(endpoint: Endpoint, status: int, body: bytes, decoder: msgspec.json
 
 
 def _number(metrics: bytes, name: bytes) -> float:
-    """0 where there is none. Raises ValueError."""
+    """Return a metric's value, 0 if it is missing. Raises ValueError."""
     at = metrics.find(b"\n" + name + b" ")
     return float(metrics[at + len(name) + 2 :].partition(b"\n")[0]) if at >= 0 else 0.0
 
 
 def _error_of(body: bytes) -> str:
-    """What etcd says, or the beginning of what somebody else says, on one line."""
+    """Return etcd's error text on one line; if the body is not etcd's, its beginning."""
     try:
         said = _ERROR.decode(body)
         text = said.message or said.error
@@ -467,7 +466,7 @@ def _error_of(body: bytes) -> str:
 
 
 def _value(found: _RangeAnswer | _InTxn, key: str) -> tuple[bytes | None, Revision]:
-    """Raises StoreUnavailable when it is an answer to another question."""
+    """Return value and revision of a key, None without one. Raises StoreUnavailable if the answer has another key."""
     if not found.kvs:
         return None, _NO_KEY
     pair = found.kvs[0]
@@ -481,7 +480,7 @@ def _b64(data: str | bytes) -> str:
 
 
 def _tls_context(access: Access) -> ssl.SSLContext:
-    """Raises StartError for files that hold no certificate or key."""
+    """Return the context for TLS. Raises StartError for files that hold no certificate or key."""
     try:
         context = ssl.create_default_context(cafile=access.ca or None)
         if access.certificate:
@@ -492,5 +491,5 @@ def _tls_context(access: Access) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Else OpenSSL asks at the terminal."""
+    """Refuse an encrypted key. Otherwise OpenSSL would ask for the password at the terminal."""
     raise ValueError("the key is encrypted")

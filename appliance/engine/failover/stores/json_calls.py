@@ -1,4 +1,4 @@
-"""POST of JSON to one endpoint over a kept connection, bounded in time and size whatever the other side does."""
+"""POST of JSON to one endpoint over a kept connection, limited in time and size whatever the other side does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 
 class CallFailed(Exception):
-    """No answer: its text says why. Nobody knows whether the request was done."""
+    """No answer; the text gives the reason. The request may have been done or not."""
 
 
 class Endpoint:
@@ -38,7 +38,7 @@ class Endpoint:
         return self._connection is not None
 
     def connect(self, deadline: float) -> None:
-        """Raises CallFailed. deadline: of time.monotonic(), everything included."""
+        """Connect anew. deadline: of time.monotonic(), everything included. Raises CallFailed."""
         self.close()
         try:
             sock = _connect(self._lookup.addresses(deadline), deadline)
@@ -57,7 +57,7 @@ class Endpoint:
         self._connection.sock = self._sock
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> tuple[int, bytes]:
-        """Status and body of the answer; connects when it is not. Raises CallFailed."""
+        """Return status and body of the answer; connects if needed. Raises CallFailed."""
         if self._connection is None:
             self.connect(deadline)
         connection, sock = self._connection, self._sock
@@ -70,7 +70,7 @@ class Endpoint:
             answer = response.read(MAX_ANSWER_BYTES + 1)
             if len(answer) > MAX_ANSWER_BYTES:
                 raise CallFailed(f"{self.address} answers with more than {MAX_ANSWER_BYTES} bytes")
-            # At its end the response closes itself; one with a rest would be in the next answer's way.
+            # A response closes itself at its end; the rest of an unfinished one would be read as the next answer.
             if not response.isclosed() or response.length:
                 raise CallFailed(f"{self.address} broke off within its answer")
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -91,8 +91,8 @@ class Endpoint:
 
 
 class _BoundedSocket:
-    """What http.client uses of a socket, with one deadline over all of it: a server that sends a byte at a time would
-    never meet a time-out of single calls."""
+    """The methods of a socket that http.client uses, with one deadline for all of them: a server that sends a byte at a
+    time would never exceed a time-out of single calls."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -132,7 +132,8 @@ def _left(deadline: float) -> float:
 
 
 def _connect(addresses: list[tuple[int, tuple[str | int, ...]]], deadline: float) -> socket.socket:
-    """To the first that takes it; a name with several addresses gives each a part of the time. Raises OSError."""
+    """Connect to the first address that accepts; each of several gets an equal part of the remaining time. Raises
+    OSError."""
     failed: OSError = ConnectionError("no address")
     for at, (family, address) in enumerate(addresses):
         sock = socket.socket(family, socket.SOCK_STREAM)

@@ -8,15 +8,15 @@ import socket
 import threading
 import time
 
-#: (family, what `connect` takes).
+#: (family, argument of `connect`).
 Address = tuple[int, tuple[str | int, ...]]
-#: After that long a name is looked up again: behind it may be another machine now.
+#: After this time a name is looked up again: it may lead to another machine now.
 FRESH_S = 30.0
 
 
 class Lookup:
-    """Of one host and port. A lookup that is late goes on beside, in the thread `look-up-<host>`, and the addresses of
-    the last one are used meanwhile; there is never more than one."""
+    """The addresses of one host and port. A slow lookup goes on in the thread `look-up-<host>`, and the addresses of
+    the last one are used meanwhile; there is never more than one such thread."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -34,7 +34,7 @@ class Lookup:
             self._known = [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]
 
     def addresses(self, deadline: float) -> list[Address]:
-        """Raises OSError when none is known in time. deadline: of time.monotonic()."""
+        """Return the addresses. deadline: of time.monotonic(). Raises OSError if none is known in time."""
         if self._literal:
             return self._known
         if self._known and time.monotonic() - self._known_at < FRESH_S:
@@ -43,7 +43,7 @@ class Lookup:
             self._asked = True
             threading.Thread(target=self._look_up, name=f"look-up-{self._host}", daemon=True).start()
         try:
-            # What is known serves while the resolver is slow.
+            # The known addresses are used while the resolver is slow.
             seconds = max(0.0, deadline - time.monotonic()) / (4 if self._known else 1)
             found = self._found.get(timeout=seconds)
         except queue.Empty:

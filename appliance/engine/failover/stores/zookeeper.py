@@ -1,9 +1,9 @@
 """ZooKeeper as the leader store, through kazoo, which speaks its binary protocol and keeps the connection.
 
-A revision is the transaction that made the node and how often it was written since (`czxid.version`): a node that was
-deleted and made again counts from 0. A read comes behind a `sync` on the same connection. The server that is asked for
-the sync does not ask a majority, so one that was just deposed may still answer old; `set` with a version always asks.
-ZooKeeper clusters have no name: PREFIX/cluster holds one, which the first member makes.
+A revision is the transaction that made the node and the number of writes since (`czxid.version`): a node that was
+deleted and made again counts from 0. A read follows a `sync` on the same connection. The server that does the sync
+does not consult a majority, so one that was just deposed may still answer with an old state; `set` with a version
+always needs a majority. ZooKeeper clusters have no name: PREFIX/cluster holds one, which the first member makes.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from ..leader_store import Revision, StoreReplaced, StoreUnavailable, SwapConfli
 from .access import Access
 
 logger = logging.getLogger(__name__)
-# It warns of each connection that is dropped; that the store is away is said by those who ask it.
+# Kazoo warns of each dropped connection; that the store is away is logged by the code that calls it.
 _kazoo_logger = logger.getChild("kazoo")
 _kazoo_logger.setLevel(logging.ERROR)
 
-#: Asked for; a server grants at least two of its ticks. Nothing is bound to the session, it only finds dead servers.
+#: Requested session time-out; a server grants at least two of its ticks. Only used to notice dead servers.
 SESSION_S = 2.0
-#: Members of a set are few; what is longer is another's.
+#: Members of a set are few; RocketBox did not write a longer list.
 MAX_KEYS = 1000
 #: ZooKeeper itself refuses nodes of more than 1 MiB.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
-#: After an end of the client (refused password, bytes that are not ZooKeeper's): before the next one.
+#: Pause before the next client after one ended (refused password, bytes that are not ZooKeeper's).
 RESTART_AFTER_S = 1.0
 _NO_KEY = Revision("0")
 
 
 class ZooKeeperStore:
-    """A LeaderStore. One thread calls it; kazoo has three more, and goes to another server by itself."""
+    """A LeaderStore. One thread calls it; kazoo has three more, and changes to another server by itself."""
 
     def __init__(self, endpoints: tuple[tuple[str, int], ...], access: Access) -> None:
         self._hosts = ",".join(join_host_port(host, port) for host, port in endpoints)
@@ -53,7 +53,7 @@ class ZooKeeperStore:
         self._cluster = access.cluster
         self._client: KazooClient | None = None
         self._started_at = 0.0
-        # Of the connection, counted by kazoo's thread: what was asked on one says nothing of the next.
+        # Number of connections so far, counted by kazoo's thread: checks made on one do not hold for the next.
         self._connections = 0
         self._live = threading.Event()
         self._checked = -1
@@ -75,7 +75,7 @@ class ZooKeeperStore:
                     return self._create(call, key, value)
                 except NodeExistsError:
                     raise SwapConflict(*self._read(call, key)) from None
-            # The version alone does not tell a node from one that was made again.
+            # The version alone does not distinguish a node from one that was made again.
             found, revision = self._read(call, key)
             if revision != expected:
                 raise SwapConflict(found, revision)
@@ -114,7 +114,7 @@ class ZooKeeperStore:
                     return
 
     def list(self, prefix: str) -> dict[str, bytes]:
-        """Keys directly below it."""
+        """See `LeaderStore.list`; returns only keys directly below `prefix`."""
         with _said():
             call = self._ready(self._deadline())
             client, above = call.client, prefix.removesuffix("/")
@@ -156,7 +156,7 @@ class ZooKeeperStore:
         return time.monotonic() + self._access.timeout_s
 
     def _ready(self, deadline: float) -> _Call:
-        """Connected, and to the cluster that was seen first. Raises StoreUnavailable."""
+        """Return a call on a connection to the cluster that was seen first. Raises StoreUnavailable."""
         call = self._connected(deadline)
         if self._checked != call.connection:
             found = self._name(call)
@@ -180,7 +180,7 @@ class ZooKeeperStore:
             client = None
         if client is None:
             client = self._start()
-        # Kazoo keeps what is asked while there is no connection, and asks it hours later: so nothing is.
+        # Kazoo queues requests while there is no connection, and sends them even hours later: so none is made.
         if not self._live.wait(max(0.0, deadline - time.monotonic())):
             raise StoreUnavailable(f"ZooKeeper: no connection to {self._hosts} ({client.client_state})")
         return _Call(self, client, deadline)
@@ -203,7 +203,7 @@ class ZooKeeperStore:
         return client
 
     def _stop(self) -> None:
-        """In bounded time: kazoo itself waits 10 s for a server that is silent."""
+        """End the client in bounded time: kazoo itself waits 10 s for a server that does not answer."""
         client, self._client = self._client, None
         if client is None:
             return
@@ -215,7 +215,7 @@ class ZooKeeperStore:
         ends.join(CLOSE_TIMEOUT_S)
 
     def _on_state(self, state: str) -> None:
-        """Kazoo's thread, before it connects again."""
+        """Note a change of the connection. On kazoo's thread, before it connects again."""
         self._connections += 1
         if state == KazooState.CONNECTED:
             self._live.set()
@@ -224,7 +224,7 @@ class ZooKeeperStore:
         self._changed.set()
 
     def _on_change(self, event: object) -> None:
-        """Kazoo's thread."""
+        """Wake `wait`. On kazoo's thread."""
         self._changed.set()
 
     # --- calls
@@ -245,7 +245,7 @@ class ZooKeeperStore:
         return value, _revision(stat)
 
     def _create(self, call: _Call, key: str, value: bytes) -> Revision:
-        """With the nodes above it. Raises NodeExistsError."""
+        """Create a node, and the nodes above it. Raises NodeExistsError."""
         try:
             _, stat = call.do(call.client.create_async, key, value, include_data=True)
         except NoNodeError:
@@ -270,17 +270,17 @@ class _Call:
         return self.wait(method(*args, **named))
 
     def do_both(self, first: Callable[..., Any], second: Callable[..., Any], path: str) -> tuple[Any, Any]:
-        """One behind the other on the same connection."""
+        """Send two requests, one after the other, on the same connection; return both results."""
         one, other = first(path), second(path)
         return self.wait(one), self.wait(other)
 
     def wait(self, answer: Any) -> Any:
-        """Raises StoreUnavailable, and what ZooKeeper says against it."""
+        """Wait for an answer. Raises StoreUnavailable, and ZooKeeper's errors about nodes."""
         store = self._store
         try:
             found = answer.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except KazooTimeoutError:
-            # To another server: this one may be stopped, and its sockets stay open.
+            # Change to another server: this one may be stopped while its sockets stay open.
             _drop_connection(self.client)
             raise StoreUnavailable("ZooKeeper: no answer in time") from None
         except (NoNodeError, NodeExistsError, BadVersionError):
@@ -290,7 +290,8 @@ class _Call:
         return found
 
     def _look(self, store: ZooKeeperStore) -> None:
-        """Each answer has the newest transaction that its server knows."""
+        """Check that the connection is the same, and that its server is not behind: each answer has the newest
+        transaction that its server has."""
         zxid = self.client.last_zxid
         if store._connections != self.connection or not zxid:
             raise StoreUnavailable("ZooKeeper: the connection changed meanwhile")
@@ -301,13 +302,13 @@ class _Call:
 
 @contextlib.contextmanager
 def _said() -> Any:
-    """Whatever kazoo raises is StoreUnavailable."""
+    """Turn whatever kazoo raises into StoreUnavailable."""
     try:
         yield
     except KazooException as error:
         raise StoreUnavailable(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from None
     except (OSError, AttributeError, TypeError, ValueError) as error:
-        # Of a client that ends while it is asked.
+        # Raised by a client that ends during a call.
         raise StoreUnavailable(f"ZooKeeper: {error!r}") from None
 
 
@@ -316,7 +317,7 @@ def _revision(stat: Any) -> Revision:
 
 
 def _bound_answers(client: KazooClient) -> None:
-    """Kazoo takes any length that it is told, up to 2 GiB, and waits for all of it."""
+    """Limit the length of answers: kazoo accepts any length up to 2 GiB, and waits for all of it."""
     connection = client._connection
     read = connection._read
 
@@ -329,7 +330,8 @@ def _bound_answers(client: KazooClient) -> None:
 
 
 def _drop_connection(client: KazooClient) -> None:
-    """Kazoo has no call for it, and else waits for its session's time-out before it tries another server."""
+    """Drop the connection, for which kazoo has no call: it would wait for its session's time-out before it tries
+    another server."""
     sock = getattr(getattr(client, "_connection", None), "_socket", None)
     if sock is not None:
         with contextlib.suppress(OSError):
