@@ -51,7 +51,7 @@ CLOSE_S, KEEP_S = 5.0, 10.0
 LOOK_S = 10.0
 #: Time between attempts to build a fenced broker after one could not be built.
 MEND_S = 2.0
-#: How long a leader that hands over has producers wait for the next leader before they are refused.
+#: Longest time that producers of a leader that hands over are held for the next leader before they are refused.
 HAND_OVER_S = 3.0
 #: Kinds of findings that mean that bytes of the log have changed.
 _DAMAGE = frozenset(("damage", "blocks"))
@@ -59,7 +59,7 @@ _EVERYTHING = (1 << 63) - 1
 NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followed")
 
 
-#: How long name servers are sent frequent registrations after a member came back.
+#: Time after a member came back in which name servers are sent frequent registrations.
 RETURN_HURRY_S = 10.0
 
 

@@ -1,4 +1,4 @@
-"""Who leads: the decisions of one member of a broker set, as a pure function.
+"""Decides who leads: the decisions of one member of a broker set, as a pure function.
 
 Each turn sees everything anew and decides what to do now: a lost event is no lost decision. An act counts when the next
 sight shows it, never because it was asked for. No clock is read here, nothing is sent, nothing waits.

@@ -129,11 +129,11 @@ class MemberFiles:
         self.epochs: tuple[EpochStart, ...] = ()
         #: The set's key as last noted: one that says less was restored from a backup.
         self.known = Known()
-        #: Why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
+        #: Reason why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
         self.damage = ""
-        #: Why the store counts as a new one though these files were here before; "".
+        #: Reason why the store counts as a new one though these files were here before; "".
         self.stranger = ""
-        #: Why this directory looks like a copy of another one; "".
+        #: Sentence that says why this directory looks like a copy of another one; "".
         self.copied = ""
         #: True if the machine has been up since this directory was used last.
         self.same_boot = False

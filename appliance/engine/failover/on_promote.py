@@ -28,7 +28,7 @@ class PromotionProgram:
         # Guarded by _lock. _wanted: the epoch that it runs for, 0 for none.
         self._wanted = 0
         self._running: subprocess.Popen[bytes] | None = None
-        #: How the last run ended, for people; "" before the first.
+        #: Outcome of the last run, for people; "" before the first.
         self.outcome = ""
 
     def start(self, epoch: int) -> None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 #: The namespace of ordered topics: topic -> its queues by broker, `broker-a:4;broker-b:4`.
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
-#: All names and values together. Each change writes the whole file, and anybody may send one.
+#: Length of all names and values together. Each change writes the whole file, and any client may send one.
 MAX_CHARS = 4 * 1024 * 1024
 
 
@@ -54,7 +54,7 @@ class KVConfigManager:
         return self._table.get(namespace, {}).get(key)
 
     def encode_namespace(self, namespace: str) -> bytes | None:
-        """KVTable as JSON; None when nothing was ever put into the namespace."""
+        """Return the namespace's KVTable as JSON; None if nothing was ever put into it."""
         values = self._table.get(namespace)
         return None if values is None else b'{"table":%b}' % encode_json(values)
 
@@ -86,7 +86,7 @@ class KVConfigManager:
 def _make_directory(path: Path, ours: int = 2) -> None:
     """Make a directory and what is missing above it, each synced before the next is made.
 
-    ours: how many names at the end of the path are readable for us alone; 2 for `rocketbox/namesrv`.
+    ours: number of names at the end of the path that only this user may read; 2 for `rocketbox/namesrv`.
     """
     if not path.is_dir():
         _make_directory(path.parent, ours - 1)

@@ -55,7 +55,7 @@ class NameServer:
         server.on_close(self._connection_closed)
 
     def wire_acts(self) -> dict[int, Act]:
-        """How the audit log shows each administrative request."""
+        """Request code -> how the audit log shows that administrative request."""
         return namesrv_acts(self.routes, self.kv, self.settings)
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -64,7 +64,7 @@ class NameServer:
         self._pool = dispatcher.pool(POOL)
 
     def register_again(self, request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """What a 103 of this process's broker is answered, without the wire: it is known by its connection.
+        """Answer a 103 of this process's own broker without the wire; the connection of its last registration counts.
 
         Waits for the pool, which alone changes the tables. Raises CallTimeout.
         """
@@ -95,11 +95,13 @@ class NameServer:
         self._loop.call_every(self._scan_s, self._scan)
 
     def stop(self) -> None:
-        """Nothing has to be saved: key-values and settings are saved when they change. The loop has ended."""
+        """Log the end. Nothing has to be saved: key-values and settings are saved when they change. The loop has
+        ended."""
         logger.info("namesrv: stopped brokers=%d topics=%d", self.routes.broker_count, self.routes.topic_count)
 
     def _connection_closed(self, conn: Connection) -> None:
-        """On the I/O thread, for every connection of every port. Most are clients, so the pool is not asked."""
+        """Have the brokers of a closed connection removed. On the I/O thread, for every connection of every port; most
+        are clients', and cost the pool nothing."""
         if self.routes.carries_broker(conn) and not self._submit(lambda: self.routes.connection_closed(conn)):
             logger.warning("namesrv: queue full, the next scan removes the brokers of %s", conn.remote_host)
 

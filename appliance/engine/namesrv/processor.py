@@ -1,4 +1,4 @@
-"""Requests to the name server: checks the fields, asks the tables, answers.
+"""Requests to the name server: checks the fields, reads or changes the tables, answers.
 
 105 (routes), which every client sends every 30 s for each topic, is answered on the I/O thread. Everything else runs in
 `pool-namesrv`, the one thread that changes the tables, and that may wait for a disk.
@@ -42,8 +42,8 @@ POOL = "namesrv"
 #: Bits 0 and 1 of a topic's system flag.
 UNIT, UNIT_SUB = 1, 2
 
-#: No increment is as long as this, so such a body is a whole table. One whose version and length are those of the last
-#: is not read again.
+#: No increment is as long as this, so such a body is a whole table. It is not read again if its version and length are
+#: those of the last.
 _WHOLE_TABLE_BYTES = 64 * 1024
 #: `MixAll.ZONE_NAME`, `ZONE_MODE`: fields that a 5.x client adds to every request when its environment sets them.
 _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
@@ -75,7 +75,7 @@ _Body = TypeVar("_Body")
 
 
 def _decode_small(request: RemotingCommand, kind: type[_Body]) -> _Body:
-    """The body as one small object; an empty body is `{}`. Raises RefusedRequest (1) for any other."""
+    """Decode the body as one small object; an empty body is `{}`. Raises RefusedRequest (1) for any other."""
     if len(request.body) > _SMALL_BODY_BYTES:
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"a body of {len(request.body)} bytes")
     try:
@@ -85,7 +85,7 @@ def _decode_small(request: RemotingCommand, kind: type[_Body]) -> _Body:
 
 
 def _same_table(request: RemotingCommand) -> SameTable | None:
-    """Which table a broker of ours left out; None when it did not."""
+    """Return which table a RocketBox broker left out of its body, None if it did not leave it out."""
     text = request.ext_fields.get(SAME_TABLE)
     if text is None:
         return None
@@ -111,18 +111,18 @@ def _broker_key(request: RemotingCommand) -> BrokerKey:
 
 
 def _name(request: RemotingCommand, field: str) -> str:
-    """A required field that names a cluster, a broker or an address."""
+    """Return a required field that names a cluster, a broker or an address."""
     return check_name(field, require_str(request, field))
 
 
 def _optional_name(request: RemotingCommand, field: str) -> str:
-    """The same, or "" without it."""
+    """Return an optional field of that kind, "" without it."""
     text = request.ext_fields.get(field)
     return check_name(field, text) if text else ""
 
 
 class NamesrvProcessor:
-    """What the name server's port answers."""
+    """Handlers of the name server's port."""
 
     def __init__(self, routes: RouteInfoManager, kv: KVConfigManager, settings: NamesrvSettings) -> None:
         # Constant after construction.
@@ -198,7 +198,7 @@ class NamesrvProcessor:
     # --- brokers
 
     def register_again(self, request: RemotingCommand) -> RemotingCommand:
-        """103 without a connection: the broker's own counts, by which it is known."""
+        """103 without a connection: the one over which the broker is registered counts."""
         peer = self._routes.peer_of(_broker_key(request))
         if peer is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -255,7 +255,7 @@ class NamesrvProcessor:
         return _success()
 
     def handle_query_data_version(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """322: whether a broker's table has changed since it registered. Counts as a sign of life."""
+        """322: has a broker's table changed since it registered? Counts as a sign of life."""
         key = _broker_key(request)
         told = _told_version(request)
         known = self._routes.data_version(key)
@@ -285,7 +285,7 @@ class NamesrvProcessor:
         return _success()
 
     def handle_wipe_write_perm(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """205: no topic of this broker takes messages any more, until its table changes."""
+        """205: every topic of this broker refuses messages until its table changes."""
         count = self._routes.change_perm(_name(request, "brokerName"), wipe_write=True)
         logger.info("namesrv: wiped write permission broker=%r topics=%d", request.ext_fields["brokerName"], count)
         return _success({"wipeTopicCount": str(count)})
@@ -315,7 +315,7 @@ class NamesrvProcessor:
         return _success(body=self._routes.topics_of_cluster(require_str(request, "cluster")))
 
     def handle_system_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """304: the names of clusters and brokers, and an address that knows the system topics."""
+        """304: the names of clusters and brokers, and the address of a broker that has the system topics."""
         return _success(body=self._routes.system_topics())
 
     def handle_unit_topics(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
@@ -383,11 +383,11 @@ class NamesrvProcessor:
 
 
 def _timeout(request: RemotingCommand) -> int:
-    """How long this broker may be silent. Brokers say so themselves from 5.0 on."""
+    """Return how long (ms) this broker may be silent. Brokers send it from 5.0 on."""
     timeout_ms = optional_long(request, "heartbeatTimeoutMillis", 0)
     return min(timeout_ms, LONGEST_TIMEOUT_MS) if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
 
 
 def _acting_master(request: RemotingCommand) -> bool | None:
-    """Whether a slave may stand in for the master; None for brokers that do not know the field (4.9)."""
+    """True if a slave may stand in for the master; None for brokers that do not send the field (4.9)."""
     return optional_bool(request, "enableActingMaster", False) if request.ext_fields.get("enableActingMaster") else None

@@ -8,7 +8,7 @@ Java has three forms of it:
                  `name reads writes perm filterType[ attributes]` · i32 length + filter server list ·
                  from 5.0 on i32 count, per static topic i32 length + mapping JSON
 
-A 5.x broker may send the compressed form although its header says that it is not, so the first byte decides. A table
+A 5.x broker may send the compressed form although its header denies it, so the first byte decides. A table
 may hold tens of thousands of topics: it is read entry by entry (`json_walker`), and no C call sees more than 64 KiB of
 it (D10). Filter servers are gone from RocketMQ and are not kept.
 """
@@ -44,7 +44,7 @@ _I32 = 1 << 31
 
 
 class TopicShape(NamedTuple):
-    """What the name server keeps of a TopicConfig."""
+    """The fields of a TopicConfig that the name server keeps."""
 
     read_queue_nums: int
     write_queue_nums: int
@@ -61,7 +61,7 @@ class RegisterBody(NamedTuple):
 
 
 def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterBody:
-    """Decode the body of a 103. version: the sender's `MQVersion`. compressed: what the header says.
+    """Decode the body of a 103. version: the sender's `MQVersion`. compressed: the header's field.
 
     An empty body is an empty table, as in Java. Raises RefusedRequest (1) for anything that is no such body.
     """
@@ -76,7 +76,7 @@ def read_register_body(body: bytes, version: int, compressed: bool) -> RegisterB
 
 
 def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
-    """The table's version, without reading the table; None when the version does not come first, as Java writes it."""
+    """Return the table's version without reading the table; None if it does not come first, as Java writes it."""
     try:
         if _is_compressed(body, compressed):
             return DataVersion.decode(fastjson.PEER_DECODER.decode(_InflatedReader(body).read_block()))
@@ -90,7 +90,8 @@ def peek_data_version(body: bytes, compressed: bool) -> DataVersion | None:
 
 
 def _is_compressed(body: bytes, declared: bool) -> bool:
-    """5.x brokers compress and declare that they did not: a zlib stream begins with 0x78, JSON with a brace."""
+    """True if the body is compressed. 5.x brokers compress and declare that they did not, so the first byte decides: a
+    zlib stream begins with 0x78, JSON with a brace."""
     first = body[:1]
     return first == b"\x78" or (declared and body.lstrip()[:1] != b"{")
 
@@ -99,9 +100,9 @@ def _is_compressed(body: bytes, declared: bool) -> bool:
 
 
 def _integer(value: Any, default: int) -> int:
-    """A JSON number, or one written as a string; `default` for null.
+    """Return a JSON number, or one written as a string; `default` for null.
 
-    Any that Java's int holds, as with Apache: a broker is not left out with all its topics for an odd one of them.
+    Any value of Java's int is accepted, as in Apache: one odd topic must not exclude a broker with all its topics.
     """
     if value is None:
         return default
@@ -113,7 +114,7 @@ def _integer(value: Any, default: int) -> int:
 
 
 def _topic(key: str, value: Any) -> tuple[str, TopicShape]:
-    """(name, shape) of one TopicConfig. Absent fields have Java's defaults."""
+    """Return (name, shape) of one TopicConfig. Absent fields have Java's defaults."""
     if type(value) is not dict:
         raise ValueError(f"the configuration of topic {key[:127]!r} is not an object")
     get = value.get
@@ -135,7 +136,7 @@ def _checked_name(name: Any) -> str:
 
 
 class _Mappings:
-    """Static topic -> its mapping as JSON; how much all of them may take is bounded."""
+    """Static topic -> its mapping as JSON; at most MAX_MAPPING_BYTES in all."""
 
     def __init__(self) -> None:
         self.texts: dict[str, bytes] = {}
@@ -169,7 +170,7 @@ def _read_json(text: str, bare: bool) -> RegisterBody:
 
 
 def _read_wrapper(walker: JsonWalker) -> RegisterBody:
-    """TopicConfigSerializeWrapper, or 5.x's TopicConfigAndMappingSerializeWrapper."""
+    """Read a TopicConfigSerializeWrapper, or 5.x's TopicConfigAndMappingSerializeWrapper."""
     version = DataVersion()
     topics: dict[str, TopicShape] = {}
     mappings = _Mappings()
@@ -193,7 +194,7 @@ def _read_wrapper(walker: JsonWalker) -> RegisterBody:
 
 
 def _counted(keys: Iterator[str]) -> Iterator[str]:
-    """The same keys, no more of them than a table may have topics."""
+    """Yield the same keys; raise ValueError when there are more than a table may have topics."""
     for count, key in enumerate(keys, 1):
         _check_count(count)
         yield key
@@ -238,7 +239,7 @@ class _InflatedReader:
         return True
 
     def read(self, size: int) -> bytes:
-        """Exactly `size` bytes; raises ValueError when the stream ends before."""
+        """Return exactly `size` bytes. Raises ValueError when the stream ends before."""
         while len(self._ready) - self._taken < size:
             if not self._fill():
                 raise ValueError("the compressed body ends early")
@@ -256,7 +257,7 @@ class _InflatedReader:
         return int.from_bytes(self.read(4), "big", signed=True)
 
     def read_block(self) -> str:
-        """A text led by its length in bytes."""
+        """Read a text that its length in bytes precedes."""
         size = self.read_int()
         if not 0 <= size <= MAX_VALUE_CHARS:
             raise ValueError(f"a block of {size} bytes")

@@ -1,8 +1,8 @@
-"""What the name server's tables hold: frozen values that carry their own JSON.
+"""Values in the name server's tables: frozen, and with their own JSON.
 
-Routes are asked for far more often than they change, so the JSON of a broker, and of a broker's queues of a topic, is
-made once, with the value; a route is these pieces joined. There are no blanks in it: the Go client splits the
-address map at its commas and would keep blanks as part of an address. Whether broker ids are quoted depends on who asks
+Routes are read far more often than they change, so the JSON of a broker, and of a broker's queues of a topic, is made
+once, with the value; a route is these pieces joined. There are no blanks in it: the Go client splits the address map at
+its commas and would keep blanks as part of an address. Broker ids are quoted or not depending on the client
 (`protocol/askers.py`).
 """
 
@@ -19,7 +19,7 @@ from .register_body import TopicShape
 
 MASTER_ID = 0
 
-#: A broker that has been silent for so long is removed, unless it registered with a limit of its own.
+#: Silence after which a broker is removed, unless it registered with another limit.
 DEFAULT_TIMEOUT_MS = 120_000
 #: Names that one C call encodes (D10).
 _NAMES_PER_CALL = 500
@@ -40,7 +40,7 @@ class Peer(Protocol):
 
 
 class BrokerKey(NamedTuple):
-    """What identifies one broker process."""
+    """Identity of one broker process."""
 
     cluster: str
     address: str
@@ -76,11 +76,12 @@ class BrokerData:
         self.addresses = addresses
         self.enable_acting_master = enable_acting_master
         self.zone = zone
-        # (quoted, acting) -> JSON, made when it is asked for first.
+        # (quoted, acting) -> JSON, made on first use.
         self._made: dict[tuple[bool, bool], bytes] = {}
 
     def json(self, quoted: bool, acting: bool = False) -> bytes:
-        """As routes show it. quoted: the ids. acting: a set without a master shows its smallest id as the master."""
+        """Return the JSON for routes. quoted: the ids are quoted. acting: a set without a master shows its smallest id
+        as the master."""
         made = self._made.get((quoted, acting))
         if made is None:
             made = self._made[quoted, acting] = self._encode(quoted, acting)
@@ -104,7 +105,7 @@ class BrokerData:
 
 
 def encode_addresses(addresses: dict[int, str], quoted: bool) -> bytes:
-    """Broker id -> address as JSON, without blanks (see the module)."""
+    """Encode broker id -> address as JSON, without blanks (see the module)."""
     form = b'"%d":%b' if quoted else b"%d:%b"
     return b"{%b}" % b",".join(form % (one, encode_json(addresses[one])) for one in sorted(addresses))
 
@@ -126,7 +127,7 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The header of a 103. enable_acting_master is None for senders that do not know it (4.9)."""
+    """The header of a 103. enable_acting_master: None from senders without the field (4.9)."""
 
     cluster: str
     address: str
@@ -143,19 +144,19 @@ class Registration:
 
 
 class Master(NamedTuple):
-    """What the answer to a slave's registration says of its master."""
+    """The addresses of a master, as the answer to its slave's registration has them."""
 
     address: str
     ha_address: str
 
 
 def encode_object(members: dict[str, bytes]) -> bytes:
-    """A JSON object whose values are JSON already."""
+    """Encode a JSON object whose values are JSON already."""
     return b"{%b}" % b",".join([b"%b:%b" % (encode_json(name), value) for name, value in members.items()])
 
 
 def encode_topic_list(names: list[str], broker_address: str | None = None) -> bytes:
-    """TopicList as JSON, encoded slice by slice."""
+    """Encode a TopicList as JSON, slice by slice."""
     parts = [encode_json(names[at : at + _NAMES_PER_CALL])[1:-1] for at in range(0, len(names), _NAMES_PER_CALL)]
     address = b"" if broker_address is None else b'"brokerAddr":%b,' % encode_json(broker_address)
     return b'{%b"topicList":[%b]}' % (address, b",".join(parts))

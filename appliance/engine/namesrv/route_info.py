@@ -1,4 +1,4 @@
-"""Which broker serves which topic, and which brokers are alive: RouteInfoManager's tables.
+"""The tables of RouteInfoManager: the topics of each broker, and the brokers that are alive.
 
     topics     topic -> the queues of each broker name (topic_table.py)
     brokers    broker name -> BrokerData: cluster, addresses by broker id
@@ -6,8 +6,8 @@
 
 Apache's cluster -> broker names follows from `brokers`. Nothing is kept on disk: brokers register again.
 
-One thread writes (`pool-namesrv`); any thread may read. There is no lock: what the tables hold is frozen and replaced
-whole, and a broker is added before its topics and removed after them, so a reader finds the broker of every queue.
+One thread writes (`pool-namesrv`); any thread may read. There is no lock: the values are frozen and replaced whole, and
+a broker is added before its topics and removed after them, so a reader finds the broker of every queue.
 Follows RocketMQ 5.3.3 RouteInfoManager; where it differs, the method says so.
 """
 
@@ -64,7 +64,7 @@ class RouteInfoManager:
         # Written by one thread; the values are frozen.
         self._topics = TopicTable()
         self._brokers: dict[str, BrokerData] = {}
-        # Owned by the writing thread; any thread may take the length, or ask whether a connection is a key.
+        # Owned by the writing thread; any thread may take the length, or look up whether a connection is a key.
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._keys_of: dict[Peer, set[BrokerKey]] = {}
         self._shares = Shares(FEW_BROKERS)
@@ -85,8 +85,8 @@ class RouteInfoManager:
 
         unchanged: `is_unchanged` was true, so `body` holds the version only. delete_missing: topics that a whole table
         does not have are removed; with Apache's an increment removes them, too, and so empties the table.
-        Raises RefusedRequest (1) when there is no room (bounds.py), when the connection has closed, and when a broker
-        that is not known sends a single topic: an increment must not pass for a table. Nothing has changed then.
+        Raises RefusedRequest (1) when there is no room (bounds.py), when the connection has closed, and when an unknown
+        broker sends a single topic: an increment must not pass for a table. Nothing has changed then.
         """
         data = self._brokers.get(who.broker_name)
         known = data.addresses if data is not None else {}
@@ -149,7 +149,7 @@ class RouteInfoManager:
         self._topics.check_room(who.broker_name, body.topics.keys(), body.mappings, self._room_of(peer))
 
     def _room_of(self, peer: Peer) -> int:
-        """How many more topics the brokers of a connection may have. Counted anew: brokers are few."""
+        """Return how many more topics the brokers of a connection may have. Counted each time: brokers are few."""
         counts, address = self._topics.counts, address_of(peer.born_host)
         own = of_address = 0
         for name, others in {live.broker_name: live.peer for live in self._live.values()}.items():
@@ -163,7 +163,7 @@ class RouteInfoManager:
     def _take_topics(
         self, who: Registration, data: BrokerData, body: RegisterBody, replace: bool, delete_missing: bool
     ) -> None:
-        """Apply a table: a master's, or that of the slave with the smallest id when it knows acting masters."""
+        """Apply a table: a master's, or that of the slave with the smallest id if it supports acting masters."""
         mask = ~0
         if who.broker_id != MASTER_ID:
             if who.enable_acting_master is None or who.broker_id != min(data.addresses):
@@ -177,7 +177,7 @@ class RouteInfoManager:
             self._topics.put_mappings(who.broker_name, body.mappings)
 
     def is_unchanged(self, who: Registration, version: DataVersion | None, body_bytes: int) -> bool:
-        """Whether a whole table of this version and size was applied from this broker, and nothing was removed since.
+        """True if a whole table of this version and size was applied from this broker, and nothing was removed since.
 
         Only for tables too large to be increments: two increments may share a version.
         """
@@ -193,7 +193,7 @@ class RouteInfoManager:
         )
 
     def _loses_conflict(self, who: Registration, known: dict[int, str], version: DataVersion) -> bool:
-        """When two brokers claim one id, the one that is alive keeps it if its state version is larger."""
+        """True if another broker keeps the id that this one claims: it is alive, and its state version is larger."""
         holder = known.get(who.broker_id)
         if holder is None or holder == who.address:
             return False
@@ -204,7 +204,7 @@ class RouteInfoManager:
         return True
 
     def _note_peer(self, peer: Peer, key: BrokerKey) -> None:
-        """Remember which connection a broker registered over; refuse when that has closed.
+        """Remember the connection over which a broker registered; refuse if it has closed.
 
         A closing connection sets `closed` and then looks for its brokers; this adds the broker and then looks at
         `closed`. So one of the two sees the other, and no broker stays behind its connection.
@@ -238,23 +238,23 @@ class RouteInfoManager:
     # --- liveness: the writing thread
 
     def heard(self, key: BrokerKey) -> None:
-        """A broker has shown that it is alive."""
+        """Note a sign of life of a broker."""
         live = self._live.get(key)
         if live is not None:
             live.heard_at = self._clock.monotonic()
 
     def peer_of(self, key: BrokerKey) -> Peer | None:
-        """The connection a broker registered over; None when the broker is not known."""
+        """Return the connection over which a broker registered, None if the broker is not known."""
         live = self._live.get(key)
         return None if live is None else live.peer
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """The version of the table that a broker registered last; None when the broker is not known."""
+        """Return the version of the table that a broker registered last, None if the broker is not known."""
         live = self._live.get(key)
         return None if live is None else live.data_version
 
     def carries_broker(self, peer: Peer) -> bool:
-        """Whether a broker registered over this connection; any thread."""
+        """True if a broker registered over this connection. Any thread."""
         return peer in self._keys_of
 
     def connection_closed(self, peer: Peer) -> None:
@@ -320,7 +320,7 @@ class RouteInfoManager:
     def change_perm(self, broker_name: str, *, wipe_write: bool) -> int:
         """Take the write permission from every topic of a broker name (205), or make each readable and writable (327).
 
-        Returns how many topics the broker has. Holds until the version of the broker's table changes.
+        Returns the number of the broker's topics. Holds until the version of the broker's table changes.
         """
         return self._topics.change_perm(broker_name, wipe_write=wipe_write)
 
@@ -342,7 +342,7 @@ class RouteInfoManager:
         acting_master: bool = False,
         quoted: bool = True,
     ) -> bytes | None:
-        """TopicRouteData (105) as JSON; None when no known broker has the topic.
+        """Return TopicRouteData (105) as JSON, None if no known broker has the topic.
 
         zone: only brokers of that zone, and those without a master. acting_master: where a read-only set of brokers has
         no master, show its smallest id as the master. quoted: the broker ids.
@@ -404,7 +404,7 @@ class RouteInfoManager:
         )
 
     def system_topics(self) -> bytes:
-        """TopicList (304): the names of clusters and brokers, and the address of a broker that knows the rest."""
+        """TopicList (304): the names of clusters and brokers, and the address of a broker that has the rest."""
         brokers = list(self._brokers.values())
         names: dict[str, None] = {}
         for cluster, members in _names_by_cluster(brokers).items():
@@ -428,7 +428,7 @@ class RouteInfoManager:
 
     @property
     def broker_count(self) -> int:
-        """How many broker processes are alive."""
+        """Number of broker processes that are alive."""
         return len(self._live)
 
 

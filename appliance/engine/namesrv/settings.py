@@ -1,8 +1,8 @@
 """The name server's settings while it runs: request 318 changes them, 319 shows them.
 
-Apache's takes over whatever it is sent but for a few names; CVE-2023-37582 wrote files that way. Here a few switches
-may change, each checked by its type, and nothing else. They are kept in `namesrv.properties` beside the KV
-configuration and win over the configuration at the next start, as Apache's saved file does.
+Apache's takes over whatever it is sent but for a few names; CVE-2023-37582 wrote files that way. Here only a few
+switches may change, each checked by its type. They are kept in `namesrv.properties` beside the KV configuration and
+override the configuration at the next start, as Apache's saved file does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NamesrvSettings:
         self._changed: dict[str, str] = {}
 
     def load(self) -> None:
-        """Apply what earlier requests changed. A line that is not valid any more is logged and left out."""
+        """Apply the changes of earlier requests. A line that is no longer valid is logged and left out."""
         try:
             text = self._path.read_bytes().decode(errors="replace")
         except FileNotFoundError:

@@ -17,7 +17,7 @@ from .bounds import MOST_ENTRIES, MOST_MAPPING_BYTES, PART_OF_217, refuse
 from .register_body import MAX_TOPICS, TopicShape
 from .route_data import QueueData
 
-#: Entries that topics of the same shape share. Beyond, sharing begins again with none.
+#: Most entries that topics of the same shape share. When there are more, sharing begins again with none.
 MOST_ALIKE = 1024
 
 
@@ -30,10 +30,10 @@ class TopicTable:
         self._mappings: dict[str, dict[str, bytes]] = {}
         # Most topics have the same shape: (broker name, shape) -> the entry of a topic that only this broker has.
         self._alike: dict[tuple[str, TopicShape], tuple[QueueData, ...]] = {}
-        # Broker name -> how many topics have queues of it; and the bytes of all mappings.
+        # Broker name -> number of topics with queues of it; and the bytes of all mappings.
         self._counts: dict[str, int] = {}
         self._mapping_bytes = 0
-        #: Grows whenever queues are removed: a broker's table that was applied before is not complete here any more.
+        #: Grows whenever queues are removed: a broker's table that was applied before is no longer complete here.
         self.removals = 0
 
     # --- any thread
@@ -57,11 +57,11 @@ class TopicTable:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Broker name -> how many topics it has."""
+        """Broker name -> number of its topics."""
         return self._counts
 
     def check_room_of_217(self, broker_name: str, topic: str) -> None:
-        """Refuse with 1 one more topic that nobody proves to be the broker's."""
+        """Refuse with 1 another topic added by 217, whose sender need not be the broker, if there are too many."""
         if any(data.broker_name == broker_name for data in self.queues(topic)):
             return
         count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
@@ -71,8 +71,8 @@ class TopicTable:
     def check_room(
         self, broker_name: str, shapes: Collection[str], mappings: dict[str, bytes], room: int = MOST_ENTRIES
     ) -> None:
-        """Refuse with 1 what would make the table larger than it may be. Changes nothing. room: how many topics more
-        whoever registers them may have."""
+        """Refuse with 1 topics and mappings that would make the table too large. Changes nothing. room: how many more
+        topics the registering connection may have."""
         count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
         if count + len(shapes) > MAX_TOPICS or len(shapes) > room or total + len(shapes) > MOST_ENTRIES:
             new = sum(all(data.broker_name != broker_name for data in self._queues.get(topic, ())) for topic in shapes)
@@ -91,7 +91,7 @@ class TopicTable:
     def put(self, broker_name: str, shapes: dict[str, TopicShape], *, replace: bool, mask: int = ~0) -> None:
         """Add the queues of topics that this broker did not have; with `replace`, those of the others too.
 
-        mask: which permission bits may be set.
+        mask: permission bits that may be set.
         """
         table = self._queues
         made = self._alike
@@ -155,7 +155,7 @@ class TopicTable:
     def change_perm(self, broker_name: str, *, wipe_write: bool) -> int:
         """Clear the write bit in every topic of a broker, or make each exactly readable and writable.
 
-        Returns how many topics the broker has.
+        Returns the number of the broker's topics.
         """
         count = 0
         made: dict[TopicShape, QueueData] = {}

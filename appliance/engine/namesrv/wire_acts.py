@@ -1,4 +1,4 @@
-"""How the audit log shows the name server's administrative requests."""
+"""Describes the name server's administrative requests for the audit log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _option_names(request: RemotingCommand) -> Names:
 
 
 def namesrv_acts(routes: RouteInfoManager, kv: KVConfigManager, settings: NamesrvSettings) -> dict[int, Act]:
-    """Request code -> how it is shown."""
+    """Return request code -> how the audit log shows it."""
 
     def value_now(names: Names) -> State:
         value = kv.get(*names) if len(names) == 2 else None

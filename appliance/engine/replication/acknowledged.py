@@ -1,4 +1,4 @@
-"""How far the log has come elsewhere: watermarks of publication, of a sync master and of a set's follower."""
+"""Watermarks of publication: a sync master's, by what its slaves hold; a set's follower's, by what its leader shows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 
 
 class ReplicatedPosition:
-    """Up to where enough slaves hold the log. Moved by the threads of slaves, read by anyone; only grows."""
+    """Offset up to which enough slaves hold the log. Moved by the threads of slaves, read by anyone; only grows."""
 
     def __init__(self, needed: int, on_progress: Callable[[], None]) -> None:
-        """needed: how many slaves must have a byte before it counts. on_progress: on the thread of a slave."""
+        """needed: number of slaves that must have a byte before it counts. on_progress: called when it has grown, on
+        the thread of a slave."""
         # Constant after construction.
         self.needed = needed
         self._on_progress = on_progress
@@ -19,14 +20,14 @@ class ReplicatedPosition:
         self._position = 0
 
     def begin(self, end: int) -> None:
-        """The log was opened, and ends there: what it held is published, as it was before."""
+        """Start at the end of the log that was opened: what it held is published, as it was before."""
         self._position = end
 
     def __call__(self) -> int:
         return self._position
 
     def take(self, acknowledged: Iterable[int]) -> None:
-        """So far every connected slave is, as it said; -1 for one that has not said anything."""
+        """Take the offsets that the connected slaves acknowledged; -1 for one that has not reported yet."""
         best = sorted(acknowledged, reverse=True)
         if len(best) < self.needed:
             return
@@ -40,10 +41,10 @@ class ReplicatedPosition:
 
 
 class ConfirmedPosition:
-    """Up to where the leader shows the log: a follower shows no more. Moved by its thread, read by anyone."""
+    """Offset up to which the leader shows the log: a follower shows no more. Moved by its thread, read by anyone."""
 
     def __init__(self, on_progress: Callable[[], None]) -> None:
-        """on_progress: on the follower's thread."""
+        """on_progress: called when it has grown, on the follower's thread."""
         # Constant after construction.
         self._on_progress = on_progress
         # Written by begin(), then by the follower's thread.
@@ -51,7 +52,7 @@ class ConfirmedPosition:
         self._heard = -1
 
     def begin(self, end: int) -> None:
-        """The log was opened, and ends there."""
+        """Start at the end of the log that was opened."""
         self._position = self._opened_at = end
 
     def __call__(self) -> int:
@@ -59,11 +60,11 @@ class ConfirmedPosition:
 
     @property
     def covers_start(self) -> bool:
-        """Whether the leader shows all that was here when the log was opened: before, some of it may yet be cut."""
+        """True if the leader shows all that was here when the log was opened; until then some of it may yet be cut."""
         return self._heard >= self._opened_at
 
     def take(self, confirm: int) -> None:
-        """The leader said so."""
+        """Take the confirm offset that the leader sent."""
         self._heard = max(self._heard, confirm)
         if confirm > self._position:
             self._position = confirm

@@ -1,9 +1,9 @@
-"""The member's side of a bound stream: follows the leader of one epoch, and nobody else.
+"""The member's side of a bound stream: follows the leader of one epoch, and no other.
 
     connect -> Hello, Answer -> the lists of epochs are compared -> the leader's list is adopted -> the log is copied
 
-Nothing is cut here: a log that has to be is reported, and so is one that has no epoch in common with the leader's.
-What is reported to the leader is durable here as far as this broker's flushing goes (`MessageStore.kept`).
+Nothing is cut here: a log that has to be cut is reported, and so is one that has no epoch in common with the leader's.
+Offsets that are reported to the leader are durable here, as far as this broker flushes (`MessageStore.kept`).
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .wake_pipe import WakePipe
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 1.0
-#: A master that speaks the plain stream only says nothing to a preamble.
+#: Longest wait for the answer: a master that supports the plain stream only does not answer a preamble.
 ANSWER_S = 2.0
-#: A leader that cannot be followed is tried again so often; the wait doubles from the first to the last.
+#: Waits before a leader that cannot be followed is tried again: doubling from the first to the last.
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 1.0
 #: A leader's heartbeats come each 0.25 s.
 SETTINGS = CopySettings(heartbeat_s=1.0, silence_s=5.0)
-#: A process is gone when its ports refuse so often, so far apart.
+#: Refused attempts after which the leader's process counts as gone, and the time between them.
 _KNOCKS, _KNOCK_S = 3, 0.06
-#: No more than this is sent once more to be compared.
+#: Most bytes that are sent again to be compared.
 COMPARE_BYTES = 8 << 20
 _RECEIVE_BYTES = 64 * 1024
 
 Epochs = tuple[EpochStart, ...]
-#: (own epochs, own end, the leader's epochs, its end) -> up to where both logs are the same; None: nowhere.
+#: (own epochs, own end, the leader's epochs, its end) -> offset up to which both logs are the same; None: nowhere.
 ConsistentPoint = Callable[[Epochs, int, Epochs, int], int | None]
 
 
@@ -64,8 +64,8 @@ class BoundFollower(ServiceThread):
         confirmed: ConfirmedPosition,
         clock: Clock,
     ) -> None:
-        """epoch: the newest that was seen, as `files` say. adopt_epochs: this log is the leader's from now on; durable
-        before it returns, on this thread."""
+        """epoch: must be the newest that was seen (`files`). adopt_epochs: takes the leader's list when this log is the
+        leader's from now on; durable before it returns; called on this thread."""
         super().__init__("follow-leader", clock)
         # Constant after construction.
         self._store = store
@@ -89,17 +89,17 @@ class BoundFollower(ServiceThread):
         self._unplaced = ""
         self._confirm = -1
         self._why = "no connection was made yet"
-        #: What the leader last said of its log: a cut needs its list.
+        #: The leader's last answer: a cut needs its list of epochs.
         self.answer: Answer | None = None
-        #: Whether this log was seen to be the leader's.
+        #: True once this log was found to be the leader's.
         self.agrees = False
         #: Called on this thread when it was.
         self.on_agreement: Callable[[], None] = lambda: None
-        #: So many changes of topics the leader has seen, as it said; called on this thread when it says another number.
+        #: Called on this thread with the leader's number of changes of topics, while fewer of them are here.
         self.on_changes: Callable[[int], None] = lambda changes: None
-        #: So many of them are here, durably; -1: nobody knows. Written by any thread, then `log_kept` tells.
+        #: Number of them that are here, durably; -1: unknown. Written by any thread, which then calls `log_kept`.
         self.taken = -1
-        #: Where the record lies that has no place here; -1: all had one.
+        #: Physical offset of the record that this store cannot take; -1: there is none.
         self.unplaced_at = -1
 
     @property
@@ -120,7 +120,7 @@ class BoundFollower(ServiceThread):
         )
 
     def log_kept(self) -> None:
-        """What was appended is kept now: the leader may be told. Any thread."""
+        """Report to the leader: what was appended is kept now. Any thread."""
         self._wake.wake()
 
     def wakeup(self) -> None:
@@ -128,12 +128,12 @@ class BoundFollower(ServiceThread):
         self._wake.wake()
 
     def close(self, deadline_s: float = 5.0) -> bool:
-        """The stream is closed, and what was not appended is dropped. True: nothing will be appended any more, and the
-        log's end is where it stays. False: not in time; it may still grow. Any thread but remoting-io."""
+        """Close the stream and drop the bytes that were not appended. True: the log does not grow after this. False:
+        not in time; it may still grow. Any thread but remoting-io."""
         until = self.clock.monotonic() + deadline_s
         if not self.stop(deadline_s):
             return False
-        # What was appended last may wait for the end of its tick.
+        # The last append may still wait for the end of its tick.
         return run_on_loop(self._call_soon, self._store.end_tick, lambda: self.clock.monotonic() > until)
 
     # --- this thread
@@ -153,14 +153,14 @@ class BoundFollower(ServiceThread):
                     self.unplaced_at = error.physical_offset
                 except (OSError, FrameError, CorruptFile, StoreBroken, CannotFollow) as error:
                     self._tell(str(error) or type(error).__name__)
-                except Exception as error:  # whatever a leader says
+                except Exception as error:  # whatever a leader sends
                     logger.exception("replication: failed at leader=%s", self._leader.ha)
                     self._why = f"{type(error).__name__}: {error}"
                 ran = ran or self._runs
                 self._runs = False
                 if ran and self.clock.monotonic() - begun > LAST_RETRY_S:
                     retry_s = FIRST_RETRY_S
-                    continue  # whether it is gone is asked at once
+                    continue  # check at once whether it is gone
             self.wait(retry_s)
             retry_s = min(LAST_RETRY_S, 2 * retry_s)
         self._wake.close()
@@ -171,7 +171,7 @@ class BoundFollower(ServiceThread):
         self._why = why
 
     def _is_gone(self) -> bool:
-        """Whether the kernel of the leader's machine says that nobody listens there any more."""
+        """True if the leader's machine refuses connections to both ports each time: no process listens there."""
         for knock in range(_KNOCKS):
             if knock:
                 self.wait(_KNOCK_S)
@@ -186,7 +186,8 @@ class BoundFollower(ServiceThread):
         return True
 
     def _follow(self) -> None:
-        """Until something is wrong; says so by what it raises."""
+        """Follow the leader until this stops or something fails, which is raised. Return early if this log cannot
+        follow as it is."""
         if self._epoch != self._files.seen:
             raise CannotFollow(f"epoch {self._epoch} is not the newest: {self._files.seen} was seen")
         self._wait_until_kept()
@@ -196,7 +197,7 @@ class BoundFollower(ServiceThread):
             begin = self._compare(answer)
             if begin is None:
                 return
-            # Before any byte of a later epoch is appended: the list says which bytes are whose.
+            # Before any byte of a later epoch is appended: the list records which bytes are of which epoch.
             self._adopt_epochs(_epochs(answer))
             if self.stopped:
                 return
@@ -214,7 +215,8 @@ class BoundFollower(ServiceThread):
             sock.close()
 
     def _wait_until_kept(self) -> None:
-        """The leader takes the first report for what is kept, and sends from there: both have to be the log's end."""
+        """Wait until the whole log is kept. The leader takes the first report as kept, and sends from there: both have
+        to be the log's end."""
         until = self.clock.monotonic() + LAST_RETRY_S
         while self._store.kept() < self._store.log.written:
             if self.clock.monotonic() > until:
@@ -224,7 +226,8 @@ class BoundFollower(ServiceThread):
                 return
 
     def _greet(self, sock: socket.socket) -> tuple[Answer, bytes]:
-        """The leader's answer, and what of the stream came with it. Raises CannotFollow when it is refused."""
+        """Send the preamble; return the leader's answer and the bytes of the stream that came with it. Raises
+        CannotFollow when the leader refuses."""
         store, files = self._store, self._files
         hello = Hello(
             set_hash(self._set_name), files.uuid, files.slot, self._epoch, files.seen, store.log.written,
@@ -254,7 +257,8 @@ class BoundFollower(ServiceThread):
         return answer, opening.rest
 
     def _compare(self, answer: Answer) -> int | None:
-        """From where to compare and copy; None when this log cannot follow as it is, which is reported."""
+        """Return the offset from which to compare and copy; None if this log cannot follow as it is, which is
+        reported."""
         self.answer = answer
         store, home = self._store, self._home
         if home.is_empty():
@@ -270,8 +274,8 @@ class BoundFollower(ServiceThread):
             self._cut_at = point
             self._tell(f"this log has to be cut at {point}: what lies behind, up to {end}, is not the leader's")
         else:
-            # The last one that is shown; much may lie behind it where the leader waits for others. To ask for 0 is to
-            # ask for all, which is the same where the leader's log begins there.
+            # From the last record that is shown; much may lie behind it while the leader waits for others. A request
+            # from 0 asks for the whole log, which is the same if the leader's log begins there.
             last = home.last_record()
             return last if last >= max(answer.start, end - COMPARE_BYTES) else end
         return None

@@ -1,7 +1,8 @@
 """A leader's rules for who follows it: members of its set, bound to its epoch by a preamble, and observers.
 
-A bound link belongs to one epoch for its life, carries its member's uuid, and its reports count (`InSyncPosition`). Who
-sends no preamble, a slave of Apache's or one of ours without the set, is an observer: served, and never waited for.
+A bound link belongs to one epoch for its life, carries its member's uuid, and its reports count (`InSyncPosition`). A
+slave that sends no preamble (Apache's, or RocketBox outside the set) is an observer: it is served, and acknowledgements
+never wait for it.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from ..protocol.ha_preamble import Answer, Hello, Reason, Refusal, set_hash
 from ..protocol.ha_stream import CHANGES, CONFIRM, pack_header
 from .in_sync_position import BoundStream, InSyncPosition
 
-#: A member is told that its leader lives.
+#: Time between the heartbeats to a member.
 HEARTBEAT_S = 0.25
-#: How far the log is confirmed is said at most so often.
+#: Shortest time between two confirm offsets.
 CONFIRM_S = 0.05
-#: Bound links at a time, observers at a time, and connections that have not said yet what they are.
+#: Most bound links at a time, most observers, and most connections that have sent nothing yet.
 MAX_MEMBERS, MAX_OBSERVERS, MAX_SILENT = 8, 16, 8
-#: Observers' hosts that are remembered.
+#: Most observers' hosts that are remembered.
 _MAX_HOSTS = 256
 
 
 class Leading(NamedTuple):
     """A leader in its epoch, which ends with the Broker that was built for it.
 
-    epochs: its list, the last one its own. alive: whether its I/O thread and its disk work; while it is False members
-    hear nothing but what they are sent of the log. confirm: up to where it shows the log. on_higher_epoch: a member has
-    seen a higher epoch than this one; on the thread of a link. on_bound: a member follows from now on; there, too.
-    changes: of topics, by administrators, so far.
+    epochs: its list, the last one its own. alive: True while its I/O thread and its disk work; otherwise members are
+    sent nothing but the log. confirm: offset up to which it shows the log. on_higher_epoch: called with a higher epoch
+    that a member has seen, on the thread of a link. on_bound: called there, too, when a member follows from now on.
+    changes: number of changes of topics by administrators so far.
     """
 
     set_name: str
@@ -52,7 +53,7 @@ class Leading(NamedTuple):
         return Answer(self.uuid, self.epoch, start, end, tuple((one.epoch, one.start) for one in self.epochs))
 
     def refusal(self, hello: Hello, file_bytes: int) -> Refusal | None:
-        """Why a member is not let in; None when it is."""
+        """Return why a member is not let in, None if it is."""
         if hello.set_hash != set_hash(self.set_name):
             return self._refuse(Reason.OTHER_SET, "this is another broker set")
         if hello.uuid == self.uuid:
@@ -80,22 +81,24 @@ class Leading(NamedTuple):
 
 
 class Pulse:
-    """What a bound link says beside the log: heartbeats, and how far the log is confirmed. Belongs to its thread."""
+    """The headers that a bound link sends beside the log: heartbeats, confirm offsets, numbers of changes of topics.
+    Belongs to its thread."""
 
     def __init__(self, leading: Leading) -> None:
         # Constant after construction.
         self._alive = leading.alive
         self._confirm = leading.confirm
         self._changes = leading.changes
-        # When it was last looked whether a heartbeat can be sent; what was said of the confirm offset, and when.
+        # When a heartbeat was last withheld since the leader was not alive; the last confirm offset sent, and when.
         self._looked_at = 0.0
         self._confirmed = -1
         self._confirmed_at = 0.0
         self._told = 0
 
     def due(self, now: float, wrote_at: float, sent: int, taken: int) -> bytes:
-        """What has to be said before anything else; b"" for nothing. wrote_at: when anything was last sent. taken: so
-        many changes of topics the member has; -1: it has not said so, and may not understand."""
+        """Return the headers that have to be sent before anything else, b"" for none. wrote_at: when anything was last
+        sent. taken: number of changes of topics that the member has; -1: it has not reported it, and may not understand
+        CHANGES."""
         changes = self._changes()
         if self._told < changes > taken >= 0:
             self._told = changes
@@ -113,14 +116,14 @@ class Pulse:
         return pack_header(sent, 0) + control if beat else control
 
     def next_at(self, wrote_at: float, sent: int) -> float:
-        """When `due` has to be asked again at the latest."""
+        """Return the time when `due` has to be called again at the latest."""
         beat = max(wrote_at, self._looked_at) + HEARTBEAT_S
         return min(beat, self._confirmed_at + CONFIRM_S) if self._confirmed < sent else beat
 
 
 class Link(BoundStream, Protocol):
-    """What the door knows of a connection. member: its uuid once it is bound. observes: it has asked for the log, and
-    sent no preamble."""
+    """A connection as the door sees it. member: its uuid once it is bound. observes: it has asked for the log without a
+    preamble."""
 
     member: str
     observes: bool
@@ -135,18 +138,18 @@ class Door:
     """Lets links in. Every call but `observed` on the thread of the link in question, under one lock."""
 
     def __init__(self, leading: Leading, links: Callable[[], tuple[Link, ...]], file_bytes: int) -> None:
-        """links: those that are served now."""
+        """links: returns those that are served now."""
         # Constant after construction.
         self.leading = leading
         self._links = links
         self._file_bytes = file_bytes
         self._lock = threading.Lock()
-        # Written under _lock. Host -> so far this leader has sent observers there the log.
+        # Written under _lock. Host -> offset up to which this leader has sent the log to observers there.
         self._fed: dict[str, int] = {}
 
     def member(self, link: Link, hello: Hello) -> Refusal | None:
-        """A preamble came. Why it is refused, or None: it is bound, and an older link of the same member is not any
-        more."""
+        """Bind the link of a member that sent a preamble, and stop an older link of it; return None, or why the member
+        is refused."""
         refusal = self.leading.refusal(hello, self._file_bytes)
         if refusal is not None:
             return refusal
@@ -163,9 +166,9 @@ class Door:
         return None
 
     def observer(self, link: Link, asked: int) -> str:
-        """A slave without a preamble asks for the log from an offset on. Why it is refused, or "".
+        """Let a slave in that requests the log from an offset on without a preamble; return "", or why it is refused.
 
-        What lies behind the start of this epoch it can only have, byte for byte, from this leader in this epoch.
+        Bytes behind the start of this epoch it can only have, byte for byte, from this leader in this epoch.
         """
         start = self.leading.epochs[-1].start
         with self._lock:
@@ -182,7 +185,7 @@ class Door:
         return ""
 
     def gone(self, link: Link) -> None:
-        """It is not served any more."""
+        """Forget a link that is no longer served."""
         if link.member:
             self.leading.position.unbind(link.member, link)
         elif link.observes:
@@ -193,10 +196,10 @@ class Door:
                 self._fed[link.host] = max(known, link.sent)
 
     def make_room(self) -> str:
-        """Before one more connection is taken, on the thread that takes them. Why it is not, or "": the oldest of too
-        many that say nothing goes, so that a member always finds a place."""
+        """Make room for one more connection, on the thread that accepts them: if too many have sent nothing yet, the
+        oldest are stopped, so that a member always finds a place. Return "", or why it cannot be taken."""
         silent = [one for one in self._links() if not one.member and not one.observes]
         for one in silent[: len(silent) - MAX_SILENT + 1]:
             one.request_stop()
-        limit = 4 * MAX_SILENT  # those that were told to go end soon
+        limit = 4 * MAX_SILENT  # links that were asked to stop end soon
         return f"{limit} are connected already that say nothing" if len(silent) >= limit else ""

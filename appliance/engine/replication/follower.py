@@ -1,9 +1,9 @@
-"""The slave's side of replication: follows the log of the master, wherever it stands.
+"""The slave's side of replication: follows the log of the master, wherever it is.
 
-Works with Apache's masters as with ours: the stream is the same. A slave has itself sent its last record once more, and
-follows only when what comes is what lies here: nothing that was stored is ever written over. Before, the master is
-asked for that record (33), which says at once what is wrong; that it is not there may also mean that a sync master does
-not show it yet, since it waits for this slave. Follows RocketMQ `DefaultHAClient`.
+Works with Apache's masters as with RocketBox's: the stream is the same. A slave has its last record sent again, and
+follows only if the bytes are the same as here: stored bytes are never overwritten. Before that, it queries that record
+from the master (33), which shows at once if the logs differ. If the record is missing there, a sync master may just not
+show it yet, since it waits for this slave. Follows RocketMQ `DefaultHAClient`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 3.0
 ASK_MS = 3000
-#: A master that cannot be followed is tried again so often; the wait doubles from the first to the last.
+#: Waits before a master that cannot be followed is tried again: doubling from the first to the last.
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 5.0
-#: A rate that is older is not told: nothing has come since.
+#: A rate that was measured longer ago is shown as 0: nothing has arrived since.
 _PACE_KNOWN_S = 3.0
 
 
 class Master(NamedTuple):
-    """Where a master is: for requests ("" when nobody has said), and for its log. "host:port"."""
+    """A master's addresses: for requests ("" if unknown), and for its log. "host:port"."""
 
     address: str
     ha_address: str
 
 
 class FollowerStatus(NamedTuple):
-    """following: the master's HA address, "" while there is none. end: so far the log is kept here. why_not: what went
-    wrong the last time, "" when all is well. since_s: how long it is followed, or has not been; None: not since the
-    start. heard_s, said_s: since the master said something, or was told something; None: never. bytes_per_s: how fast
-    the log grows here."""
+    """following: the master's HA address, "" while there is none. end: offset up to which the log is kept here.
+    why_not: the last failure, "" when all is well. since_s: seconds that it has been followed, or has not been; None:
+    not since the start. heard_s, said_s: seconds since the master sent something, or was sent a report; None: never.
+    bytes_per_s: growth of the log here."""
 
     following: str
     end: int
@@ -67,7 +67,7 @@ class Follower(ServiceThread):
         settings: CopySettings,
         clock: Clock,
     ) -> None:
-        """master: where it is now, as far as anybody knows. find_master: have somebody ask again."""
+        """master: returns its addresses as known now, None if unknown. find_master: has name servers queried again."""
         super().__init__("follow-master", clock)
         # Constant after construction.
         self._store = store
@@ -81,12 +81,12 @@ class Follower(ServiceThread):
         # Written by this thread, read by anyone.
         self._following = ""
         self._why_not = "no name server has told where the master is"
-        #: Whether this log was seen to be the master's: before that, and when it is not, nothing is taken over from it.
+        #: True once this log was found to be the master's; as long as it is not, nothing is taken over from it.
         self.agrees = False
-        # Owned by this thread. _doubt: why the master may have another log, "" when nothing is known against it.
+        # Owned by this thread. _doubt: why the master may have another log, "" while nothing suggests it.
         self._doubt = ""
         # Written by this thread, for status; by the monotonic clock, None: never. _pace: when it was last measured,
-        # where the log ended then, and its bytes a second before.
+        # the log's end then, and its bytes a second before.
         self._since: float | None = None
         self._heard_at: float | None = None
         self._said_at: float | None = None
@@ -111,7 +111,7 @@ class Follower(ServiceThread):
         )
 
     def log_kept(self) -> None:
-        """What was appended is kept now: the master may be told. Any thread."""
+        """Report to the master: what was appended is kept now. Any thread."""
         self._wake.wake()
 
     def wakeup(self) -> None:
@@ -131,7 +131,7 @@ class Follower(ServiceThread):
                 except (OSError, FrameError, CorruptFile, StoreBroken, RemotingError, CannotFollow) as error:
                     self._tell(master, self._doubt or str(error) or type(error).__name__)
                     self._find_master()  # it may have moved
-                except Exception as error:  # whatever a master says, the next one may be followed
+                except Exception as error:  # whatever a master sends, the next one may be followed
                     logger.exception("replication: failed at master=%s", master.ha_address)
                     self._why_not = f"{type(error).__name__}: {error}"
                     self._find_master()
@@ -147,7 +147,7 @@ class Follower(ServiceThread):
         self._why_not = why_not
 
     def _follow(self, master: Master) -> None:
-        """Until something is wrong; says so by what it raises."""
+        """Follow a master until this stops or something fails, which is raised."""
         self._doubt = ""
         try:
             self._look_at_history(master)
@@ -166,11 +166,11 @@ class Follower(ServiceThread):
             home = self._home
             frames = Frames(self._store.log.segment_bytes)
             copy = LogCopy(sock, frames, home, self._settings, self._found_same, lambda: self._heard(copy))
-            # To ask for 0 is to ask as an empty slave does: only where nothing else told if the record is the same.
+            # A request from 0 is that of an empty slave: made only if the query did not show the record to be the same.
             last = home.last_record()
             copy.run(last if last > 0 or (last == 0 and self._doubt) else self._store.log.written)
         except LogsDiffer:
-            self.agrees = False  # before anybody sees that the connection has ended
+            self.agrees = False  # before other threads see that the connection has ended
             raise
         finally:
             if self._following:
@@ -178,7 +178,8 @@ class Follower(ServiceThread):
             sock.close()
 
     def _look_at_history(self, master: Master) -> None:
-        """Whether the master has the last record that lies here. Raises _CannotFollow when it has another one."""
+        """Query the master for the last record that is here, and note a doubt if it is missing there. Raises LogsDiffer
+        if the master has another one."""
         store = self._store
         offset = self._home.last_record()
         if offset < 0 or not master.address:

@@ -1,7 +1,7 @@
-"""How far the log has come to all members that a leader waits for: a watermark of its publication.
+"""Watermark of a leader's publication: the offset up to which all members that it waits for keep the log.
 
-Nothing is published before every awaited member keeps it, as it said on its connection of this epoch. A member without
-a connection holds the position where it is.
+Nothing is published before every awaited member has reported, on its connection of this epoch, that it keeps it. An
+awaited member without a connection holds the position where it is.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .ack_pace import AckPace
 
 
 class BoundStream(Protocol):
-    """A member's connection. acknowledged: so far it keeps the log, -1 before it said so. moved_at, connected_at: by
-    the steady clock; moved_at: when it last grew, or nothing was missing. taken: so many changes of topics it has.
-    pace: how late it acknowledges, by that clock."""
+    """A member's connection. acknowledged: offset up to which it keeps the log, -1 before its first report. moved_at,
+    connected_at: by the steady clock; moved_at: when `acknowledged` last grew, or nothing was missing. taken: number of
+    changes of topics that it has. pace: lateness of its acknowledgements, by that clock."""
 
     peer: str
     acknowledged: int
@@ -30,7 +30,7 @@ class BoundStream(Protocol):
 
 
 class InSyncPosition:
-    """Asked on remoting-io for each tick; moved by the threads of links and of fail-over."""
+    """Read on remoting-io for each tick; moved by the threads of links and of fail-over."""
 
     def __init__(
         self,
@@ -39,15 +39,15 @@ class InSyncPosition:
         on_progress: Callable[[], None],
         clock: Clock,
     ) -> None:
-        """kept, published: so far this leader keeps the log, and shows it. on_progress: it may be shown further; on
-        the thread that moved it."""
+        """kept, published: offsets up to which this leader keeps the log, and shows it. on_progress: called when more
+        may be shown, on the thread that moved it."""
         # Constant after construction.
         self._kept = kept
         self._published = published
         self._on_progress = on_progress
         self._clock = clock
         self._lock = threading.Lock()
-        # Written under _lock. _alone: nobody is awaited, so that `kept` is the position.
+        # Written under _lock. _alone: no member is awaited, so that `kept` is the position.
         self._awaited: frozenset[str] = frozenset()
         self._alone = True
         self._streams: dict[str, BoundStream] = {}
@@ -58,7 +58,7 @@ class InSyncPosition:
         return self._kept() if self._alone else self._position
 
     def begin(self, end: int) -> None:
-        """The log was opened, and ends there: what it held is published, as it was before."""
+        """Start at the end of the log that was opened: what it held is published, as it was before."""
         self._position = end
 
     @property
@@ -66,10 +66,10 @@ class InSyncPosition:
         return self._awaited
 
     def set_awaited(self, awaited: frozenset[str]) -> None:
-        """Wait for these, the leader's own uuid not among them. On remoting-io, or before it runs: there no tick is
-        about to be published for what the members before had.
+        """Wait for these members, the leader's own uuid not among them. Called on remoting-io, or before it runs: there
+        no tick is just being published by the acknowledgements of the members before.
 
-        What is published stays; the rest is judged by the new members.
+        Published bytes stay so; for the rest the new members count.
         """
         with self._lock:
             if self.frozen or awaited == self._awaited:
@@ -81,8 +81,8 @@ class InSyncPosition:
         self._on_progress()
 
     def freeze(self) -> None:
-        """Stay where it is, for ever: this broker does not lead any more. Any thread; a tick that is just being
-        published may still be."""
+        """Keep the position for ever, since this broker no longer leads. Any thread; a tick that is just being
+        published may still become visible."""
         with self._lock:
             self.frozen = True
             self._position = self._published() if self._alone else self._position
@@ -91,7 +91,7 @@ class InSyncPosition:
     # --- on the threads of links
 
     def bind(self, uuid: str, stream: BoundStream) -> None:
-        """From now on a member's reports come on this connection, and on no other."""
+        """Take a member's reports from this connection from now on, and from no other."""
         with self._lock:
             self._streams[uuid] = stream
 
@@ -101,14 +101,14 @@ class InSyncPosition:
                 del self._streams[uuid]
 
     def moved(self) -> None:
-        """A connection's `acknowledged` has grown."""
+        """Move the position after a connection's `acknowledged` has grown."""
         with self._lock:
             grows = self._look()
         if grows:
             self._on_progress()
 
     def _look(self) -> bool:
-        """Under _lock: whether the position could grow."""
+        """Move the position as far as all awaited members allow; True if it grew. Under _lock."""
         if self._alone or self.frozen:
             return False
         reached = None
@@ -126,7 +126,7 @@ class InSyncPosition:
     # --- any thread
 
     def all_have(self, changes: int) -> bool:
-        """Whether all that are awaited have so many changes of topics, or nobody waits any more."""
+        """True if all awaited members have at least `changes` changes of topics; always False once frozen."""
         with self._lock:
             if self.frozen:
                 return False
@@ -134,7 +134,7 @@ class InSyncPosition:
         return all(one is not None and one.taken >= changes for one in streams)
 
     def members(self) -> list[MemberReport]:
-        """Those that are bound, awaited or not."""
+        """Return a report of each bound member, awaited or not."""
         with self._lock:
             streams = list(self._streams.items())
         kept, now = self._kept(), self._clock.steady()

@@ -1,12 +1,12 @@
-"""How far a follower's wall clock is ahead of its leader's, as well as questions and answers can tell.
+"""Estimates how far a follower's wall clock is ahead of its leader's, from requests and answers.
 
-The leader says what its clock shows while it answers, so its look lies between the question and the answer:
+The leader reads its clock while it answers, so its reading was taken between the request and the answer:
 
-    own clock before the question - what the leader said  <=  ahead  <=  own clock behind the answer - what it said
+    own clock before the request - the leader's reading  <=  ahead  <=  own clock after the answer - its reading
 
-All looks hold at once while nobody sets either clock; a few are kept, and what they have in common counts. Where 0 is
-possible the clocks agree. Else the most that is possible counts: what the leader stored comes a round trip late
-rather than early, should this member lead next. `ClockSteps` keeps it for that.
+All such bounds hold at once as long as neither clock is set; a few are kept, and their common range counts. If 0 is in
+it the clocks agree. Otherwise its upper end counts: should this member lead next, messages that the leader stored are
+delivered a round trip late rather than early. `ClockSteps` keeps it for that.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..store.clock_steps import STEP_MS, ClockSteps, is_step
 
 logger = logging.getLogger(__name__)
 
-#: Looks that are kept, a second apart: crystals differ by less than a ms in that time.
+#: Bounds that are kept, a second apart: clock crystals drift by less than a ms in that time.
 MOST_LOOKS = 8
-#: A wall clock in ms is cut off.
+#: Error of a wall clock in whole ms.
 _ROUNDED_MS = 1
 
 
@@ -32,35 +32,35 @@ class _Moment(NamedTuple):
 
 
 class LeaderClock:
-    """Of one leader. Belongs to the thread that asks it."""
+    """The clock of one leader. Belongs to the thread that sends it requests."""
 
     def __init__(
         self, clock: Clock, steps: ClockSteps, written: Callable[[], int], log_begin: Callable[[], int]
     ) -> None:
-        """steps: of this store. written: where its log ends."""
+        """steps: of this store. written: returns its log's end. log_begin: returns where that begins."""
         # Constant after construction.
         self._clock = clock
         self._steps = steps
         self._written = written
         self._log_begin = log_begin
         self._last: _Moment | None = None
-        #: (least, most) that this clock may be ahead.
+        #: Bounds (least, most) of the ms that this clock is ahead.
         self._looks: list[tuple[int, int]] = []
-        #: Where the records begin that this leader stamps by the clock that it has now; -1 before the first answer.
+        #: Offset from which on this leader's clock, as it is set now, stamped the records; -1 before the first answer.
         self._begin = -1
-        #: Where this log ended when the leader answered last.
+        #: This log's end when the leader answered last.
         self._looked = 0
 
     def moment(self) -> _Moment:
-        """To be taken before a question, for `said`."""
+        """Return the time now; to be taken before a request, for `said`."""
         return _Moment(self._clock.wall_ms(), self._clock.steady())
 
     def said(self, asked: _Moment, leader_ms: int, epoch_start: int, leader_end: Callable[[], int]) -> None:
-        """The leader answered. epoch_start: from there on it stamps what is in the log. leader_end: asks it where its
-        log ends now; what that raises leaves all as it was."""
+        """Take an answer of the leader. epoch_start: offset from which on its clock stamps the records. leader_end:
+        queries its log's end; if that raises, nothing has changed."""
         now, written = self.moment(), self._written()
         self._look_at_own(asked)
-        if self._look_at_own(now):  # set between question and answer: the next one tells
+        if self._look_at_own(now):  # set between request and answer: wait for the next one
             return
         look = asked.wall_ms - leader_ms - _ROUNDED_MS, now.wall_ms - leader_ms + _ROUNDED_MS
         looks = [*self._looks[1 - MOST_LOOKS :], look]
@@ -70,8 +70,8 @@ class LeaderClock:
             looks, (least, most) = [look], look
         known = self._steps.ahead_ms(max(self._begin, written))
         if was_set:
-            # What it stored since its last answer was stamped before it was set or after, on its way here or not: it
-            # counts as what makes it later, as nothing may come early.
+            # Records that it stored since its last answer may be stamped before or after the clock was set. They count
+            # as whichever makes them later, since nothing may be delivered early.
             self._begin = max(epoch_start, self._looked if most > known else leader_end())
         elif self._begin < 0:
             self._begin = max([epoch_start, *(one.begin for one in self._steps.spans)])
@@ -87,7 +87,7 @@ class LeaderClock:
             self._steps.stamped(self._begin, ahead_ms, self._log_begin())
 
     def _look_at_own(self, now: _Moment) -> bool:
-        """Whether this member's clock was set since the last look."""
+        """True if this member's own clock was set since the last call; notes by how much."""
         last, self._last = self._last, now
         if last is None:
             return False
@@ -103,5 +103,5 @@ class LeaderClock:
 
 
 def _common(looks: list[tuple[int, int]]) -> tuple[int, int]:
-    """What all looks allow: (least, most); the least is more than the most when they contradict each other."""
+    """Return the range (least, most) that all bounds allow; least > most if they contradict each other."""
     return max(one for one, _ in looks), min(one for _, one in looks)

@@ -1,17 +1,17 @@
-"""When the log had come how far, so that bytes behind can be told as time behind."""
+"""Records when the log's end was where, so that bytes behind can be shown as time behind."""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right
 
-#: Looks that are kept. When there are more they are thinned, so that two are this part of their age apart.
+#: Entries that are kept. When there are more they are thinned, so that two are at least this part of their age apart.
 MOST_LOOKS = 2048
 _COARSE = 1 / 64
 
 
 class LogClock:
-    """Told of the log's end again and again, by one thread; asked by any."""
+    """Ends of the log over time. Written by one thread, again and again; read by any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -20,7 +20,7 @@ class LogClock:
         self._times: list[float] = []
 
     def saw(self, end: int, now: float) -> None:
-        """The log ends there now. One that ends before what was seen is another log, or was cut."""
+        """Note the log's end now. If it is before the last one, the log is another or was cut: start anew."""
         with self._lock:
             if self._ends and end < self._ends[-1]:
                 self._ends.clear()
@@ -33,7 +33,7 @@ class LogClock:
                 self._thin(now)
 
     def _thin(self, now: float) -> None:
-        """Keep the first, the last, and of the others so many that a delay is told to a part of itself."""
+        """Keep the first entry, the last, and as many others as give a delay to within _COARSE of itself."""
         kept = [len(self._times) - 1]
         for place in range(len(self._times) - 2, 0, -1):
             later = self._times[kept[-1]]
@@ -44,9 +44,9 @@ class LogClock:
         self._times = [self._times[place] for place in kept]
 
     def behind_s(self, offset: int, now: float) -> float | None:
-        """For how long the log has gone beyond `offset`, to a look's precision; 0 when it has not.
+        """Return for how long the log has been beyond `offset`, to an entry's precision; 0 if it is not.
 
-        None when it had at the first look: since when is not known.
+        None if it was at the first entry: it is not known since when.
         """
         with self._lock:
             place = bisect_right(self._ends, offset)

@@ -1,6 +1,6 @@
-"""A follower's side of one connection: the bytes of the log that come are appended, and what is kept is reported.
+"""A follower's side of one connection: appends the bytes of the log that arrive, and reports how much is kept.
 
-The last record that lies here is sent once more: only when it is the same what follows it is appended.
+The last record that is here is sent again: only if it is the same, the bytes behind it are appended.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from .wake_pipe import WakePipe
 
 STOPS = "this broker stops"
 _RECEIVE_BYTES = 1 << 20
-#: How long nothing is read while the disk is behind.
+#: Pause between two looks while the disk is behind and nothing is read.
 _PRESSURE_S = 0.01
 
 
 class CopySettings(NamedTuple):
-    """heartbeat_s: so often the same is reported again. silence_s: a master that says nothing for so long is left."""
+    """heartbeat_s: time after which the same offset is reported again. silence_s: the connection to a master that sends
+    nothing for longer is given up."""
 
     heartbeat_s: float
     silence_s: float
 
 
 class CannotFollow(Exception):
-    """This master's log is not the one that is here, or the connection is not worth keeping; the text says why."""
+    """This master's log is not the one that is here, or the connection cannot be kept; the text gives the reason."""
 
 
 class LogsDiffer(CannotFollow):
@@ -45,8 +46,8 @@ class LogsDiffer(CannotFollow):
 
 
 class Home(NamedTuple):
-    """Where a follower's log is, and how it is appended to. wake: ends a wait for the socket. stopped: whether to give
-    up; looked at after each wake."""
+    """A follower's log, and the way to append to it. wake: ends a wait for the socket. stopped: returns True to give
+    up; called after each wake."""
 
     store: MessageStore
     call_soon: Callable[[Callable[[], None]], None]
@@ -59,7 +60,7 @@ class Home(NamedTuple):
         return self.store.last_record_offset < 0 and log.written == log.min_offset
 
     def connect(self, address: str, seconds: float) -> socket.socket:
-        """A connection that does not block. Raises OSError, CannotFollow when stopped meanwhile."""
+        """Return a non-blocking connection. Raises OSError, CannotFollow when stopped meanwhile."""
         failed = OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
         try:
             found = socket.getaddrinfo(*split_host_port(address), type=socket.SOCK_STREAM)
@@ -86,7 +87,7 @@ class Home(NamedTuple):
         raise failed
 
     def wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
-        """Until one of the poll events. Raises TimeoutError, CannotFollow when stopped meanwhile."""
+        """Wait for one of the poll events. Raises TimeoutError, CannotFollow when stopped meanwhile."""
         poller = select.poll()
         poller.register(sock, events)
         poller.register(self.wake, select.POLLIN)
@@ -102,7 +103,7 @@ class Home(NamedTuple):
         raise CannotFollow(STOPS)
 
     def last_record(self) -> int:
-        """Where the last record lies, -1 when none does: its file may have left the log."""
+        """Return the physical offset of the last record, -1 if there is none: its file may have been deleted."""
         last = self.store.last_record_offset
         return last if last >= self.store.log.min_offset else -1
 
@@ -120,8 +121,8 @@ class LogCopy:
         on_heard: Callable[[], None] = lambda: None,
         taken: Callable[[], int] = lambda: -1,
     ) -> None:
-        """sock: does not block. on_same: the last record was seen to be the master's. on_heard: bytes were taken.
-        taken: so many changes of topics are here; -1 says nothing."""
+        """sock: does not block. on_same: called when the last record was found to be the master's. on_heard: called
+        when bytes were taken. taken: returns the number of changes of topics that are here; -1 is not reported."""
         self._sock = sock
         self._frames = frames
         self._home = home
@@ -135,7 +136,7 @@ class LogCopy:
         self._appender = ReplicaAppender(home.store)
         self._incoming = Incoming(home.store.log.segment_bytes)
         self._empty = home.is_empty()
-        # What comes below _end lies here already, and is compared. _same: up to where that was done.
+        # Bytes below _end are here already, and are compared. _same: offset up to which that was done.
         self._end = self._same = home.store.log.written
         self._last = -1
         self._reported = -1
@@ -143,8 +144,8 @@ class LogCopy:
         self.said_at = 0.0
 
     def run(self, begin: int, early: bytes = b"") -> None:
-        """Until stopped. begin: from where it is compared, the last record or the log's end. early: bytes of the
-        stream that came already. Raises when it cannot go on."""
+        """Copy until stopped. begin: offset from which bytes are compared, the last record's or the log's end. early:
+        bytes of the stream that arrived already. Raises when it cannot go on."""
         if not self._empty:
             self._incoming.begin(self._end)
         self._same = self._last = begin
@@ -176,7 +177,7 @@ class LogCopy:
                 self._report(kept)
 
     def _take(self, data: memoryview) -> None:
-        """Compare, or append, what came."""
+        """Compare or append the bytes that arrived."""
         incoming = self._incoming
         for offset, piece in self._frames.feed(data):
             if self._same < self._end:
@@ -190,7 +191,8 @@ class LogCopy:
             self._append(whole)
 
     def _compare(self, offset: int, piece: memoryview) -> tuple[int, memoryview]:
-        """What of a piece lies behind the log's end, and where."""
+        """Compare the part of a piece that is here already; return offset and bytes of the part behind the log's end.
+        Raises LogsDiffer."""
         known = min(len(piece), self._end - self._same)
         if offset != self._same or self._store.log.read(offset, known) != piece[:known]:
             raise LogsDiffer(self._last)
@@ -200,7 +202,7 @@ class LogCopy:
         return offset + known, piece[known:]
 
     def _begin(self, offset: int) -> None:
-        """The first bytes of an empty log."""
+        """Begin an empty log at the offset of its first bytes."""
         if offset % self._store.log.segment_bytes:
             raise CannotFollow(f"it begins at {offset}, where none of its files begins")
         self._on_loop(lambda: self._appender.begin_at(offset))
@@ -208,7 +210,8 @@ class LogCopy:
         self._empty = False
 
     def _receive(self, view: memoryview) -> int | None:
-        """Bytes that came, 0 at the end of the connection, None when there was something else to look at."""
+        """Receive into `view`; return the number of bytes, 0 at the end of the connection, None if there were none, or
+        the disk is behind."""
         poller = select.poll()
         hold = self._store.under_pressure
         if not hold:
@@ -229,7 +232,7 @@ class LogCopy:
         self._reported, self.said_at = offset, self._clock.monotonic()
 
     def _say(self, report: bytes) -> None:
-        """Eight bytes always find room: the master reads them before it may close."""
+        """Send a report. Its eight bytes always fit into the socket's buffer, since the master keeps reading."""
         if self._sock.send(report) != len(report):
             raise CannotFollow("it takes no reports")
 

@@ -1,8 +1,8 @@
-"""The master's side of replication: who may follow this broker, and who does.
+"""The master's side of replication: which slaves may follow this broker, and which do.
 
-Listens only when it was told to (`haListenPort`, or a role that needs slaves), where the broker listens. Whoever is let
-in may read the whole log, and a sync master believes what it acknowledges: so only this machine is, and the networks
-that `haSlaveAddresses` names.
+Listens only when configured to (`haListenPort`, or a role that needs slaves), on the broker's address. A slave that is
+let in may read the whole log, and a sync master trusts its acknowledgements: so only this machine is let in, and the
+networks that `haSlaveAddresses` names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .slaves_seen import SlavesSeen
 
 logger = logging.getLogger(__name__)
 
-#: Slaves and would-be slaves at a time.
+#: Most connections at a time.
 MAX_LINKS = 16
-#: How often the log's end is noted, so that slaves' delay can be told in milliseconds.
+#: Time between two notes of the log's end, by which slaves' delay is shown in milliseconds.
 _LOOK_MS = 200
-#: How often a stranger's knocking is written down, at most.
+#: Shortest time between two log lines about connections that were turned away.
 _LOG_S = 60.0
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -49,8 +49,8 @@ class ReplicationServer(ServiceThread):
         clock: Clock,
         leading: Leading | None = None,
     ) -> None:
-        """replicated: where acknowledgements go; None when nobody waits for them. leading: where this broker leads a
-        set: members are bound, and who is none is served, but not waited for."""
+        """replicated: takes the acknowledgements; None if nothing waits for them. leading: given when this broker leads
+        a set: members are bound, and other slaves are served as observers."""
         super().__init__("replication-listen", clock)
         # Constant after construction.
         self._sock = sock
@@ -59,7 +59,7 @@ class ReplicationServer(ServiceThread):
         self._sendable = sendable
         self._settings = settings
         self._replicated = replicated
-        #: What people are shown of slaves, gone ones, and who was turned away.
+        #: For people: the slaves' rates, slaves that are gone, and hosts that were turned away.
         self.seen = SlavesSeen(clock)
         self._lock = threading.Lock()
         # Replaced whole, under _lock; the oldest first.
@@ -70,16 +70,16 @@ class ReplicationServer(ServiceThread):
 
     @property
     def slaves(self) -> list[LinkStatus]:
-        """Who is connected, now. Any thread."""
+        """Status of each connected slave, now. Any thread."""
         return [link.status._replace(bytes_per_s=self.seen.bytes_per_s(link)) for link in self._links]
 
     @property
     def port(self) -> int:
-        """Where slaves connect."""
+        """Port to which slaves connect."""
         return int(self._sock.getsockname()[1])
 
     def log_grew(self) -> None:
-        """There is more to send. Any thread; costs nothing while every link is at work."""
+        """Wake links that sleep: there is more to send. Any thread; costs nothing while every link is at work."""
         for link in self._links:
             link.log_grew()
 

@@ -1,8 +1,8 @@
 """One slave that follows this broker: a connection, and the thread that serves it.
 
-The thread sends slices of the log's files, by sendfile from the page cache or the disk, and reads how far the slave
-has come. The I/O thread does nothing for it but say that the log has grown. Follows RocketMQ `DefaultHAConnection`.
-What a link of a set's member has beside that: `bound_link.py`.
+The thread sends slices of the log's files, by sendfile from the page cache or the disk, and reads the slave's reports.
+The I/O thread only wakes it when the log has grown. Follows RocketMQ `DefaultHAConnection`. `bound_link.py` has the
+rest of a link to a set's member.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .wake_pipe import WakePipe
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 64 * 1024
-#: How long sending waits when the flow limit is used up.
+#: Pause of sending when the flow limit is used up.
 _FLOW_WAIT_S = 0.01
-#: More changes of topics than there ever are.
+#: More changes of topics than there will ever be.
 _EVERYTHING = 1 << 62
 #: Frames in a row before the slave's reports are looked at.
 _FRAMES_IN_A_ROW = 64
 
 
 class LinkSettings(NamedTuple):
-    """What of the configuration a link needs. bytes_per_s: 0 for no limit. from_last_file: an empty slave gets the log
-    from the start of the last file, as from Apache's masters; else all that is there. late_s: a member's
-    acknowledgement that takes longer is late; 0: none is."""
+    """The settings of a link. bytes_per_s: 0 for no limit. from_last_file: an empty slave gets the log from the start
+    of the last file, as from Apache's masters; else all of it. late_s: a member's acknowledgement that takes longer is
+    late; 0: none is."""
 
     heartbeat_s: float
     silence_s: float
@@ -50,9 +50,9 @@ class LinkSettings(NamedTuple):
 
 
 class LinkStatus(NamedTuple):
-    """What can be seen of a slave. acknowledged: so far it holds the log, -1 before it said anything. sent: so far the
-    kernel took it. heard_s: seconds since it last said anything. bytes_per_s: how fast it is sent the log. member: its
-    uuid, where it is one of a set."""
+    """Status of a slave. acknowledged: offset up to which it holds the log, -1 before its first report. sent: offset up
+    to which the kernel took it. heard_s: seconds since it last sent anything. bytes_per_s: rate at which it is sent the
+    log. member: its uuid if it is a member of the set."""
 
     peer: str
     acknowledged: int
@@ -64,7 +64,7 @@ class LinkStatus(NamedTuple):
 
 
 class _Ended(Exception):
-    """The connection is not served any further; the text says why."""
+    """The connection is no longer served; the text gives the reason."""
 
 
 class SlaveLink(ServiceThread):
@@ -82,7 +82,8 @@ class SlaveLink(ServiceThread):
         clock: Clock,
         door: Door | None = None,
     ) -> None:
-        """sendable: up to where the log may be sent. on_progress, on_end: on this thread. door: of a set's leader."""
+        """sendable: returns the offset up to which the log may be sent. on_progress, on_end: called on this thread.
+        door: of a set's leader."""
         super().__init__(f"replicate-{peer}", clock)
         # Constant after construction.
         self.peer = peer
@@ -99,20 +100,20 @@ class SlaveLink(ServiceThread):
         # Written by this thread, read by anyone. moved_at: when `acknowledged` last grew, or nothing was missing.
         self.acknowledged = -1
         self.sent = -1
-        #: Why it is not served any further; "" while it is.
+        #: Reason why it is no longer served; "" while it is.
         self.ended = ""
         self.connected_at = self.moved_at = clock.steady()
-        #: So many changes of topics by administrators a member has, as it said; -1: it did not. An older version, which
-        #: does not say it, counts as having all.
+        #: Number of changes of topics by administrators that a member has reported to have; -1: no report yet. A member
+        #: of an older version, which does not report it, counts as having all.
         self.taken = -1
         self.pace = AckPace(settings.late_s)
         # Written by the door.
         self.member = ""
         self.observes = False
-        # True while the thread is about to sleep; whoever grows the log wakes it once.
+        # True while the thread is about to sleep; the next growth of the log wakes it once.
         self._sleeps = False
-        # Owned by this thread. _head: what is left of a frame's header; _left: bytes of its body that were not sent.
-        # _opening: until it is known how the peer begins; only where members may come.
+        # Owned by this thread. _head: unsent rest of a frame's header; _left: bytes of its body that were not sent.
+        # _opening: set until the peer's first bytes are known; only if members may connect.
         self._opening = Opening() if door is not None else None
         self._pulse: Pulse | None = None
         self._reports = Reports()
@@ -123,7 +124,7 @@ class SlaveLink(ServiceThread):
         self._allowed = float(settings.bytes_per_s)
 
     def log_grew(self) -> None:
-        """Any thread."""
+        """Wake the thread if it sleeps. Any thread."""
         if self._sleeps:
             self._sleeps = False
             self.wakeup()
@@ -165,7 +166,7 @@ class SlaveLink(ServiceThread):
             self._on_end(self)
 
     def _sleep(self, blocked: bool) -> None:
-        """Until the slave says something, the log grows, the socket takes more, or something is due."""
+        """Sleep until the slave sends something, the log grows, the socket takes more, or something is due."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN | (select.POLLOUT if blocked else 0))
         poller.register(self._wake, select.POLLIN)
@@ -175,7 +176,7 @@ class SlaveLink(ServiceThread):
             due = min(due, self._heartbeat_at())
         seconds = max(0.0, due - now)
         if not blocked and self.sent >= 0:
-            self._sleeps = True  # first said, then looked: what grows in between wakes
+            self._sleeps = True  # set before the log's end is read: growth in between wakes the thread
             if self.sent < self._sendable():
                 seconds = _FLOW_WAIT_S if self._allowed < 1 and self._settings.bytes_per_s else 0.0
         poller.poll(seconds * 1000)
@@ -200,7 +201,7 @@ class SlaveLink(ServiceThread):
             self._take_report(offsets[-1])
 
     def _meet(self, opening: Opening, data: bytes) -> bytes:
-        """The first bytes, where members may come: what of them are reports."""
+        """Take the first bytes of a connection if members may connect; return those of them that are reports."""
         if not opening.begun and not is_preamble(data):
             self._opening = None
             return data
@@ -217,7 +218,7 @@ class SlaveLink(ServiceThread):
             raise _Ended(f"refused uuid={hello.uuid} epoch={hello.epoch}: {refusal.text}")
         self._opening = None
         if not hello.features & SAYS_TAKEN:
-            # Nobody can wait for what it will never say; it asks for tables each second by itself.
+            # Changes cannot wait for a report that never comes; it fetches the tables each second by itself.
             self.taken = _EVERYTHING
             logger.warning(
                 "replication: member uuid=%s peer=%s is of an older version: changes of topics do not wait for it",
@@ -250,7 +251,8 @@ class SlaveLink(ServiceThread):
             raise _Ended(f"it kept the log up to {self.acknowledged}, and now up to {offset}")
 
     def _begin(self, offset: int, end: int) -> int:
-        """From where a slave gets the log that has it up to `offset`."""
+        """Return the offset from which a slave that has the log up to `offset` is sent it. Raises _Ended if it
+        cannot be."""
         low = self._log.min_offset
         if not offset:
             if self._settings.from_last_file and not self.member:
@@ -267,7 +269,7 @@ class SlaveLink(ServiceThread):
     # --- sending
 
     def _send_some(self) -> bool:
-        """Send what there is, for a while; whether the socket takes no more."""
+        """Send what there is, up to _FRAMES_IN_A_ROW frames; True if the socket takes no further bytes."""
         try:
             for _ in range(_FRAMES_IN_A_ROW):
                 if not self._head and not self._left and not self._next_frame():
@@ -278,7 +280,7 @@ class SlaveLink(ServiceThread):
         return False
 
     def _next_frame(self) -> bool:
-        """Begin the next frame, or a heartbeat; False when there is nothing to say."""
+        """Begin the next frame, or a heartbeat; False if there is nothing to send."""
         if self.sent < 0:
             return False
         now = self.clock.monotonic()
@@ -303,7 +305,7 @@ class SlaveLink(ServiceThread):
         return True
 
     def _heartbeat(self, now: float) -> bytes:
-        """What is due to be said beside the log; b"" for nothing."""
+        """Return the headers that are due beside the log, b"" for none."""
         if self._pulse is not None:
             return self._pulse.due(now, self._wrote_at, self.sent, self.taken)
         return pack_header(self.sent, 0) if now >= self._heartbeat_at() else b""
@@ -322,7 +324,7 @@ class SlaveLink(ServiceThread):
         return int(self._allowed)
 
     def _push(self) -> None:
-        """Send of the frame what the socket takes at once. Raises BlockingIOError."""
+        """Send as much of the frame as the socket takes at once. Raises BlockingIOError."""
         if self._head:
             sent = self._sock.send(self._head, socket.MSG_MORE if self._left else 0)
             self._head = self._head[sent:]

@@ -1,4 +1,4 @@
-"""What a master has seen of its slaves: how fast each is, which are gone, and who was turned away. For people only."""
+"""A master's record of its slaves: their rates, those that are gone, and hosts that were turned away. For people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .log_clock import LogClock
 
 #: Hosts that are remembered, of each kind; the oldest is forgotten.
 MOST_HOSTS = 32
-#: A rate is that of so long.
+#: Time over which a rate is measured.
 _RATE_S = 1.0
 
 
@@ -25,7 +25,7 @@ class Link(Protocol):
 
 
 class GoneSlave(NamedTuple):
-    """A slave that was here, and is not. host: its address; acknowledged: so far it had the log. at_ms: wall time."""
+    """A slave that has gone. host: its address. acknowledged: offset up to which it had the log. at_ms: wall time."""
 
     host: str
     acknowledged: int
@@ -34,7 +34,7 @@ class GoneSlave(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """Who was turned away. times: since the start. at_ms: the last time."""
+    """A host that was turned away. times: since the start. at_ms: the last time."""
 
     host: str
     times: int
@@ -49,7 +49,7 @@ class _Pace(NamedTuple):
 
 
 class SlavesSeen:
-    """Looked at by the thread that listens for slaves; told by it and the threads of slaves; asked by any."""
+    """Written by the thread that listens for slaves and by the threads of slaves; read by any."""
 
     def __init__(self, clock: Clock) -> None:
         # Constant after construction.
@@ -65,7 +65,7 @@ class SlavesSeen:
     # --- told
 
     def look(self, links: Iterable[Link], end: int) -> None:
-        """The log ends there now, and these slaves are connected."""
+        """Note the log's end and the connected slaves, now."""
         now = self._clock.monotonic()
         self.log.saw(end, now)
         with self._lock:
@@ -84,7 +84,7 @@ class SlavesSeen:
             self._paces = paces
 
     def left(self, link: Link, why: str) -> None:
-        """A connection has ended. One over which nobody followed does not count."""
+        """Note a connection that has ended. One on which no slave followed does not count."""
         if link.acknowledged < 0:
             return
         with self._lock:
@@ -95,7 +95,7 @@ class SlavesSeen:
             del self._gone[:-MOST_HOSTS]
 
     def _comes(self, link: Link) -> None:
-        """It follows from now on: it, or one at its host, is not gone any more."""
+        """Note a slave that follows from now on: one gone slave at its host is no longer listed."""
         self._following.add(link)
         host = host_of(link.peer)
         for number, one in enumerate(self._gone):
@@ -104,7 +104,7 @@ class SlavesSeen:
                 return
 
     def refused(self, host: str, why: str) -> None:
-        """Somebody was turned away."""
+        """Note a host that was turned away."""
         with self._lock:
             before = self._strangers.pop(host, None)
             times = 1 if before is None else before.times + 1
@@ -115,17 +115,17 @@ class SlavesSeen:
     # --- asked
 
     def gone(self) -> list[GoneSlave]:
-        """The newest first."""
+        """Return the slaves that have gone, the newest first."""
         with self._lock:
             return self._gone[::-1]
 
     def strangers(self) -> list[Stranger]:
-        """Who came last first."""
+        """Return the hosts that were turned away, the latest first."""
         with self._lock:
             return list(self._strangers.values())[::-1]
 
     def bytes_per_s(self, link: Link) -> float:
-        """How fast a slave is sent the log, over the last second."""
+        """Return the rate at which a slave was sent the log over the last second."""
         with self._lock:
             pace = self._paces.get(link)
         return 0.0 if pace is None else pace.bytes_per_s

@@ -1,4 +1,4 @@
-"""What wakes a thread that waits for a socket."""
+"""Wakes a thread that waits for a socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class WakePipe:
     """Polled beside the socket, for POLLIN."""
 
     def __init__(self) -> None:
-        """Raises OSError: no descriptors."""
+        """Raises OSError if there are no descriptors left."""
         self._in, self._out = socket.socketpair()
         for end in (self._in, self._out):
             end.setblocking(False)
@@ -18,14 +18,14 @@ class WakePipe:
         return self._in.fileno()
 
     def wake(self) -> None:
-        """Any thread."""
+        """Wake the thread that polls. Any thread."""
         try:
             self._out.send(b"w")
         except OSError:  # full, so it wakes; or gone
             pass
 
     def drain(self) -> None:
-        """By the thread that was woken."""
+        """Empty the pipe; called by the thread that was woken."""
         try:
             self._in.recv(4096)
         except BlockingIOError:
