@@ -17,7 +17,7 @@ from .console.secret_addresses import NoSecrets
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 
-# A wrong request gets its answer and no log line: strangers could fill the log otherwise.
+# A wrong request gets its answer but no log line: otherwise strangers could fill the log.
 for _name in ("django.request", "django.security.csrf"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
@@ -41,7 +41,7 @@ _bounded = RequestBodies(Turns(_django, _BASE_PATH), _BASE_PATH)
 
 
 async def _below_base_path(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Give every request the path that people see, whether the proxy cuts its beginning off or not."""
+    """Give every request the path that people see, no matter if the proxy cuts its beginning off."""
     path = scope.get("path", "")
     if path == _BASE_PATH or not path.startswith(_BASE_PATH + "/"):
         path = _BASE_PATH + (path.removeprefix(_BASE_PATH) or "/")
@@ -55,8 +55,8 @@ _imported: dict[str, ModuleType] = {}
 
 
 async def _when_imported(name: str) -> ModuleType:
-    """What not every server needs, from when it is first asked for. Imported in a thread: on the loop, or where pages
-    are made, all of them would wait."""
+    """Return a module that not every server needs, imported on first use. It is imported in a thread: on the loop, or
+    in the thread that makes pages, all of them would wait."""
     if name not in _imported:
         loop = asyncio.get_running_loop()
         _imported[name] = await loop.run_in_executor(None, import_module, name)
@@ -65,7 +65,7 @@ async def _when_imported(name: str) -> ModuleType:
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Requests go to Django, WebSockets to Channels."""
+    """Pass requests to Django, WebSockets to Channels."""
     if scope["type"] == "websocket":
         sockets = await _when_imported("appliance.console.web_sockets")
         await sockets.application(scope, receive, send)

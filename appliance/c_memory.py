@@ -1,4 +1,4 @@
-"""What the C library keeps of freed memory, and when it goes back to the kernel."""
+"""Has the C library return freed memory to the kernel."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ctypes
 
 
 def give_memory_back() -> None:
-    """Make the C library return large blocks of memory to the kernel. Before the first thread.
+    """Make the C library return large blocks of memory to the kernel. Called before the first thread starts.
 
     When a block of 16 MiB is freed, as after checking a password, glibc raises its thresholds and keeps such blocks
-    from then on: 17 MB for ever. With thresholds that we set it does not. Other C libraries have no such call and no
-    such habit.
+    from then on: 17 MB for ever. With thresholds set here it does not. Other C libraries have no such call and do not
+    need it.
     """
     arena_max, mmap_threshold, trim_threshold = -8, -3, -1  # malloc.h
     try:
@@ -23,7 +23,7 @@ def give_memory_back() -> None:
 
 
 def give_back_now() -> None:
-    """What was freed but is held for later goes back to the kernel: imports leave such pieces. Without the GIL."""
+    """Return freed memory that the C library still holds to the kernel: imports leave such pieces. Without the GIL."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):

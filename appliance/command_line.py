@@ -1,7 +1,7 @@
 """Turns arguments, environment and files into one EngineConfig and the options of `serve` itself.
 
 Later sources win: defaults < configuration files < environment < command line. A value is parsed only if it is used, so
-one that is overridden may be wrong; each refusal is one sentence that says where the value came from.
+one that is overridden may be wrong; each refusal is one sentence with the source of the value.
 
 A variable is ROCKETBOX_ and the name of an option (ROCKETBOX_BROKER_PORT is --broker-port), or of a table and one of
 its keys (ROCKETBOX_STORE_FILE_RESERVED_TIME is fileReservedTime in [store]). Capitals and underscores do not matter.
@@ -27,11 +27,11 @@ from .sign_in_options import KEYS as SIGN_IN_KEYS
 from .sign_in_options import SignInOptions, of_keys
 
 ENVIRONMENT_PREFIX = "ROCKETBOX_"
-# Variables that are no settings: which twin of the hot path is used, whether a build must make the compiled one, and
-# where commands find a server.
+# Variables that are not settings: the choice of the hot path's twin, the demand that a build makes the compiled one,
+# and the server that commands use.
 _NO_SETTINGS = (*("ROCKETBOX_PURE", "ROCKETBOX_COMPILED", "ROCKETBOX_URL", "ROCKETBOX_TOKEN", "ROCKETBOX_TOKEN_FILE"),)
 ROLES = ("broker", "namesrv", "console")
-#: Characters of what is wrong with a value: a file put in by mistake would fill the screen.
+#: Most characters of an error about a value: a file passed by mistake would fill the screen.
 _SENTENCE = 600
 
 
@@ -47,20 +47,19 @@ class ServeOptions:
     notices: tuple[str, ...]
     # The console's address when it is behind a proxy: https://mq.example.org/rocketbox.
     public_url: str | None = None
-    # Where the address for clients was configured ("--advertise", a file's key ...); None: nowhere, so pages may set
-    # it.
+    # Source of the address for clients ("--advertise", a file's key ...); None: not configured, so pages may set it.
     advertise_source: str | None = None
     # Ways to sign in to the console besides name and password.
     sign_in: SignInOptions = SignInOptions()
-    # What this installation is for ("production", "staging"): pages show it beside everything.
+    # Purpose of this installation ("production", "staging"), a badge on every page.
     environment: str | None = None
-    # For somebody's tests (`serve_for_tests`), with this directory to be removed at the end, if it is its own.
+    # For tests of other programs (`serve_for_tests`); own_directory: to be removed at the end, None without one.
     for_tests: bool = False
     own_directory: Path | None = None
 
 
-# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or our own name. It
-# takes no value when it has no placeholder.
+# Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or RocketBox's own name.
+# An option without a placeholder takes no value.
 OPTIONS: dict[str, tuple[str, str, str]] = {
     "--data-dir": ("DIR", "where RocketBox keeps everything (./data)", "dataDir"),
     "--store-dir": ("DIR", "Apache's storePathRootDir (DATA/store)", "storeDir"),
@@ -92,7 +91,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "-c": ("FILE", "settings: TOML, or Apache's broker.conf or namesrv.conf", "config"),
 }
 
-# Options of RocketMQ's that are settings of the whole process here.
+# RocketMQ's options that are settings of the whole process here.
 _SETTING_OF_UPSTREAM = {
     "broker": {
         "listenPort": "brokerPort",
@@ -111,12 +110,12 @@ _SETTING_OF_UPSTREAM = {
 }
 _TOP_LEVEL_KEYS = ("dataDir", "storeDir", "bind", "roles", "advertise", "wireAdmin", "readyFile")
 
-# Setting -> (raw value, where it came from). Filled source by source.
+# Setting -> (raw value, its source). Filled source by source.
 Settings = dict[str, tuple[Any, str]]
 
 
 def help_text() -> str:
-    """The usage of `rocketbox serve`."""
+    """Return the usage of `rocketbox serve`."""
     lines = ["usage: rocketbox serve [options]", ""]
     for name, (placeholder, text, _) in OPTIONS.items():
         lines.append(f"  {f'{name} {placeholder}':<22}  {text}")
@@ -190,7 +189,7 @@ def _read_environ(environ: Mapping[str, str]) -> Settings:
 
 
 def environment_names() -> dict[str, str]:
-    """Folded name of each variable, without the prefix -> its setting. Options win over keys of the same name."""
+    """Return folded name of each variable, without the prefix -> its setting. Options win over keys of that name."""
     names = {}
     for section in SECTIONS:
         for upstream in options_of(section):
@@ -211,10 +210,10 @@ def _variable(folded: str) -> str:
 
 
 def _take_file(file: ConfigFile, origin: str, settings: Settings, without_effect: list[str]) -> list[str]:
-    """Apply a file's entries; returns what to tell the operator about it. Raises StartError.
+    """Apply a file's entries; return sentences about it for the operator. Raises StartError.
 
-    Apache's servers ignore what they do not know and what has no value, so files that served them for years have such
-    lines. In a file of ours they are slips.
+    Apache's servers ignore unknown keys and keys without a value, so files that served them for years have such lines.
+    In a file of RocketBox's they are errors.
     """
     if not file.is_apaches:
         for entry in file.entries:
@@ -238,7 +237,7 @@ def _take_file(file: ConfigFile, origin: str, settings: Settings, without_effect
     return told
 
 
-#: Names that one line of the log takes.
+#: Most names in one line of the log.
 _NAMES_TOLD = 40
 
 
@@ -274,7 +273,7 @@ def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: l
 
 
 def _home_of(table: str, key: str) -> str | None:
-    """The setting that a file's key sets; "" when the key is known and has no effect; None when it is unknown."""
+    """Return the setting that a file's key sets, "" if the key is known without effect, None if it is unknown."""
     special = _SETTING_OF_UPSTREAM.get("broker" if table == "store" else table, {}).get(key)
     if special:
         return special
@@ -322,7 +321,7 @@ def _similar(name: str, known: Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 
 def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOptions]:
-    """told: what the files' reading left to say."""
+    """Make the configuration of the settings. told: sentences from reading the files, for the operator."""
     for_tests = _taken(settings, "test", _yes, False)
     own_directory = _set_up_for_tests(settings) if for_tests else None
     flush = _taken(settings, "flush", _flush, None)
@@ -349,7 +348,7 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
     try:
         saved = saved and parse_told_host(saved)
     except ValueError as error:
-        # A start that died of what a page wrote down could not be mended on that page.
+        # If a value that was saved on a page made the start fail, it could not be corrected on that page.
         notices.append(f"The address for clients that was set in the console is ignored: it {error}.")
         saved = None
     advertise = _taken(settings, "advertise", _told_host, None) or saved or bind_name
@@ -388,7 +387,7 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
 
 
 def _set_up_for_tests(settings: Settings) -> Path | None:
-    """Fill in what a server for tests has unless told otherwise; its directory if it gets one of its own."""
+    """Fill in the defaults of a server for tests; return its directory if it gets a temporary one."""
     from .serve_for_tests import DEFAULTS, ORIGIN, temporary_directory
 
     for name, value in DEFAULTS.items():
@@ -402,7 +401,7 @@ def _set_up_for_tests(settings: Settings) -> Path | None:
 
 
 def _check_member(config: EngineConfig, is_named: bool) -> tuple[str, ...]:
-    """What a member's settings make likely to go wrong. Raises StartError for what cannot work."""
+    """Return warnings about a member's settings. Raises StartError for settings that cannot work."""
     from .engine.failover.settings import member_settings, store_settings, warnings_of
 
     if not is_named:
@@ -421,7 +420,7 @@ def _sign_in(settings: Settings, public_url: str | None) -> SignInOptions:
 
 
 def _taken(settings: Settings, name: str, parse: Callable[[Any], Any], default: Any = None) -> Any:
-    """The parsed value of a setting, or its default. Raises StartError, which says where the value came from."""
+    """Return the parsed value of a setting, or its default. Raises StartError, which names the value's source."""
     if name not in settings:
         return default
     value, origin = settings[name]
@@ -463,8 +462,8 @@ def _told_host(value: Any) -> str:
 
 
 def _bind(value: Any) -> tuple[str, str | None]:
-    """(an address to listen on, the name that leads to it): whether only this machine reaches an address can be told of
-    it, and not of a name."""
+    """Return (an address to listen on, the name that leads to it). An address is needed, since a name does not show
+    whether only this machine can reach it."""
     host = parse_host(_nonempty(value))
     found = resolved(host)
     if not found:

@@ -25,7 +25,7 @@ from .engine.host_port import EVERYWHERE, host_of, join_host_port
 
 logger = logging.getLogger(__name__)
 
-# From the stop signal to the end of the process; container runtimes kill after ten seconds.
+# Longest time from the stop signal to the end of the process; container runtimes kill after ten seconds.
 STOP_LIMIT_S = 9.0
 
 
@@ -96,15 +96,15 @@ class EngineProcess:
         return self.options.public_url or f"http://{http_address}"
 
     def _http_address(self, engine: Engine, port: int) -> str:
-        """`host:port` that reaches the console. When it listens on all addresses, the host that the engine
-        advertises."""
+        """Return `host:port` of the console; with the host that the engine advertises if it listens on all
+        addresses."""
         host = self.options.bind
         if host in EVERYWHERE:
             host = host_of(engine.broker_address or engine.namesrv_address) or host
         return join_host_port(host, port)
 
     def stop(self) -> None:
-        """Stop the engine, if it is running. Ends the process when that takes too long."""
+        """Stop the engine, if it is running. Ends the process if that takes too long."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
@@ -121,9 +121,9 @@ class EngineProcess:
 def settle_interpreter() -> None:
     """Make the interpreter's pauses rare and short from here on (decision D10).
 
-    What exists now lives until the end, so the garbage collector need not look at it. Young garbage is still collected;
-    a full collection, which stops every thread until all objects are visited, never starts by itself.
-    A thread that waits for the GIL asks for it after 0.1 ms instead of 5: the I/O thread gives it up in every system
+    Objects that exist now live until the end, so the garbage collector need not look at them. Young garbage is still
+    collected; a full collection, which stops every thread until all objects are visited, never starts by itself.
+    A thread that waits for the GIL requests it after 0.1 ms instead of 5: the I/O thread releases it in every system
     call, and has to wait that long each time another thread is computing.
     """
     gc.collect()
@@ -133,7 +133,7 @@ def settle_interpreter() -> None:
 
 
 def _withdraw(ready_file: Path) -> None:
-    """Remove the ready file of an earlier run, so that nobody takes it for this one's."""
+    """Remove the ready file of an earlier run, so that it is not taken for this one's. Raises StartError."""
     try:
         ready_file.unlink(missing_ok=True)
         ready_file.parent.stat()

@@ -1,9 +1,9 @@
-"""Connections of the console: how many there may be, how long each may take, and how one is closed.
+"""Connections of the console: bounds of their number and duration, and the way they are closed.
 
 gunicorn's protocol parses and answers; this one adds bounds that gunicorn has no settings for. A header must be
 complete within `HEAD_TIMEOUT_S`. When there are too many connections, those without a complete request are closed
-first, the longest silent one first: so a crowd that only connects keeps nobody out. Next are those that do not take
-their answer. Streams (the live feed) are answers like others, and last as long as the browser reads them.
+first, the longest silent one first, so that a crowd that only connects does not keep others out. Next are those that do
+not take their answer. Streams (the live feed) are answers like others, and last as long as the browser reads them.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ logger = logging.getLogger(__name__)
 
 # Connections of all peers. A browser opens six, and one more for each live page.
 CONNECTIONS = 512
-# One in so many of the process's descriptors may be the console's: the store needs the others.
+# The console may use one of this many of the process's descriptors: the store needs the others.
 DESCRIPTOR_SHARE = 8
 # Connections of one address, when there is no proxy.
 CONNECTIONS_EACH = 128
-# When all connections are being answered, an address with more than this part of CONNECTIONS_EACH loses its oldest one
-# to a newcomer from another address: so a few addresses that keep us busy shut nobody out.
+# When all connections are being answered, an address with more than 1 / CROWD_SHARE of CONNECTIONS_EACH loses its
+# oldest one to a newcomer from another address, so that a few busy addresses do not shut others out.
 CROWD_SHARE = 8
-# From the first byte of a request to the end of its header.
+# Longest time from the first byte of a request to the end of its header.
 HEAD_TIMEOUT_S = 10.0
 # A request's whole header. gunicorn bounds its lines (`http_server`).
 HEAD_BYTES = 64 * 1024
 # An answer of which the peer takes less than 48 KiB in this time is given up.
 STALL_S = 30.0
-# After an answer to a request that was not read to its end, we read on and throw away, for this long and this much:
-# when a connection is closed with unread bytes the peer gets a reset, and may lose the answer.
+# After an answer to a request that was not read to its end, its rest is read and dropped, for this long and up to this
+# many bytes: if a connection is closed with unread bytes the peer gets a reset, and may lose the answer.
 LINGER_S = 2.0
 LINGER_BYTES = 1024 * 1024
-# What the kernel holds for the peer of a WebSocket.
+# Bytes that the kernel holds for the peer of a WebSocket.
 SOCKET_SEND_BYTES = 128 * 1024
 
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 22\r\nRetry-After: 2\r\n"
     b"Connection: close\r\n\r\nToo many connections.\n"
 )
-# What a browser says through a WebSocket in this time, pings and empty pieces with it; our pages say single words.
+# Most bytes that a browser may send through a WebSocket in this time, pings and empty pieces included; the console's
+# pages send single words.
 SOCKET_SAID_BYTES = 16 * 1024
 SOCKET_SAID_S = 15.0
 
-# The closing frames of a WebSocket: 1001, the server stops; 1008, it said too much.
+# The closing frames of a WebSocket: 1001, the server stops; 1008, the peer sent too much.
 _GOING_AWAY = b"\x88\x02\x03\xe9"
 _SAID_TOO_MUCH = b"\x88\x02\x03\xf0"
 
@@ -77,7 +78,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, one: BoundedProtocol, address: str) -> bool:
-        """Whether a new connection may stay. Another one may be closed for it."""
+        """True if a new connection may stay; another one may be closed for it."""
         if self._by_address[address] >= self._each and not self._send_away(address):
             return False
         if len(self._open) >= self._limit and not self._send_away(None) and not self._send_one_of_a_crowd_away(address):
@@ -88,25 +89,25 @@ class Connections:
         return True
 
     def waits(self, one: BoundedProtocol) -> None:
-        """A connection waits for its peer's request."""
+        """Note that a connection waits for its peer's request."""
         if one in self._open:
             self._waiting[one] = None
 
     def works(self, one: BoundedProtocol) -> None:
-        """A connection has a complete request."""
+        """Note that a connection has a complete request."""
         self._waiting.pop(one, None)
 
     def stalls(self, one: BoundedProtocol) -> None:
-        """A connection's peer does not take its answer."""
+        """Note that a connection's peer does not take its answer."""
         if one in self._open:
             self._stalled[one] = None
 
     def flows(self, one: BoundedProtocol) -> None:
-        """A connection's peer takes its answer again."""
+        """Note that a connection's peer takes its answer again."""
         self._stalled.pop(one, None)
 
     def left(self, one: BoundedProtocol) -> None:
-        """A connection is closed, or soon will be."""
+        """Forget a connection that is closed, or soon will be."""
         self._waiting.pop(one, None)
         self._stalled.pop(one, None)
         address = self._open.pop(one, None)
@@ -116,18 +117,18 @@ class Connections:
                 del self._by_address[address]
 
     def close_waiting(self) -> None:
-        """Close all that wait for a request; when the server stops."""
+        """Close all connections that wait for a request; called when the server stops."""
         for one in list(self._waiting):
             one.hang_up()
 
     def close_sockets(self) -> None:
-        """Close all WebSockets, telling their peers; when the server stops."""
+        """Close all WebSockets with a closing frame; called when the server stops."""
         for one in list(self._open):
             one.say_goodbye()
 
     def _send_away(self, address: str | None) -> bool:
-        """Close the longest silent connection, or else the longest stalled one, of one address or of all. False when
-        all are being answered."""
+        """Close the longest silent connection, or else the longest stalled one, of one address or of all. False if all
+        are being answered."""
         for one in chain(self._waiting, self._stalled):
             if address is None or self._open[one] == address:
                 self.left(one)
@@ -147,16 +148,17 @@ class Connections:
 
 
 def connections() -> Connections:
-    """An empty set of connections, with the bounds of this process."""
+    """Return an empty set of connections, with the bounds of this process."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = min(CONNECTIONS, max(descriptors // DESCRIPTOR_SHARE, 16))
-    # Behind a proxy everybody has the same address.
+    # Behind a proxy all callers have the same address.
     each = limit if runtime.place().public_url else min(CONNECTIONS_EACH, limit)
     return Connections(limit, each)
 
 
 def address_of(peer: Any) -> str:
-    """What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, since one host may have all of it."""
+    """Return what counts as one address: an IPv4 address, or an IPv6 network of 64 bits, since one host may have all of
+    it."""
     host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
     if ":" not in host:
         return host
@@ -178,10 +180,10 @@ class BoundedProtocol(ASGIProtocol):
         self._head_bytes = 0
         # Bytes thrown away after the last answer; None before that.
         self._thrown_away: int | None = None
-        # What the peer of a WebSocket has said, and since when.
+        # Bytes that the peer of a WebSocket has sent, and since when they are counted.
         self._said_bytes = 0
         self._said_since = 0.0
-        # gunicorn refused the request, so nobody knows where the next one would begin.
+        # gunicorn refused the request, so it is unknown where the next one would begin.
         self._lost_track = False
 
     def connection_made(self, transport: Any) -> None:
@@ -217,7 +219,7 @@ class BoundedProtocol(ASGIProtocol):
             self.transport.abort()
 
     def _may_say(self, count: int) -> bool:
-        """Whether a WebSocket's peer keeps to its bound. gunicorn answers each ping and keeps each piece."""
+        """True while a WebSocket's peer keeps to its bound. gunicorn answers each ping and keeps each piece."""
         now = self.worker.loop.time()
         if now - self._said_since > SOCKET_SAID_S:
             self._said_since, self._said_bytes = now, 0
@@ -225,10 +227,10 @@ class BoundedProtocol(ASGIProtocol):
         return self._said_bytes <= SOCKET_SAID_BYTES
 
     def _feed_callback_parser(self, data: bytes) -> bool:
-        """False when the connection ends."""
+        """Parse received bytes; False when the connection ends."""
         try:
             going: bool = super()._feed_callback_parser(data)
-        except Exception as error:  # a stranger's bytes; what the parser does not expect is their fault, too
+        except Exception as error:  # a stranger's bytes: errors that the parser does not expect are their fault, too
             logger.debug("http: bad request error=%r", error)
             self._send_error_response(400, "Not understood")
             going = False
@@ -270,7 +272,7 @@ class BoundedProtocol(ASGIProtocol):
         self.hang_up()
 
     def _arm_keepalive_timer(self) -> None:
-        """gunicorn has sent its answer, and nothing else has come yet."""
+        """Called when gunicorn has sent its answer, and nothing else has arrived yet."""
         if self._head_timer is None:
             super()._arm_keepalive_timer()
         self._all.waits(self)
@@ -304,8 +306,8 @@ class BoundedProtocol(ASGIProtocol):
             self._request_ready.set()
 
     async def _handle_websocket(self, request: Any, sockname: Any, peername: Any) -> None:
-        """gunicorn's. What a slow peer leaves unread stays with us, where it is counted, and not with the kernel, which
-        would take megabytes of it."""
+        """Run gunicorn's, with a small send buffer. Bytes that a slow peer leaves unread stay in this process, where
+        they are counted, and not in the kernel, which would take megabytes of them."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SEND_BYTES)
         await super()._handle_websocket(request, sockname, peername)
 
@@ -327,7 +329,7 @@ class BoundedProtocol(ASGIProtocol):
             return
         self._closed = True
         self._stop_waiting_for_head()
-        self._all.waits(self)  # so that it gives way to newcomers
+        self._all.waits(self)  # so that it makes room for newcomers
         receiver = self._body_receiver
         if self._lost_track or (receiver is not None and not receiver._complete):
             self._thrown_away = 0

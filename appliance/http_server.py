@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long connections may take to finish after SIGTERM, before the engine stops.
+# Time that connections have to finish after SIGTERM, before the engine stops.
 GRACEFUL_TIMEOUT_S = 3
-# How long the arbiter waits for the worker: for connections, then for engine.stop(), which gives up after 9 s.
+# Longest wait of the arbiter for the worker: for connections, then for engine.stop(), which gives up after 9 s.
 WORKER_STOP_LIMIT_S = 9.4
 # A request line (addresses hold cursors) and a header field. The most that gunicorn allows.
 LINE_BYTES = 8190
 # Header fields of one request; browsers send some twenty.
 HEADER_FIELDS = 64
-# How long a connection without a request stays open; live pages ask every second.
+# Time that a connection without a request stays open; live pages send one every second.
 KEEPALIVE_S = 2
-# What a browser says through a WebSocket are single words.
+# Browsers send single words through a WebSocket.
 SOCKET_MESSAGE_BYTES = 1024
 
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
@@ -67,7 +67,7 @@ def serve_with_console(config: EngineConfig, options: ServeOptions) -> int:
 
 
 def _listen(options: ServeOptions) -> socket.socket:
-    """The HTTP socket. Bound here and not by gunicorn, which would retry for 5 s with a log line each time."""
+    """Return the HTTP socket. Bound here and not by gunicorn, which would retry for 5 s with a log line each time."""
     try:
         family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -93,7 +93,7 @@ class ConsoleServer(BaseApplication):
         self.process: EngineProcess | None = None
         # The path on which the first administrator is made; None when there is one.
         self.setup_path: str | None = None
-        # The console's own, beside those of requests.
+        # The console's own threads, beside those of requests.
         self._threads: list[ServiceThread] = []
         self._place = Place(config.data_dir, options.bind, options.public_url, options.sign_in)
         super().__init__()
@@ -105,7 +105,7 @@ class ConsoleServer(BaseApplication):
             "worker_class": Booting,
             "preload_app": False,
             "max_requests": 0,
-            # Else gunicorn kills a worker that is silent for so long: the broker, because a page takes its time.
+            # Off: gunicorn would kill a worker that is silent for longer, and so the broker because a page is slow.
             "timeout": 0,
             "graceful_timeout": GRACEFUL_TIMEOUT_S,
             "control_socket_disable": True,
@@ -178,7 +178,7 @@ class ConsoleServer(BaseApplication):
 
 
 class LineLogger(Logger):
-    """gunicorn's log, in the form of ours."""
+    """gunicorn's log, in the form of RocketBox's."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -201,7 +201,7 @@ class EngineArbiter(Arbiter):
             raise HaltServer("the worker ended", self._worker_status or 0)
 
     def reap_workers(self) -> None:
-        """Collect children that ended. Others' too: a process 1, as in a container, inherits them."""
+        """Collect children that ended; also those of other processes, which a process 1 inherits, as in a container."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -219,7 +219,7 @@ class EngineArbiter(Arbiter):
                 logger.error("rocketbox: the engine's process was killed by %s pid=%d", signal.Signals(-code).name, pid)
 
     def stop(self, graceful: bool = True) -> None:
-        """End the worker: SIGTERM, and SIGKILL when it takes too long."""
+        """End the worker by SIGTERM, and by SIGKILL if that takes too long."""
         from gunicorn import sock
 
         sock.close_sockets(self.LISTENERS, False)
@@ -253,14 +253,14 @@ class EngineArbiter(Arbiter):
         raise StopIteration
 
     def _ignore(self) -> None:
-        """There is no reload, no second worker, no second arbiter, no log file to reopen."""
+        """Do nothing: there is no reload, no second worker, no second arbiter, no log file to reopen."""
 
     handle_hup = handle_ttin = handle_ttou = handle_usr1 = handle_usr2 = handle_winch = _ignore
 
 
 class Booting(Worker):
-    """What the arbiter knows of its worker, and where the signals arrive. The worker itself is made after the fork, so
-    that the arbiter, which only waits, holds neither asyncio nor the code that serves: 6 MB.
+    """The arbiter's view of its worker, and the receiver of its signals. The worker itself is made after the fork, so
+    that the arbiter, which only waits, loads neither asyncio nor the code that serves: 6 MB.
 
     gunicorn handles signals on the asyncio loop. But the engine starts before there is a loop and stops after it is
     closed; a signal at such a time would be lost, or would kill. Two signals are normal: a service manager signals both
@@ -270,7 +270,7 @@ class Booting(Worker):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._made_of = args
-        # Owned by the main thread. The signal that came first, or one that asks for more haste.
+        # Owned by the main thread. _signal: the stop signal that arrived last.
         self.alive: bool = True
         self._signal: int | None = None
         self._made: EngineWorker | None = None
@@ -304,7 +304,7 @@ class Booting(Worker):
 def die_with_parent(parent_pid: int) -> None:
     """Have the kernel send SIGINT, the quick stop, when the parent dies; exit at once when it already has.
 
-    Where there is no prctl the serving loop notices within a second.
+    Without prctl the serving loop notices within a second.
     """
     if sys.platform == "linux":
         pr_set_pdeathsig = 1  # linux/prctl.h
@@ -314,7 +314,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def status_of(ended: BaseException | None) -> int:
-    """The exit status of a process that this exception ends."""
+    """Return the exit status of a process that this exception ends."""
     if isinstance(ended, SystemExit):
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return int(ended is not None)

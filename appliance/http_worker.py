@@ -1,4 +1,4 @@
-"""The worker of the console's HTTP server, made after the fork: Django on an asyncio loop, with our own connections."""
+"""The worker of the console's HTTP server, made after the fork: Django on an asyncio loop, with bounded connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gunicorn.workers.gasgi import ASGIWorker
 from .c_memory import give_back_now
 from .http_connections import BoundedProtocol, Connections, connections
 
-# How long after the start what its imports left goes back, while pages and sends are served already.
+# Time after the start when memory that its imports freed goes back; pages and sends are served already.
 SETTLED_S = 2.0
 
-# gunicorn keeps the text of every chunk length up to 16 KiB, 2 MB, and makes what it does not find.
+# gunicorn keeps the text of every chunk length up to 16 KiB, 2 MB, and makes missing ones when needed.
 getattr(protocol, "_CHUNK_PREFIXES", {}).clear()
 
 
@@ -33,10 +33,10 @@ class EngineWorker(ASGIWorker):
         self._connections: Connections
 
     def init_signals(self) -> None:
-        """Nothing to do: `Booting` took them before the engine started."""
+        """Do nothing: `Booting` took the signals before the engine started."""
 
     def stop_soon(self, number: int) -> None:
-        """In a signal's handler, at any time, more than once."""
+        """Begin to stop. Called in a signal's handler, at any time, also more than once."""
         if number != signal.SIGTERM:
             self._quick_shutdown = True
         if self.alive:
@@ -50,7 +50,7 @@ class EngineWorker(ASGIWorker):
             self._serving.cancel()
 
     async def _serve(self) -> None:
-        """gunicorn's serving loop, with our own connections."""
+        """Run gunicorn's serving loop, with bounded connections."""
         self._serving = asyncio.current_task()
         tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._give_back())]
         self._connections = connections()

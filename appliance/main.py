@@ -40,26 +40,26 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox bundle FILE.zip [options]   what somebody needs who helps from afar, without secrets
        rocketbox --version"""
 
-# Commands that speak to a running server; `commands/remote/table.py` has them.
+# Commands that call a running server; `commands/remote/table.py` has them.
 REMOTE = (
     "topic", "group", "client", "message", "dlq", "retry", "delayed", "transaction", "need", "alert", "audit", "report",
     "ha", "user", "token", "system", "config", "job",
 )  # fmt: skip
-# Of the same nouns, what needs no server.
+# Verbs of the same nouns that need no server.
 _BESIDE = {"user": ("reset-password",), "audit": ("check", "accept")}
 
-# Large libraries beside the broker's: others import them by themselves where they are installed, sqlite-utils does.
+# Large libraries that the broker does not need: other libraries, like sqlite-utils, import them if they are installed.
 FOR_REPORTS_ALONE = ("numpy", "pandas", "pyarrow", "pyspark")
 
 # Exit status of a start that is refused, and of a wrong command line.
 EXIT_REFUSED = 2
 
-# From the engine's end to the process's.
+# Longest time from the engine's end to the end of the process.
 EXIT_LIMIT_S = 0.3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status. What is refused gets one sentence on stderr, and status 2."""
+    """Run one command; return the exit status. A refusal is one sentence on stderr, and status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     if command in ("--version", "-V", "version"):
@@ -111,8 +111,8 @@ def serve(arguments: Sequence[str]) -> int:
 
         return serve_with_console(config, options)
 
-    # What loading the engine makes stays: looking for garbage meanwhile takes a tenth of the start and frees nothing.
-    # Of a console it frees 4 MB. `settle_interpreter` looks once.
+    # Objects made while the engine loads stay: collecting garbage meanwhile takes a tenth of the start and frees
+    # nothing; with a console it frees 4 MB. `settle_interpreter` collects once.
     gc.set_threshold(100_000)
     from .engine_process import EngineProcess
 
@@ -150,7 +150,7 @@ def _run_small(command: str, arguments: Sequence[str], *first: str) -> int:
     try:
         if command in ("user", "audit"):
             _check_installed("django")
-        # Warnings of the code that reads the store; they hold names that others chose.
+        # For warnings of the code that reads the store; they contain names that others chose.
         write_to_stderr(logging.WARNING, "rocketbox: %(message)s")
         status: int = import_module(f".commands.{command}", __package__).run(*first, arguments)
         sys.stdout.flush()
@@ -185,7 +185,7 @@ def _check_installed(*packages: str) -> None:
 
 
 def ignore_signals() -> None:
-    """HUP, TTIN, TTOU, USR1 and USR2 make other servers reload or add processes; here they do nothing (D12)."""
+    """Ignore HUP, TTIN, TTOU, USR1 and USR2, which make other servers reload or add processes (D12)."""
     for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
 
@@ -194,8 +194,8 @@ def leave_soon(status: int) -> None:
     """Have the process end with this status when its last thread that matters has ended, and in EXIT_LIMIT_S at the
     latest: threads of requests that were cut off may wait for a closed loop. Called last; the engine has stopped.
 
-    It ends without the interpreter's own end: a thread that hangs in the kernel and comes back during that is taken
-    down by the C library, which aborts the process where it has no libgcc_s, as beside the one-file program.
+    It ends without the interpreter's own shutdown: a thread that hangs in the kernel and returns during that is ended
+    by the C library, which aborts the process if it has no libgcc_s, as with the one-file program.
     """
     timer = threading.Timer(EXIT_LIMIT_S, os._exit, [status])
     timer.daemon = True
@@ -216,7 +216,7 @@ def _leave(status: int, timer: threading.Timer) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # nobody reads it any more
+        except OSError:  # its reader has gone
             pass
     os._exit(status)
 
@@ -243,7 +243,7 @@ _ADMINISTRATION = {
 
 
 def what_strangers_can_do(config: EngineConfig) -> str:
-    """What to warn of when other machines can connect. Ports that are picked at start have no number yet."""
+    """Return the warning for when other machines can connect. Ports that are picked at start have no number yet."""
     broker = [config.broker_port, config.broker_port - 2] if "broker" in config.roles else []
     ports = [*broker, *([config.namesrv_port] if "namesrv" in config.roles else [])]
     numbers = ", ".join(str(port) for port in ports if port > 0)

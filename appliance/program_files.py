@@ -1,6 +1,6 @@
-"""The program's files that are no modules, wherever they lie: in directories, or inside the one-file build.
+"""The program's files that are no modules: in directories, or inside the one-file build.
 
-There the loader of our modules has them (binary/rocketbox_start.py), under paths that begin with the executable's.
+There the loader of its modules has them (binary/rocketbox_start.py), under paths that begin with the executable's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _LOADER = __spec__.loader
 
 
 def names_below(directory: Path) -> list[str]:
-    """The files below a directory of the program, relative to it, with `/`."""
+    """Return the files below a directory of the program, relative to it, with `/`."""
     named = getattr(_LOADER, "names_below", None)
     if named is not None:
         return list(named(directory))
@@ -19,5 +19,5 @@ def names_below(directory: Path) -> list[str]:
 
 
 def content(path: Path) -> bytes:
-    """What a file of the program holds. Raises OSError."""
+    """Return the content of a file of the program. Raises OSError."""
     return bytes(_LOADER.get_data(str(path)))  # type: ignore[union-attr]

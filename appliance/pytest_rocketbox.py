@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from .client import Client, MessageQueue, ReceivedMessage, SendResult
 
-#: What a start and an end may take on a machine that does much else.
+#: Longest start and stop, on a machine that is busy otherwise.
 _START_S = 90.0
 _STOP_S = 30.0
-#: How long `consumed` looks again and again, and how often.
+#: Time for which `consumed` waits for messages, and between two looks.
 _CONSUME_S = 5.0
 _LOOK_S = 0.01
 _LOG_LINES = 40
@@ -45,14 +45,14 @@ _names = itertools.count(1)
 
 
 class ServerFailed(RuntimeError):
-    """The server did not start, or did not end as it should; the text holds what it last said."""
+    """The server did not start, or did not end as it should; the text has the end of its log."""
 
 
 class RocketBox:
     """A broker and name server: `rocketbox serve --test` on a directory that stays until `remove`."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        """arguments: more of `rocketbox serve`."""
+        """arguments: further ones for `rocketbox serve`."""
         self._directory = directory
         self._arguments = arguments
         self._log = directory / "server.log"
@@ -74,13 +74,13 @@ class RocketBox:
         return int(self._ready["pid"])
 
     def client(self, **options: Any) -> Client:
-        """A new client of it; the caller closes it."""
+        """Return a new client of it; the caller closes it."""
         from .client import Client
 
         return Client(self.namesrv, **options)
 
     def log(self, lines: int = _LOG_LINES) -> str:
-        """The end of what the server said."""
+        """Return the last lines of the server's log."""
         if not self._log.exists():
             return ""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
@@ -114,7 +114,7 @@ class RocketBox:
         self._ready = json.loads(line)
 
     def _first_line(self) -> bytes:
-        """What it says when it is ready; nothing if it ended, or does not say anything in time."""
+        """Return the line that it prints when it is ready; b"" if it ended, or printed none in time."""
         assert self._process is not None, "it was just started"
         out = self._process.stdout
         assert out is not None, "its output is a pipe"
@@ -129,7 +129,8 @@ class RocketBox:
         return line
 
     def stop(self) -> None:
-        """SIGTERM; what it acknowledged is kept for `start`. Raises ServerFailed unless it ends with status 0."""
+        """Send SIGTERM; acknowledged messages are kept for `start`. Raises ServerFailed unless it ends with status
+        0."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -143,7 +144,7 @@ class RocketBox:
             raise ServerFailed(f"the server ended with status {status}:\n{self.log()}")
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """End it by SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -161,7 +162,7 @@ class RocketBox:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: it accepts connections, and answers nothing until `resume`."""
+        """Send SIGSTOP: it accepts connections, and answers nothing until `resume`."""
         os.kill(self.pid, signal.SIGSTOP)
         if hasattr(os, "waitid"):  # until then one of its threads may still answer
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -199,7 +200,7 @@ def rocketbox_fresh(tmp_path: Path) -> Iterator[RocketBox]:
 
 @pytest.fixture
 def rocketbox_env(rocketbox: RocketBox, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Sets NAMESRV_ADDR for what is tested; the address."""
+    """Set NAMESRV_ADDR for the tested program; return the address."""
     monkeypatch.setenv("NAMESRV_ADDR", rocketbox.namesrv)
     return rocketbox.namesrv
 
@@ -211,7 +212,7 @@ def _rocketmq_client(rocketbox: RocketBox) -> Iterator[Client]:
 
 
 def _new_name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has: the test's, as far as it may stand in a topic, and a number."""
+    """Return a name that no other test has: the test's, with the characters a topic may have, and a number."""
     words = re.sub(r"[^A-Za-z0-9_-]+", "_", request.node.name)[:80]
     return f"{words}-{os.getpid()}-{next(_names)}"
 
@@ -244,8 +245,8 @@ def produce(_rocketmq_client: Client) -> Produce:
 
 
 class Consumed:
-    """What was stored in topics since the test began; each message is returned once. No group takes part, so whatever
-    is tested gets its messages as well."""
+    """Messages that were stored in topics since the test began; each is returned once. It reads without a consumer
+    group, so the tested program gets its messages as well."""
 
     def __init__(self, client: Client, began: datetime) -> None:
         self._client = client
@@ -254,8 +255,8 @@ class Consumed:
         self._left: dict[str, list[ReceivedMessage]] = {}
 
     def __call__(self, topic: str, count: int = 1, timeout: float = _CONSUME_S) -> list[ReceivedMessage]:
-        """The next `count` messages of the topic, those of one queue in their order. Fails if they do not come within
-        `timeout` seconds."""
+        """Return the next `count` messages of the topic, those of one queue in their order. Fails if they do not arrive
+        within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         found = self._left.pop(topic, [])
         while len(found) < count:
@@ -269,7 +270,7 @@ class Consumed:
         return found[:count]
 
     def none(self, topic: str, within: float = 0.2) -> None:
-        """Fail if a message comes within so many seconds."""
+        """Fail if a message arrives within so many seconds."""
         deadline = time.monotonic() + within
         while True:
             found = self._left.pop(topic, []) + self._new(topic)
@@ -309,7 +310,7 @@ class Consumed:
 def consumed(_rocketmq_client: Client) -> Consumed:
     from datetime import UTC, datetime, timedelta
 
-    # Stored times are whole milliseconds: what came before this one is not this test's.
+    # Stored times are whole milliseconds: messages before this one are not this test's.
     began = datetime.now(UTC) + timedelta(milliseconds=1)
     began = began.replace(microsecond=began.microsecond // 1000 * 1000)
     while datetime.now(UTC) < began:
@@ -319,7 +320,7 @@ def consumed(_rocketmq_client: Client) -> Consumed:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """What failed beside a server shows the end of its log."""
+    """Add the end of the server's log to the report of a test that used the server and failed."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     server = item.config.stash.get(_SERVER, None)

@@ -1,11 +1,11 @@
-"""How large a request's body may be, by address.
+"""Bounds of request bodies, by address.
 
-Bodies are read here, into memory, before Django sees the request: Django would first read any body of anybody into a
-temporary file, and then ask who it is from. Most addresses take no body. One that is too large, or comes too slowly, is
-refused while it arrives, and the connection is closed without reading the rest.
+Bodies are read here, into memory, before Django sees the request: Django would first read any body from any caller into
+a temporary file, and only then look up the caller. Most addresses take no body. A body that is too large, or arrives
+too slowly, is refused while it arrives, and the connection is closed without reading the rest.
 
-Only what brings messages may be large, and only from somebody who may send them: when more than `SMALL` bytes come, the
-caller is looked up first. Who may not send gets the same answer as without a body.
+Only requests with messages may be large, and only from a caller who may send them: when more than `SMALL` bytes arrive,
+the caller is looked up first. A caller who may not send gets the same answer as without a body.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS = 16 * 1024
 FORM = 64 * 1024
 # Thousands of topics and groups as text; a form makes up to three characters of one.
 DEFINITIONS = 3 * 1024 * 1024 + FORM
-# How much is read, for an address that takes more, before the caller is looked up.
+# Bytes that are read, for an address that takes more, before the caller is looked up.
 SMALL = FORM
 # A test message may have this many times `maxMessageSize`, plus a form: a form encodes a byte in up to three
 # characters, base64 three bytes in four.
@@ -48,18 +48,18 @@ SEND_FACTOR = 3
 SEND = -1
 # A file of messages to import. Two can be on their way at once.
 UPLOAD = 32 * 1024 * 1024 - FORM
-# All bodies beyond SMALL that are held at once. One of the largest possible (maxMessageSize 16 MiB) fits.
+# Most bytes of all bodies beyond SMALL that are held at once. The largest possible one (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
 # Of them one caller's: a file to import and its form fits beside it, from somebody else or not.
 HELD_EACH = 48 * 1024 * 1024 + FORM
 
-# A body may take GRACE_S, and a second more for each SLOWEST_BYTES_PER_S that have come.
+# A body may take GRACE_S, and a second more for each SLOWEST_BYTES_PER_S that have arrived.
 GRACE_S = 10.0
 SLOWEST_BYTES_PER_S = 16 * 1024
-# How long it may pause meanwhile: gunicorn would give up after 30 s, and answer 500 without a reason.
+# Longest pause meanwhile: gunicorn would give up after 30 s, and answer 500 without a reason.
 SILENCE_S = 25.0
 
-# View name, or method and route of the API (as in `console.access`) -> bytes. What is not listed takes no body.
+# View name, or method and route of the API (as in `console.access`) -> bytes. Those not listed take no body.
 TAKES: dict[str, int] = {
     **dict.fromkeys(
         (
@@ -155,7 +155,7 @@ _WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class _Refused(Exception):
-    """Answer the request with this page or problem, and end."""
+    """The request is to be answered with this page or problem, and nothing else."""
 
     def __init__(self, page: Callable[[ASGIRequest], HttpResponse]) -> None:
         self.page = page
@@ -198,11 +198,11 @@ class RequestBodies:
                 del self._held[body.caller]
 
     async def run(self, scope: dict[str, Any], call: Callable[..., Any], *arguments: Any) -> Any:
-        """A function that asks the database, in a turn of this request's."""
+        """Call a function that reads the database, in a turn of this request."""
         return await self._app.run(scope, call, *arguments)
 
     def limit(self, scope: dict[str, Any]) -> tuple[int, ResolverMatch | None]:
-        """How many bytes the body of a request may have, and the view that it is for."""
+        """Return how many bytes the body of a request may have, and the view that it is for."""
         if scope["method"] in _WITHOUT_A_BODY:
             return 0, None
         try:
@@ -213,11 +213,11 @@ class RequestBodies:
         return (largest_send() if bound == SEND else bound), match
 
     def caller(self, scope: dict[str, Any]) -> Caller:
-        """Whom its body counts for."""
+        """Return the caller for whom its body counts."""
         return self._app.caller_in(scope)
 
     def hold(self, caller: Caller, count: int) -> bool:
-        """Count more bytes as held; False when that would be too many, of this caller or of all."""
+        """Count more bytes as held; False if that would be too many, for this caller or in all."""
         if self._held[caller] + count > HELD_EACH or self._held.total() + count > HELD_BYTES:
             return False
         self._held[caller] += count
@@ -225,12 +225,12 @@ class RequestBodies:
 
 
 def limit_of(view_name: str, method: str, route: str) -> int:
-    """What TAKES says; 0 for what is not listed."""
+    """Return the bound in TAKES, 0 if none is listed."""
     return TAKES.get(f"{method} {route}", TAKES.get(view_name, 0))
 
 
 def largest_send() -> int:
-    """Bytes of the largest request that may send a test message."""
+    """Return the bytes of the largest request that may send a test message."""
     try:
         longest = runtime.window().max_message_bytes()
     except runtime.EngineNotRunning:
@@ -251,11 +251,12 @@ class _Body:
         # Bytes that count as held until the request is answered, and for whom.
         self.held = 0
         self.caller = owner.caller(scope)
-        # Whether all of it was read.
+        # True once all of it was read.
         self.complete = False
 
     async def taken(self) -> bytes:
-        """The whole body, or nothing when the caller may not do what it is for. Raises _Refused and _Gone."""
+        """Return the whole body, or nothing if it is large and the caller may not call the view. Raises _Refused,
+        _Gone."""
         limit = self._limit
         if self._declared is not None and self._declared > limit:
             raise _Refused(lambda request: errors.too_large(request, limit))
@@ -286,14 +287,14 @@ class _Body:
         return bytes(body)
 
     async def _may_be_large(self) -> bool:
-        """Whether the caller may do what the body is for. Looked up once."""
+        """True if the caller may call the view that the body is for. Looked up once."""
         if not self._known:
             self._known = await self._owner.run(self._scope, _is_admitted, self._scope, self._match)
         return self._known
 
 
 def _declared_bytes(scope: dict[str, Any]) -> int | None:
-    """What Content-Length says; None for a body in chunks. gunicorn has checked both."""
+    """Return Content-Length, 0 without one; None for a body in chunks. gunicorn has checked both."""
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":
             return None
@@ -303,7 +304,7 @@ def _declared_bytes(scope: dict[str, Any]) -> int | None:
 
 
 def _is_admitted(scope: dict[str, Any], match: ResolverMatch | None) -> bool:
-    """Whether the caller's token or session may call the view. Asks the database."""
+    """True if the caller's token or session may call the view. Reads the database."""
     if match is None:
         return False
     request = _request(scope)
@@ -315,7 +316,7 @@ def _is_admitted(scope: dict[str, Any], match: ResolverMatch | None) -> bool:
 
 
 def _request(scope: dict[str, Any]) -> ASGIRequest:
-    """The request without its body, before anybody knows who it is from."""
+    """Return the request without its body, before the caller is known."""
     request = ASGIRequest(scope, BytesIO())
     request.request_id = secrets.token_hex(8)
     request.user = AnonymousUser()
@@ -330,7 +331,7 @@ def _session_cookie() -> str:
 
 
 def _once(body: bytes, receive: Receive, complete: bool) -> Receive:
-    """Gives the application the body once; then only the news that the caller left.
+    """Return a `receive` that gives the application the body once; after that only the news that the caller left.
 
     The rest of a body that was not read to its end is never read: the server closes the connection instead.
     """
@@ -349,7 +350,7 @@ def _once(body: bytes, receive: Receive, complete: bool) -> Receive:
 
 
 def _without_body(send: Send) -> Send:
-    """For HEAD. gunicorn would drop the body, too, but log a line for each such request."""
+    """Return a `send` without bodies, for HEAD. gunicorn would drop them, too, but log a line for each such request."""
 
     async def send_head(message: Message) -> None:
         await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
@@ -358,7 +359,7 @@ def _without_body(send: Send) -> Send:
 
 
 async def _answer(request: ASGIRequest, page: Callable[[ASGIRequest], HttpResponse], send: Send) -> None:
-    """Send the page, and that the connection will be closed."""
+    """Send the page, and announce that the connection will be closed."""
     with translation.override(translation.get_language_from_request(request)):
         response = Outermost.finished(request, page(request))
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]

@@ -1,4 +1,4 @@
-"""The only globals: where the console's data is, and the running engine. Set before Django serves; read by pages."""
+"""The only globals: the place of the console's data and the running engine. Set before Django serves; read by pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineNotRunning(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the console's data is and how people reach it; known before Django's settings are read.
+    """The place of the console's data, and the console's address; known before Django's settings are read.
 
     public_url: the console's address behind a reverse proxy, like `https://mq.example.org/rocketbox`; None without one.
     sign_in: ways to sign in besides name and password.
@@ -42,30 +42,30 @@ class Place:
 
     @property
     def directory(self) -> Path:
-        """The directory of our own files (decision D3), with the console's database and its key."""
+        """The directory of RocketBox's own files (decision D3), with the console's database and its key."""
         return self.data_dir / "rocketbox"
 
     @property
     def base_path(self) -> str:
-        """The path under which a proxy shows the console, without a slash at its end; "" for none."""
+        """Path under which a proxy shows the console, without a slash at its end; "" for none."""
         return urlsplit(self.public_url).path.rstrip("/") if self.public_url else ""
 
     def saved_advertise(self) -> str | None:
-        """The address for clients that was set in the console. One that is given at start wins."""
+        """Return the address for clients that was set in the console, None without one. One given at start wins."""
         try:
             return (self.directory / ADVERTISE_FILE).read_text(encoding="utf-8").strip() or None
         except (OSError, UnicodeDecodeError):
             return None
 
     def save_advertise(self, host: str) -> None:
-        """Set it for the next start. Raises OSError."""
+        """Save the address for clients for the next start. Raises OSError."""
         file_sync.replace_file(self.directory / ADVERTISE_FILE, f"{host}\n".encode())
 
     def allowed_hosts(self) -> list[str]:
-        """Host names that the console answers to.
+        """Return the host names that the console answers to.
 
-        On a loopback address only the names of this machine, and the public one: else a web page could resolve its own
-        name to 127.0.0.1 and read ours. On any other address any name, since the operator has opened the console.
+        On a loopback address only the names of this machine, and the public one: otherwise a web page could resolve its
+        own name to 127.0.0.1 and read the console. On any other address any name, since the operator has opened it.
         """
         if not is_loopback(self.bind):
             return ["*"]
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What runs in this process. started_at_s: on the monotonic clock."""
+    """The engine that runs in this process, and its options. started_at_s: on the monotonic clock."""
 
     engine: Engine
     options: ServeOptions
@@ -85,7 +85,7 @@ class Running:
 
     @property
     def broker_name(self) -> str:
-        """What this installation is called."""
+        """Name of this installation."""
         return self.engine.config.broker.broker_name
 
     @property
@@ -99,36 +99,36 @@ _running: Running | None = None
 
 
 def set_place(place: Place) -> None:
-    """Called once, before Django is loaded."""
+    """Set the place; called once, before Django is loaded."""
     global _place
     _place = place
 
 
 def place() -> Place:
-    """Where the console's data is. For Django's own command line: ROCKETBOX_DATA_DIR or the default directory."""
+    """Return the place. For Django's own command line: ROCKETBOX_DATA_DIR or the default directory."""
     if _place is None:
         return Place(Path(os.path.abspath(os.environ.get("ROCKETBOX_DATA_DIR") or "data")))
     return _place
 
 
 def set_running(running: Running | None) -> None:
-    """Called once after the engine started, and with None before it stops."""
+    """Set what runs; called once after the engine started, and with None before it stops."""
     global _running
     _running = running
 
 
 def running() -> Running:
-    """What runs here. Raises EngineNotRunning before the start and after the stop."""
+    """Return what runs here. Raises EngineNotRunning before the start and after the stop."""
     if _running is None:
         raise EngineNotRunning("no engine runs in this process")
     return _running
 
 
 def window() -> EngineAdmin:
-    """The window, which is all that pages and API may use of the engine. Raises EngineNotRunning."""
+    """Return the window, which is all that pages and API may use of the engine. Raises EngineNotRunning."""
     return running().engine.window
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address that we bind to."""
+    """True if only this machine can reach a server that is bound to this host."""
     return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -1,8 +1,8 @@
-"""What `rocketbox serve --test` does differently: a broker and name server for somebody's tests.
+"""The differences of `rocketbox serve --test`: a broker and name server for the tests of other programs.
 
-It prints what the ready file holds as one line on standard output, and ends when its standard input does: whoever
-started it holds that pipe, so it goes with its tests, also when they are killed. Without --data-dir its directory is a
-temporary one, which goes with it.
+It prints the content of the ready file as one line on standard output, and ends when its standard input does: the
+program that started it holds that pipe, so it ends with its tests, also when they are killed. Without --data-dir its
+directory is a temporary one, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 ORIGIN = "--test"
 
-#: Settings that have these values unless somebody says otherwise. Ports are picked, files are small, and whatever the
-#: disk of the machine looks like, nothing is refused or deleted because of it.
+#: Values of settings that are not set otherwise. Ports are picked, files are small, and nothing is refused or deleted
+#: because the machine's disk is full.
 DEFAULTS = {
     "roles": "broker,namesrv",
     "brokerPort": 0,
@@ -39,12 +39,12 @@ DEFAULTS = {
 
 
 def temporary_directory() -> str:
-    """A name for a directory that is not there yet."""
+    """Return a name for a directory that does not exist yet."""
     return str(Path(tempfile.gettempdir()) / f"rocketbox-test-{secrets.token_hex(8)}")
 
 
 class Lease:
-    """Sends SIGTERM to this process when standard input ends. What comes there is not looked at."""
+    """Sends SIGTERM to this process when standard input ends. Bytes that arrive there are ignored."""
 
     def __init__(self, directory: Path | None) -> None:
         """directory: to be made, and removed at the end."""
@@ -70,7 +70,7 @@ class Lease:
             return
 
     def end(self) -> None:
-        """The engine has stopped: nothing is left behind."""
+        """Clean up after the engine has stopped: end the thread and remove the directory."""
         os.close(self._wake_out)
         self._thread.join()
         if self._directory is not None:

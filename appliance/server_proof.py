@@ -1,8 +1,8 @@
-"""How a server shows a command on its machine that it is the one of a data directory, before it is sent a token.
+"""Lets a server prove to a command on its machine that it serves a data directory, before it is sent a token.
 
-Any local program may listen on the port where a server is expected. So the command asks for a proof first, on the
+Any local program may listen on the port where a server is expected. So the command requests a proof first, on the
 connection that it goes on with: a digest of its word and of the port, under the key of the data directory. A program
-that passes the question on to the real server has the wrong port.
+that passes the challenge on to the real server has the wrong port.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def challenge() -> str:
 
 
 def proof(key: str, word: str, port: int) -> str | None:
-    """The answer to a challenge; None for what is none."""
+    """Return the answer to a challenge, None if `word` is not a challenge."""
     if len(word) != _LENGTH or not word.isalnum() or not word.isascii():
         return None
     return hmac.new(f"server proof {key}".encode(), f"{word} {port}".encode(), hashlib.sha256).hexdigest()

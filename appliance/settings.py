@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def _beside(name: str) -> Path:
-    """A directory of the work tree, or of the package when that was installed from a wheel."""
+    """Return a directory of the work tree, or of the package when that was installed from a wheel."""
     installed = _PACKAGE / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
 
@@ -83,7 +83,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = "login"
 
-# Behind a proxy its address gives the path that all links begin with, and whether cookies may travel without TLS.
+# Behind a proxy its address gives the path that all links begin with, and decides if cookies may travel without TLS.
 _PUBLIC = urlsplit(_PLACE.public_url or "")
 FORCE_SCRIPT_NAME = _PLACE.base_path or None
 CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if _PLACE.public_url else []
@@ -119,8 +119,8 @@ USE_TZ = True
 
 
 class _NotTheProcesses(str):
-    """False, since what is true here becomes the zone of the whole process: `TZ` and tzset(). The engine's figures of
-    the day and `deleteWhen` are in the machine's zone."""
+    """A name that is false in `if`, since Django makes a true one the zone of the whole process: `TZ` and tzset(). The
+    engine's figures of the day and `deleteWhen` are in the machine's zone."""
 
     def __bool__(self) -> bool:
         return False
@@ -133,8 +133,8 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
-# How large a body may be depends on its address and is checked before Django sees it (`request_bodies`). Bodies stay in
-# memory, files of forms, too: no upload handler writes any to the disk.
+# The size of a body is limited by its address, before Django sees it (`request_bodies`). Bodies stay in memory, files
+# of forms, too: no upload handler writes any to the disk.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]

@@ -21,15 +21,15 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class ProxySignIn:
-    """header: holds the user's name. trusted: from whose addresses alone it is believed. create_role: the role of users
-    who come for the first time; "" when only users that exist come in."""
+    """header: has the user's name. trusted: the proxies' addresses; from others the header is ignored. create_role:
+    role of users who sign in for the first time; "" if only existing users may sign in."""
 
     header: str
     trusted: tuple[Network, ...]
     create_role: str = ""
 
     def trusts(self, address: str) -> bool:
-        """Whether a peer's address is a proxy's of ours."""
+        """True if a peer's address is one of the trusted proxies'."""
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -41,8 +41,8 @@ class ProxySignIn:
 
 @dataclass(frozen=True, slots=True)
 class OidcSignIn:
-    """A provider. roles: group of its users -> our role. default_role: of users in none of the groups; "" refuses them.
-    domains: mail addresses have to be verified, and of one of these; empty: of any."""
+    """A provider. roles: group of its users -> role here. default_role: of users in none of the groups; "" refuses
+    them. domains: if given, a user's mail address has to be verified, and in one of these."""
 
     issuer: str
     client_id: str
@@ -58,7 +58,7 @@ class OidcSignIn:
 
 @dataclass(frozen=True, slots=True)
 class SignInOptions:
-    """None: this way is off."""
+    """Ways to sign in besides name and password; None: off."""
 
     proxy: ProxySignIn | None = None
     oidc: OidcSignIn | None = None
@@ -126,7 +126,7 @@ def _path(value: Any) -> Path:
     return Path(_text(value))
 
 
-#: Key of [console] -> how its value is read. Raises ValueError.
+#: Key of [console] -> parser of its value, which raises ValueError.
 KEYS: dict[str, Callable[[Any], Any]] = {
     "proxyUserHeader": _header,
     "proxyTrustedAddresses": _networks,
@@ -150,7 +150,8 @@ _OIDC = {
 
 
 def of_keys(values: dict[str, Any], public_url: str | None) -> SignInOptions:
-    """The ways that these values, parsed by KEYS, turn on. Raises ValueError, a sentence, when they are incomplete."""
+    """Return the ways to sign in that these values, parsed by KEYS, turn on. Raises ValueError, a sentence, if they are
+    incomplete."""
     proxy = oidc = None
     if any(key.startswith("proxy") for key in values):
         if "proxyUserHeader" not in values or not values.get("proxyTrustedAddresses"):

@@ -6,7 +6,7 @@
     1795268072000         milliseconds since 1970
 
 The words may be Chinese (昨天 18:00, 2 小时前), capitals do not matter. What names no zone is read in the one that is
-handed in. Whatever hangs on the present moment is a whole second, so that it can be written down and asked for again.
+passed in. A time that depends on the present moment is a whole second, so that it can be written down and used again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _PIECE = re.compile(r"(an?|\d{1,9}(?:\.\d{1,3})?) ?([a-z]+|[\u4e00-\u9fff]+)")
 
 
 def milliseconds_of(text: str, now_ms: int, zone: tzinfo | None = UTC) -> int:
-    """Milliseconds since 1970. ValueError for a text that names no time, or one before 1970.
+    """Return milliseconds since 1970. Raises ValueError for a text that names no time, or one before 1970.
 
-    now_ms: the present moment, likewise. zone: of what names none; None for this machine's.
+    now_ms: the present moment, likewise. zone: for a text that names none; None for this machine's.
     """
     said = " ".join(text.casefold().split())
     if not said or len(said) > LONGEST:
@@ -88,7 +88,7 @@ def _by_words(said: str, now_ms: int, zone: tzinfo | None) -> int:
 
 
 def _far(words: str) -> tuple[float, bool]:
-    """(how many seconds from now on, whether it is whole days): "1 h 30 min ago", "in 2 days"."""
+    """Return (seconds from now, True if they are whole days) of "1 h 30 min ago", "in 2 days". Raises ValueError."""
     ahead = words.startswith("in ")
     body = words.removeprefix("in ")
     if not ahead:
