@@ -1,6 +1,6 @@
 """RocketBox's log in Spark, and the nightly reports made of it.
 
-Importing this needs neither pyspark nor pyarrow nor numpy: they are loaded by who asks for `RocketBoxDataSource`.
+Importing this needs neither pyspark nor pyarrow nor numpy: access to `RocketBoxDataSource` imports them.
 """
 
 from __future__ import annotations

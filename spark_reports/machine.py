@@ -1,7 +1,7 @@
-"""Whether this machine can run Spark: Python, packages, Java, memory, room for temporary files; and what to do.
+"""Checks if this machine can run Spark: Python, packages, Java, memory, room for temporary files; and how to mend it.
 
-Imports nothing but Python's own, so that the broker's process may ask: packages are known by what is installed, and
-Java is asked in a child process.
+Imports only Python's own modules, so that the broker's process may use it: packages are looked up by their metadata,
+and Java is called in a child process.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
-#: name -> (the oldest that will do, the first that will not; () for none). pyproject.toml says the same.
+#: name -> (oldest version that fits, first later one that does not; () for none). pyproject.toml has the same.
 PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "pyspark": ((4, 3), (4, 4)),
     "pandas": ((2, 2), (3,)),
     "pyarrow": ((18,), ()),
     "numpy": ((1, 26), ()),
 }
-#: What a nightly run may take: Java 1 GiB and Python's workers; what Spark spills to disk.
+#: Needs of a nightly run: memory, Java's 1 GiB and Python's workers; room for what Spark spills to disk.
 MEMORY_BYTES = 2 << 30
 ROOM_BYTES = 1 << 30
 
-#: code -> what is missing.
+#: code -> sentence about the missing thing.
 WHATS: dict[str, str] = {
     "python_old": "Spark needs Python 3.11 or newer, and this is %(version)s.",
     "packages_missing": "Spark's Python packages are not installed: %(names)s.",
@@ -47,7 +47,7 @@ WHATS: dict[str, str] = {
     "room_refused": "%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s.",
     "memory_small": "%(free)s of memory are free, and a run needs %(needed)s.",
 }
-#: code -> how to mend it.
+#: code -> instruction to mend it.
 HOWS: dict[str, str] = {
     "python": "install a newer Python, remove .venv, and start again",
     "checkout": "stop this server and start it with script/server --reports, which installs Java and Spark once",
@@ -61,9 +61,9 @@ HOWS: dict[str, str] = {
     "right": "make it writable for this user, or set TMPDIR to another place and start again",
     "memory": "give this machine or container more memory, or stop something",
 }
-#: Where the Dockerfile installs.
+#: Directory into which the Dockerfile installs.
 IMAGE = Path("/opt/rocketbox")
-#: For a page that shows one command. way() tells which.
+#: Result of way() -> command, for a page that shows one.
 COMMANDS = {
     "checkout": "script/server --reports",
     "image": "docker build --target reports .",
@@ -73,8 +73,8 @@ COMMANDS = {
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing that keeps Spark from running. code: its line in WHATS. mend: its line in HOWS. args: what goes into
-    the places of both. is_passing: it may be gone in an hour without anybody's doing, as memory that others take."""
+    """One thing that keeps Spark from running. code: its line in WHATS. mend: its line in HOWS. args: values for the
+    placeholders of both. is_passing: it may pass by itself within an hour, like memory that other programs use."""
 
     code: str
     mend: str
@@ -98,7 +98,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One that answered. home: what JAVA_HOME has to be. version: as it says, "17.0.15"."""
+    """A Java that answered. home: the value for JAVA_HOME. version: as it reports it, "17.0.15"."""
 
     home: str
     version: str
@@ -114,28 +114,28 @@ class Java:
 
 
 def what_is_missing(place: Path | None = None, memory_bytes: int = MEMORY_BYTES) -> tuple[Missing, ...]:
-    """All that keeps a run from starting now; () when nothing does. place: where Spark will keep temporary files, else
-    the temporary directory. memory_bytes: what the run will take. Takes 0.1 s the first time, for Java."""
+    """Return all that keeps a run from starting now, () if nothing does. place: directory of Spark's temporary files,
+    by default the system's. memory_bytes: needed by the run. Takes 0.1 s the first time, for Java."""
     found = [*_python(sys.version_info[:3]), *packages(), *java_missing(), *user()]
     found += room(place or Path(tempfile.gettempdir()))
     return (*found, *memory(memory_bytes))
 
 
 def is_installed() -> bool:
-    """Whether somebody has set reports up here: PySpark is there. What is missing is worth a warning then, while
-    without it nothing is wrong."""
+    """True if PySpark is installed, so that reports were set up here. Then missing things deserve a warning; without it
+    nothing is wrong."""
     return bool(installed("pyspark"))
 
 
 def environment() -> dict[str, str]:
-    """Variables for a process that starts Spark: the Java that was found, and this Python for the workers."""
+    """Return variables for a process that starts Spark: the Java that was found, and this Python for the workers."""
     java = find_java()
     found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return found | ({"JAVA_HOME": java.home} if java is not None else {})
 
 
 def way() -> str:
-    """How Spark and Java are added here: a line of HOWS, "checkout", "image", "one_file" or "pip"."""
+    """Return how Spark and Java are added here, a key of HOWS: "checkout", "image", "one_file" or "pip"."""
     here = Path(__file__)
     if (here.parents[1] / "script" / "server").exists():
         return "checkout"
@@ -153,7 +153,7 @@ def _python(version: Sequence[int]) -> Iterator[Missing]:
 
 
 def installed(name: str) -> str | None:
-    """The version of a package, without importing it; None where it is not installed."""
+    """Return the version of a package, without importing it; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -179,7 +179,7 @@ def packages() -> Iterator[Missing]:
 
 
 def wanted(name: str) -> str:
-    """ "4.3 or newer, below 4.4"."""
+    """Return the versions that fit as text, "4.3 or newer, below 4.4"."""
     oldest, first_wrong = (".".join(map(str, version)) for version in PACKAGES[name])
     return f"{oldest} or newer" + (f", below {first_wrong}" if first_wrong else "")
 
@@ -188,7 +188,7 @@ def wanted(name: str) -> str:
 
 
 class _Answers:
-    """What programs said of themselves, for a minute: a page that is looked at again and again starts no Java."""
+    """Answers of Java programs, kept for a minute, so that a page that is often loaded starts no Java each time."""
 
     KEPT_S = 60.0
 
@@ -213,7 +213,7 @@ answers = _Answers()
 
 
 def find_java() -> Java | None:
-    """The first that will do: of JAVA_HOME, the PATH, /usr/lib/jvm."""
+    """Return the first Java that fits, of JAVA_HOME, the PATH, /usr/lib/jvm; None if none does."""
     for program in _programs():
         answer = answers.of(program)
         if isinstance(answer, Java) and answer.will_do:
@@ -222,7 +222,7 @@ def find_java() -> Java | None:
 
 
 def java_missing() -> Iterator[Missing]:
-    """Nothing where one will do, wherever it is; else what is wrong with the first that was found."""
+    """Yield nothing if any Java fits; else what is wrong with the first one that was found."""
     if find_java() is not None:
         return
     home = os.environ.get("JAVA_HOME")
@@ -244,7 +244,8 @@ def _java_way() -> str:
 
 
 def user() -> Iterator[Missing]:
-    """Containers are run as any number; Hadoop's login, which Spark cannot do without, fails then."""
+    """Yield a problem if this user has no name: containers run as any number, but Hadoop's login, which Spark needs,
+    fails then."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -252,7 +253,7 @@ def user() -> Iterator[Missing]:
 
 
 def java_home_notice() -> str:
-    """A sentence where JAVA_HOME names none that will do and reports take another one; "" else."""
+    """Return a sentence if JAVA_HOME names no Java that fits and reports use another one, else ""."""
     home, java = os.environ.get("JAVA_HOME"), find_java()
     if not home or java is None:
         return ""
@@ -263,7 +264,7 @@ def java_home_notice() -> str:
     return f"JAVA_HOME is {home}, where there is {why}; reports use {java.home}."
 
 
-#: Where systems install it.
+#: Directory in which systems install Java.
 PLACES = Path("/usr/lib/jvm")
 
 
@@ -277,7 +278,7 @@ def _programs() -> Iterator[str]:
 
 
 def ask_java(program: str, seconds: float = 20.0) -> Java | str:
-    """The Java that a program is, or why nobody knows."""
+    """Return the Java that a program is, or the reason why it is unknown."""
     try:
         said = subprocess.run(
             [program, "-XshowSettings:properties", "-version"],
@@ -297,7 +298,7 @@ def ask_java(program: str, seconds: float = 20.0) -> Java | str:
         lines = text.strip().splitlines()
         return lines[0][:200] if lines else f"it ended with status {said.returncode} and said nothing"
     home = known["java.home"]
-    # The runtime inside a Java 8: Spark is told of what holds it.
+    # The runtime inside a Java 8: Spark needs the directory above it.
     return Java(home.removesuffix("/jre"), known["java.version"])
 
 
@@ -327,8 +328,8 @@ def memory(needed: int = MEMORY_BYTES) -> Iterator[Missing]:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that a new process can have, of the machine and of each control group above this process; None where
-    nobody knows. root: of the file system, for tests."""
+    """Return the bytes that a new process can have, by the machine and each control group above this process; None if
+    unknown. root: of the file system, for tests."""
     found = []
     try:
         match = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", (root / "proc/meminfo").read_text())
@@ -342,7 +343,8 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def _left_in_groups(top: Path, own: str) -> list[int]:
-    """What each group with a limit has left; pages of files count as free, for the kernel takes them back."""
+    """Return the bytes that each group with a limit has left; inactive pages of files count as free, since the kernel
+    takes them back."""
     found = []
     place = top / own
     while True:
@@ -361,5 +363,5 @@ def _left_in_groups(top: Path, own: str) -> list[int]:
 
 
 def size(amount: int) -> str:
-    """ "1.5 GiB"; nothing below a MiB."""
+    """Return a size as text, "1.5 GiB"; in whole MiB below a GiB."""
     return f"{amount / (1 << 30):.1f} GiB" if amount >= 1 << 30 else f"{max(amount, 0) >> 20} MiB"

@@ -1,6 +1,6 @@
-"""What one run of the reports reads, fixed at one moment, T0: `snapshot.json` in the run's directory.
+"""The input of one run of the reports, fixed at one moment, T0: `snapshot.json` in the run's directory.
 
-The same snapshot over the same files gives the same reports, to the byte. Nothing here asks the broker.
+The same snapshot over the same files gives the same reports, to the byte. Nothing here calls the broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class QueueEnds:
-    """Offsets of a queue at T0: what was published. max_offset is the next one."""
+    """Published offsets of a queue at T0: [min_offset, max_offset)."""
 
     topic: str
     queue_id: int
@@ -29,7 +29,7 @@ class QueueEnds:
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
     """kind: "user", "retry", "dead-letter" or "system". newest_store_ms: when its last message was stored; None for a
-    topic without messages. retention_ms: its own, shorter than the broker's; None for the broker's."""
+    topic without messages. retention_ms: its own, shorter than the broker's; None if the broker's applies."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """One client of a group. language and version as it said: "JAVA", "V5_3_3"."""
+    """One client of a group. language, version: as it sent them, "JAVA", "V5_3_3"."""
 
     client_id: str
     language: str
@@ -48,9 +48,9 @@ class ClientFacts:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A consumer group at T0. mode: "clustering", "broadcasting" or "" where nobody knows. lag and oldest_unread_ms
-    (the store time of the oldest message that the group has not consumed) are None where they cannot be known.
-    limit_ms: how far behind it may be. conflicts: topics to which its clients are subscribed differently."""
+    """A consumer group at T0. mode: "clustering", "broadcasting" or "" if unknown. lag, oldest_unread_ms (store time of
+    the oldest message that the group has not consumed): None if unknown. limit_ms: how far behind it may be. conflicts:
+    topics to which its clients are subscribed differently."""
 
     name: str
     mode: str
@@ -63,8 +63,8 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnreadFacts:
-    """Of the queue offsets [begin, end) so many `messages` were deleted before a group had consumed them, all within
-    one hour; at_ms: the last of them."""
+    """Messages that were deleted before a group had consumed them, all within one hour. messages: their number, of the
+    queue offsets [begin, end). at_ms: when the last of them was deleted."""
 
     group: str
     topic: str
@@ -80,9 +80,9 @@ class Snapshot:
     """day: YYYY-MM-DD in the time zone `zone`, which is [from_ms, to_ms); an unfinished day ends at T0.
 
     log_min, log_end: physical offsets, the first kept byte and the published end. retention_ms: the broker's.
-    disk_total, disk_free, store_bytes: bytes. disk_limit_percent: of the disk in use; from there on files are deleted
-    before their retention is over (`diskSpaceCleanForciblyRatio`). earlier: the digest's figures of earlier days, by
-    day (`reports/digest.py`). log_file_bytes: of each file of the log; 0 where it is not known. ascends_from: physical
+    disk_total, disk_free, store_bytes: bytes. disk_limit_percent: used percentage of the disk from which files are
+    deleted before their retention is over (`diskSpaceCleanForciblyRatio`). earlier: the digest's figures of earlier
+    days, by day (`reports/digest.py`). log_file_bytes: of each file of the log; 0 if unknown. ascends_from: physical
     offset from which on store times do not go back along the log."""
 
     t0_ms: int
@@ -109,14 +109,14 @@ class Snapshot:
     format: int = FORMAT
 
     def save(self, directory: Path) -> None:
-        """Halves of surrogates, which names in other programs' stores may hold, become "?": neither Arrow nor UTF-8
-        knows them. Raises OSError."""
+        """Write snapshot.json. Halves of surrogates, which names in other programs' stores may hold, become "?":
+        neither Arrow nor UTF-8 can represent them. Raises OSError."""
         text = json.dumps(asdict(self), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         replace_file(directory / NAME, text.encode(errors="replace"), durable=False)
 
 
 def load(directory: Path) -> Snapshot:
-    """Raises OSError, ValueError for a file of another format or shape."""
+    """Load snapshot.json. Raises OSError, ValueError for a file of another format or shape."""
     found: dict[str, Any] = json.loads((directory / NAME).read_text(encoding="utf-8"))
     if found.get("format") != FORMAT:
         raise ValueError(f"{directory / NAME} has format {found.get('format')}, and this program reads {FORMAT}")

@@ -1,1 +1,1 @@
-"""Facts: small tables of one day each, counted out of the log. Reports are made of them and of nothing else."""
+"""Facts: small tables of one day each, counted from the log. Reports are made from facts and snapshots only."""

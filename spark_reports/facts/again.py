@@ -1,7 +1,7 @@
-"""A day that is counted once more, when less of it is left than there was. PURE.
+"""Merges two counts of a day, when less of it may be left than at the first one. PURE.
 
-Logs, deliveries and samples are deleted when they are old. What is counted of a day that is over can only become more
-until then; so where it became less, something went, and the earlier rows are the right ones.
+Logs, deliveries and samples are deleted when they are old. Until then the counts of a day that is over can only grow;
+so if one became smaller, something was deleted, and the earlier rows are the right ones.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from .tables import (
     t0_of,
 )
 
-#: Kind of the finding that tells of it; its place says of what.
+#: Kind of the finding about it; its place says which rows are the earlier ones.
 EARLIER = "earlier run"
 DAY_MS = 86_400_000
 
 
 def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -> DayFacts:
-    """What the reports are made of. before: of an earlier run. to_ms: the day's end. QUEUES, GROUPS, DISK: now."""
+    """Return the facts for the reports. before: of an earlier run. to_ms: the day's end. QUEUES, GROUPS and DISK are
+    those of now."""
     found = {name: list(rows) for name, rows in now.items()}
     if before is None or (t0_of(before) or 0) < to_ms:  # half a day is no measure for the whole
         return found
@@ -58,8 +59,8 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
 
 
 def to_keep(before: DayFacts | None, best: DayFacts, to_ms: int) -> DayFacts:
-    """What later reports compare themselves with: the queues, the groups and the disk as they were nearest to the day's
-    end."""
+    """Return the facts with which later reports compare theirs: queues, groups and the disk as read nearest to the
+    day's end."""
     was, now = (None if before is None else t0_of(before)), t0_of(best)
     if before is None or was is None or now is None or not to_ms <= was < now:
         return best
@@ -67,7 +68,7 @@ def to_keep(before: DayFacts | None, best: DayFacts, to_ms: int) -> DayFacts:
 
 
 def is_late(t0_ms: int, to_ms: int) -> bool:
-    """Whether queues, groups and the disk are those of another day: looked at more than a day behind the day's end."""
+    """True if queues, groups and the disk are those of another day: read a day or more after the day's end."""
     return t0_ms >= to_ms + DAY_MS
 
 

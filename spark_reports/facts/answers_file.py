@@ -1,4 +1,4 @@
-"""Answers on their way to executors: one file of numbers that all of them map into memory, and what it holds.
+"""Answers on their way to executors: one file of numbers that all of them map into memory, and its index.
 
 answers.npy   6 rows of longs: first, behind, at_ms, below, doubtful, who; columns by queue, group, first
 answers.json  [[topic, queue id, [[group, begin, end, [codes or null, ...]], ...]], ...]    who: place in the list
@@ -22,8 +22,8 @@ _NAMES = ("first", "behind", "at_ms", "below", "doubtful", "who")
 
 @dataclass(frozen=True)
 class OfGroup:
-    """A group's answers from one queue, by `first`. highest: the highest `behind` up to each. codes: by `who`, the tag
-    codes that were let through, None for all."""
+    """A group's answers from one queue, sorted by `first`. highest: the highest `behind` up to each. codes: by `who`,
+    the tag codes that its filter passed, None for all."""
 
     group: str
     first: Longs
@@ -59,7 +59,7 @@ def save(queues: dict[tuple[str, int], Answers], directory: Path) -> None:
 
 
 class Saved:
-    """What `save` wrote, for one task."""
+    """The files that `save` wrote, opened for one task."""
 
     def __init__(self, directory: str) -> None:
         """Raises OSError."""
@@ -76,7 +76,7 @@ class Saved:
         return frozenset(self._index)
 
     def of(self, topic: str, queue_id: int) -> tuple[OfGroup, ...]:
-        """By group."""
+        """Return the answers of a queue, by group."""
         key = topic, queue_id
         if key not in self._known:
             self._known[key] = tuple(self._of_group(*one) for one in self._index.get(key, ()))

@@ -1,11 +1,11 @@
-"""Which files of the log hold a day's messages: known from the first record of each file. Plain Python.
+"""Finds the files of the log that hold a day's messages, by the first record of each file. Plain Python.
 
     file      1        2        3        4        5
     begins    Mon      Mon      Tue      Tue      Wed        Tuesday is read from 2 to 4
 
-Where store times do not go back (from `Snapshot.ascends_from` on), a file is left out when a later one begins before
-the day, or when it or an earlier one begins behind the day; before that all files are read. Files that went after T0
-are gaps, as far as they may have held something of the day.
+Where store times do not go back (from `Snapshot.ascends_from` on), a file is left out if a later one begins before the
+day, or if it or an earlier one begins after the day; before that offset all files are read. Files that were deleted
+after T0 are gaps, as far as they may have held messages of the day.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .one_file import OneFile, Part, Range
 
 
 class DayFiles(NamedTuple):
-    """parts: in the log's order. gaps: what is missing of those parts of [begin, end) that may hold something of the
-    day; it holds the whole day. begins_late: the day began before the oldest file, so messages of it may have been
-    deleted by T0. file_bytes: of each file, or 0."""
+    """parts: in the log's order. [begin, end): physical offsets that contain the whole day. gaps: missing ranges of it
+    that may have held messages of the day. begins_late: the day began before the oldest file, so messages of it may
+    have been deleted by T0. file_bytes: of each file, or 0."""
 
     parts: tuple[Part, ...]
     gaps: tuple[Range, ...]
@@ -37,12 +37,12 @@ class DayFiles(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes, of what is there."""
+        """Bytes of all parts."""
         return sum(part.end - part.start for part in self.parts)
 
 
 def day_files(snapshot: Snapshot) -> DayFiles:
-    """Raises OSError when the directory cannot be read."""
+    """Find the files of the snapshot's day. Raises OSError when the directory cannot be read."""
     files, file_bytes = _files(Path(snapshot.store_dir) / "commitlog", snapshot.log_min, snapshot.log_end)
     begins = {file.start: _first_store_ms(file) for file in files}
     known = min(max(snapshot.ascends_from, snapshot.log_min), snapshot.log_end), snapshot.log_end
@@ -71,7 +71,7 @@ def _gaps(parts: list[Part], begin: int, end: int) -> Iterator[Range]:
 
 
 def _files(directory: Path, log_min: int, log_end: int) -> tuple[list[Part], int]:
-    """Those that hold something of [log_min, log_end), and the size of each."""
+    """Return the files that hold something of [log_min, log_end), and the size of each."""
     found = sorted(
         (start, one.path) for one in os.scandir(directory) if (start := segment_offset(one.name)) is not None
     )
@@ -85,7 +85,7 @@ def _files(directory: Path, log_min: int, log_end: int) -> tuple[list[Part], int
 
 
 def _file_size(found: list[tuple[int, str]]) -> int:
-    """All files have one size; but one may have been cut off, or be missing in between."""
+    """Return the size that all files have; a single one may have been cut off, or be missing in between."""
     largest = 0
     for _, path in found:
         try:
@@ -96,7 +96,7 @@ def _file_size(found: list[tuple[int, str]]) -> int:
 
 
 def _first_store_ms(part: Part) -> int | None:
-    """None when the file does not begin with a record, or has gone."""
+    """Return the store time of a file's first record; None if it does not begin with one, or has been deleted."""
     try:
         file = OneFile(part)
     except FileNotFoundError:

@@ -1,12 +1,12 @@
 """Delivery events of a run, ready to be joined with messages. Plain Python; both ways of counting read them here.
 
-An answer tells of messages [first, behind) of a queue. docs/formats/deliveries.md says of which messages an event of a
-batch may tell; here that is two positions of the log with each event:
+An answer delivered messages [first, behind) of a queue. docs/formats/deliveries.md defines to which messages an event
+of a batch may refer; here those are two positions of the log with each event:
 
-    below     it tells of no message from there on: so little was published, as this batch says or one behind it. The
-              log may have been longer and lost its end since, or the queue may be that of a topic made again
-    doubtful  of a message from there on it tells only when it is not older than the message: the batch before says that
-              so little was published
+    below     it refers to no message from there on: this batch or a later one gives this as the published end. The log
+              may have been longer and lost its end since, or the queue may be that of a topic made again
+    doubtful  it refers to a message from there on only if it is not older than the message: the batch before gives this
+              as the published end
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from appliance.engine.store.disk import Disk
 
 from ..snapshot import Snapshot
 
-#: Nothing says that less was published.
+#: Position before any batch has limited it.
 _EVERYTHING = (1 << 63) - 1
 
 
 class Who(NamedTuple):
-    """codes: tag codes of the messages that the answers carried, None for all."""
+    """codes: tag codes of the messages that the answers contained, None for all."""
 
     group: str
     codes: tuple[int, ...] | None
 
 
 class Answers:
-    """Those of one queue as columns of longs, one place in each for an answer. who: index in `whos`."""
+    """The answers of one queue as columns of longs, one place in each for an answer. who: index in `whos`."""
 
     def __init__(self) -> None:
         self.first = array("q")
@@ -68,10 +68,10 @@ class Answers:
 
 @dataclass(slots=True)
 class Delivered:
-    """queues: (topic, queue id) -> answers up to T0 that may tell of the day's messages. lost: events of the day and
-    later that were not kept. gaps: how often nothing was recorded for a while. unknown: group -> answers of which
-    nobody knows what was in them, as a filter decided. complete_from: of messages that lie below, older answers may
-    have been forgotten; None when no answer is kept."""
+    """queues: (topic, queue id) -> answers up to T0 that may refer to the day's messages. lost: number of events of the
+    day and later that were not kept. gaps: number of times that nothing was recorded for a while. unknown: group ->
+    number of answers whose messages are unknown, as a filter chose them. complete_from: physical offset; answers with
+    messages below it may have been deleted; None if no answer is kept."""
 
     queues: dict[tuple[str, int], Answers] = field(default_factory=dict)
     lost: int = 0
@@ -81,10 +81,11 @@ class Delivered:
 
 
 def read_delivered(snapshot: Snapshot, lowest: int) -> Delivered:
-    """lowest: physical offset below which no message of the day lies. Raises OSError.
+    """Read the delivery files, the newest first. lowest: physical offset below which no message of the day lies. Raises
+    OSError.
 
-    A file counts up to its first batch that is not whole. What is older than a file without a header is left out: it
-    may be of a log that was longer."""
+    A file counts up to its first batch that is not whole. Files older than one without a header are left out: they may
+    be of a log that was longer."""
     found = Delivered()
     below = _EVERYTHING
     for file in reversed(DeliveryRing(Path(snapshot.deliveries_dir), Disk()).files()):
@@ -116,11 +117,11 @@ class _FileOfAnswers:
     def __init__(self, found: Delivered, snapshot: Snapshot, lowest: int) -> None:
         self._found = found
         self._from_ms, self._t0_ms, self._lowest = snapshot.from_ms, snapshot.t0_ms, lowest
-        #: Number -> where its answers go, and as whose; or the group, where nobody knows what its answers held.
+        #: Number -> (columns for its answers, its number in them); or the group, if its answers' messages are unknown.
         self._known: dict[int, tuple[Answers, int] | str] = {}
 
     def take(self, header: FileHeader, batches: list[Batch], floors: list[int]) -> None:
-        """floors: for each batch what it and all that follow say of the log: at least so much was published."""
+        """Take the events of a file. floors: for each batch the lowest published position of it and all later ones."""
         before = header.published
         for batch, below in zip(batches, floors, strict=True):
             for number, one in batch.definitions.items():

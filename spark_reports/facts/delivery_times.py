@@ -1,4 +1,4 @@
-"""Messages joined with answers, many at a time by numpy: how many took how long, in buckets."""
+"""Joins messages with answers, many at a time by numpy, and counts delivery times in buckets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tables import FIRST_BUCKET, LATENCY_BOUNDS_MS
 
 _BOUNDS = np.array(LATENCY_BOUNDS_MS)
 _BUCKETS = len(LATENCY_BOUNDS_MS) + 1
-#: Pairs of answer and message that are looked at together.
+#: Pairs of answer and message that are handled at a time.
 _MOST_PAIRS = 1 << 21
 _BATCH_ROWS = 1 << 18
 _NEVER = np.iinfo(np.int64).max
@@ -24,7 +24,7 @@ _COLUMNS = ("group", "topic", "which", "bucket", "messages")
 
 
 class Histograms:
-    """Those of a partition. For one task."""
+    """Histograms of a partition's delivery times. For one task."""
 
     def __init__(self, saved: Saved) -> None:
         self._saved = saved
@@ -32,7 +32,7 @@ class Histograms:
         self._codes: dict[str | None, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """batch: messages with the columns `transforms.PLACE`, each once."""
+        """Count a batch: messages with the columns `transforms.PLACE`, each once."""
         topics = batch.column("topic").dictionary_encode()
         names = topics.dictionary.to_pylist()
         queue_ids = _numbers(batch, "queue_id")
@@ -48,7 +48,7 @@ class Histograms:
                 self._take_queue(topic, groups, chosen)
 
     def _take_queue(self, topic: str, groups: tuple[OfGroup, ...], messages: pa.RecordBatch) -> None:
-        """messages: of one queue, by offset."""
+        """Count messages of one queue, sorted by offset."""
         offsets = _numbers(messages, "queue_offset")
         physical = _numbers(messages, "physical_offset")
         store_ms = _numbers(messages, "store_ms")
@@ -81,7 +81,8 @@ class Histograms:
 
 
 def larger(batches: Iterable[pa.RecordBatch], rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least so many, but the last: what is done for each queue is done less often."""
+    """Yield the same rows in batches of at least `rows`, except the last, so that the work for each queue is done less
+    often."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -95,9 +96,9 @@ def larger(batches: Iterable[pa.RecordBatch], rows: int = _BATCH_ROWS) -> Iterat
 def delivered_at(
     one: OfGroup, offsets: Longs, physical: Longs, store_ms: Longs, codes: Longs | None
 ) -> tuple[Longs, Longs]:
-    """When each message was delivered to the group for the first and for the last time; _NEVER when it was not.
+    """Return when each message was delivered to the group for the first and for the last time; _NEVER if it was not.
 
-    offsets: rising. codes: of the messages' tags; may be None when no answer asks for codes."""
+    offsets: rising. codes: of the messages' tags; may be None if no answer has a filter by codes."""
     first = np.full(len(offsets), _NEVER)
     last = np.full(len(offsets), -1)
     low = int(np.searchsorted(one.highest, offsets[0], side="right"))
@@ -110,7 +111,7 @@ def delivered_at(
     covered = (end - begin)[tells]
     for part in np.split(tells, _cuts(covered)):
         count = (end - begin)[part]
-        # For each answer of this part its messages, one after another.
+        # The messages of each answer of this part, one after another.
         message = np.repeat(begin[part] - np.cumsum(count) + count, count) + np.arange(count.sum())
         answer = np.repeat(part + low, count)
         at_ms = one.at_ms[answer]
@@ -127,7 +128,7 @@ def delivered_at(
 def _leave_out(
     counts: npt.NDArray[np.bool_], one: OfGroup, part: Longs, answer: Longs, codes: Longs, message: Longs
 ) -> None:
-    """Pairs of an answer and a message that its filter kept out."""
+    """Exclude pairs of an answer and a message that the answer's filter did not pass."""
     for who in np.unique(one.who[part]).tolist():
         wanted = one.codes[who]
         if wanted is not None:
@@ -136,7 +137,7 @@ def _leave_out(
 
 
 def _cuts(covered: Longs) -> Longs:
-    """Where to cut, so that no part has many more pairs than _MOST_PAIRS."""
+    """Return the places to cut, so that no part has many more pairs than _MOST_PAIRS."""
     pairs = np.cumsum(covered) // _MOST_PAIRS
     return np.flatnonzero(np.diff(pairs)) + 1
 

@@ -1,4 +1,4 @@
-"""What could not be read of a day, as rows of the table. The same for both ways of counting."""
+"""Rows of the table FINDINGS: the parts of a day that could not be read. The same for both ways of counting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .tables import Row
 
 
 def finding_rows(files: DayFiles, unread: Iterable[Range], delivered: Delivered, lowest: int | None) -> list[Row]:
-    """unread: ranges, maybe told twice or more. lowest: physical offset of the day's first message, None without."""
+    """Make the rows. unread: ranges, which may be repeated. lowest: physical offset of the day's first message, None
+    without one."""
     counts: dict[tuple[str, str], list[int]] = {}
     for one in _once(unread, files.file_bytes):
         known = counts.setdefault((one.kind, f"{_begin_of_file(one.begin, files.file_bytes):020d}"), [0, 0])
@@ -31,7 +32,7 @@ def finding_rows(files: DayFiles, unread: Iterable[Range], delivered: Delivered,
 
 
 def _once(unread: Iterable[Range], file_bytes: int) -> list[Range]:
-    """What is told twice once, and what adjoins in one; file by file."""
+    """Merge repeated and adjoining ranges, and split them by file."""
     found: list[Range] = []
     for one in sorted(set(unread)):
         last = found[-1] if found else None

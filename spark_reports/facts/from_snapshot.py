@@ -15,7 +15,7 @@ from .tables import DELETED_UNREAD, DISK, GROUPS, LAG, QUEUES, DayFacts, Row
 
 
 def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
-    """LAG, QUEUES, GROUPS, DISK and DELETED_UNREAD. Raises OSError, ValueError when lag.jsonl cannot be read."""
+    """Return LAG, QUEUES, GROUPS, DISK and DELETED_UNREAD. Raises OSError, ValueError if lag.jsonl cannot be read."""
     return {
         LAG.name: _lag_rows(run_dir / files.LAG),
         QUEUES.name: sorted((one.topic, one.queue_id, one.min_offset, one.max_offset) for one in snapshot.queues),
@@ -38,7 +38,7 @@ def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
 
 
 def _unread_rows(snapshot: Snapshot) -> list[Row]:
-    """By the hour of the clock; one of the broker's may lie in two of these."""
+    """Return the rows by the hour of the clock; one hour of the broker may lie in two of these."""
     cuts = stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone)
     found: dict[tuple[str, str, int, int], list[int]] = {}
     for one in snapshot.deleted_unread:

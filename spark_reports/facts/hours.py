@@ -2,7 +2,7 @@
 
     begin of the hour = ms - (ms + offset) mod 3,600,000
 
-So a day has 23, 24 or 25 hours, and where clocks go back the same hour of the clock twice, at two moments.
+So a day has 23, 24 or 25 hours; when clocks go back it has the same hour of the clock twice, at two moments.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 HOUR_MS = 3_600_000
-#: No zone has two changes in so short a time.
+#: No zone changes twice within this time.
 _PROBE_MS = 900_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stretch(NamedTuple):
-    """From `from_ms` on, to the next stretch, the zone's clock shows UTC and so many ms more."""
+    """From `from_ms` to the next stretch the zone's clock shows UTC plus `offset_ms`."""
 
     from_ms: int
     offset_ms: int
@@ -28,15 +28,16 @@ class Stretch(NamedTuple):
 
 
 def day_bounds(day: str, zone: str) -> tuple[int, int]:
-    """Begin of the day YYYY-MM-DD and of the next one, in ms: 23 or 25 hours where clocks are changed. Where they go
-    forward at midnight it begins when they have; where they show it twice, the first time."""
+    """Return the begin of the day YYYY-MM-DD and of the next one, in ms: 23 or 25 hours apart if clocks are changed. If
+    they go forward at midnight the day begins after that; if they show midnight twice, at the first one."""
     first, there = date.fromisoformat(day), ZoneInfo(zone)
     begin, end = (datetime.combine(first + timedelta(days=n), time(), there).timestamp() for n in (0, 1))
     return int(begin * 1000), int(end * 1000)
 
 
 def stretches(from_ms: int, to_ms: int, zone: str) -> tuple[Stretch, ...]:
-    """Of [from_ms, to_ms), the first one from from_ms on. Raises ZoneInfoNotFoundError, ValueError for no zone."""
+    """Return the stretches of [from_ms, to_ms); the first begins at from_ms. Raises ZoneInfoNotFoundError, ValueError
+    if there is no such zone."""
     there = ZoneInfo(zone)
     found = [Stretch(from_ms, _offset_ms(from_ms, there))]
     at = from_ms
@@ -54,7 +55,7 @@ def stretches(from_ms: int, to_ms: int, zone: str) -> tuple[Stretch, ...]:
 
 
 def end_of_day(day: str, zone: str) -> int:
-    """In ms; where clocks step over midnight, when they do."""
+    """Return the end of a day in ms; if clocks skip midnight, the moment when they do."""
     following = datetime.combine(date.fromisoformat(day) + timedelta(days=1), time(), ZoneInfo(zone))
     return round(following.timestamp() * 1000)
 

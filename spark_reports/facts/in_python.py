@@ -1,4 +1,4 @@
-"""The facts of a day by plain Python: for machines without Java, and the oracle for Spark's numbers.
+"""Counts the facts of a day by plain Python: for machines without Java, and as the oracle for Spark's numbers.
 
 One pass over the log; then the delivery times, queue by queue. Memory: 28 bytes for each message of a queue whose
 deliveries were recorded, and 16 more while that queue is joined.
@@ -27,7 +27,7 @@ from .hours import HOUR_MS, Stretch, stretches
 from .one_file import OneFile, Part, Range
 from .tables import DEAD_LETTERS, FINDINGS, LATENCY, RETRIES, TABLES, TRAFFIC, DayFacts, Row
 
-#: Told of bytes read, and of how many there are.
+#: Called with the bytes read so far, and the number of all.
 Step = Callable[[int, int], None]
 #: Records between two calls of it.
 _STEP_RECORDS = 5_000
@@ -36,7 +36,7 @@ Counts = dict[tuple[str | int, ...], list[int]]
 
 
 def count(snapshot: Snapshot, run_dir: Path, step: Step = lambda done, total: None) -> DayFacts:
-    """All tables. Raises OSError when the log or the deliveries cannot be read."""
+    """Count all tables. Raises OSError when the log or the deliveries cannot be read."""
     files = day_files(snapshot)
     delivered = read_delivered(snapshot, files.begin)
     day = _Day(snapshot, delivered)
@@ -78,7 +78,7 @@ def _records_of(part: Part, unread: list[Range]) -> Iterator[Record]:
 
 
 class _Day:
-    """What the pass over the log leaves. lowest: where the day's first message lies; None without one."""
+    """Counts of the pass over the log. lowest: physical offset of the day's first message; None without one."""
 
     def __init__(self, snapshot: Snapshot, delivered: Delivered) -> None:
         self.traffic: Counts = {}
@@ -91,7 +91,7 @@ class _Day:
         self._queues = {key: _Messages(answers.whos) for key, answers in delivered.queues.items()}
 
     def take(self, record: Record) -> None:
-        """One record of the day."""
+        """Count one record of the day."""
         topic, queue_id = record.topic, record.queue_id
         hour_ms = self._hours.of(record.store_time_ms)
         _add(self.traffic, (topic, queue_id, hour_ms), record.size, len(record.body))
@@ -119,12 +119,12 @@ class _Day:
             for group, which, bucket, number in messages.latency(self._answers[topic, queue_id], self._from_ms):
                 known = found.setdefault((group, topic, which, bucket), [0])
                 known[0] += number
-            self._queues[topic, queue_id] = _Messages([])  # its room
+            self._queues[topic, queue_id] = _Messages([])  # frees its memory
         return found
 
 
 class _Hours:
-    """Begins of hours, fast for moments of the same hour."""
+    """Finds the begin of a moment's hour; fast for moments of the same hour."""
 
     def __init__(self, found: tuple[Stretch, ...]) -> None:
         self._stretches = found
@@ -142,7 +142,7 @@ class _Hours:
 
 
 class _Messages:
-    """Those of one queue, in the log's order."""
+    """The messages of one queue, in the log's order."""
 
     def __init__(self, whos: list[Who]) -> None:
         self._with_codes = any(who.codes is not None for who in whos)
@@ -159,7 +159,7 @@ class _Messages:
             self._code.append(tag_code(decode_properties(record.properties).get(TAGS)))
 
     def latency(self, answers: Answers, from_ms: int) -> Iterator[tuple[str, str, int, int]]:
-        """(group, which, bucket, messages), the same several times."""
+        """Yield (group, which, bucket, messages); the same key may come several times."""
         if not self._offset:
             return
         self._sort()
@@ -173,7 +173,7 @@ class _Messages:
                     yield group, which, bucket, number
 
     def _sort(self) -> None:
-        """By offset: a topic that was deleted and made again begins anew."""
+        """Sort by offset: the offsets of a topic that was deleted and made again begin anew."""
         offsets = self._offset
         if all(offsets[i] <= offsets[i + 1] for i in range(len(offsets) - 1)):
             return
@@ -183,7 +183,7 @@ class _Messages:
                 column[:] = array(column.typecode, [column[i] for i in order])
 
     def _of_group(self, answers: Answers, chosen: list[int], from_ms: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Bucket -> messages, for the first and the last delivery."""
+        """Return bucket -> messages, for the first and for the last delivery."""
         none = 1 << 62
         first, last = array("q", [none]) * len(self._offset), array("q", [-none]) * len(self._offset)
         offsets, physical, after_ms, codes, whos = (
@@ -217,7 +217,7 @@ class _Messages:
 
 
 def _add(counts: Counts, key: tuple[str | int, ...], *values: int) -> None:
-    """One record more under `key`, and what it brings."""
+    """Count one more record under `key`, and add its values."""
     known = counts.get(key)
     if known is None:
         counts[key] = [1, *values]

@@ -1,4 +1,4 @@
-"""The facts of a day by Spark: one pass over the log into narrow messages, and everything else of those.
+"""Counts the facts of a day by Spark: one pass over the log into narrow messages, and everything else from those.
 
     log --rocketbox--> narrow --> SCRATCH/messages, Parquet --> traffic, retries, dead letters, latency
 
@@ -37,11 +37,11 @@ def count(
     scratch_dir: Path | None = None,
     partition_rows: int | None = None,
 ) -> dict[str, DataFrame | list[Row]]:
-    """All tables; as rows those that Spark need not count. When this returns the log has been read: the frames are of
-    what was noted of it in `scratch_dir` (`run_dir` without), and good until that is deleted. Raises OSError when the
+    """Return all tables; as rows those that Spark need not count. When this returns the log has been read: the frames
+    read its copy in `scratch_dir` (by default `run_dir`), and are valid until that is deleted. Raises OSError when the
     log's directory or the deliveries cannot be read, and whatever Spark raises.
 
-    partition_rows: so many messages at most are one task's; the data source's own choice without."""
+    partition_rows: most messages of one task; by default the data source decides."""
     from ..source.data_source import RocketBoxDataSource
 
     files = day_files(snapshot)
@@ -86,7 +86,8 @@ def log_rows(spark: SparkSession, snapshot: Snapshot, scratch: Path, partition_r
 
 
 def _lowest(messages: DataFrame, files: DayFiles, delivered: Delivered) -> int | None:
-    """Physical offset of the day's first message, None without one; any below it does where it cannot matter."""
+    """Return the physical offset of the day's first message, None without one; a lower one if that makes no
+    difference."""
     from pyspark.sql import functions as F
 
     if delivered.complete_from is not None and delivered.complete_from <= files.begin:
@@ -96,7 +97,7 @@ def _lowest(messages: DataFrame, files: DayFiles, delivered: Delivered) -> int |
 
 
 def _unread(scratch: Path, files: DayFiles) -> list[Range]:
-    """What executors could not read of the day's part of the log."""
+    """Return the ranges of the day's part of the log that executors could not read."""
     found = []
     for one in findings.read(scratch / UNREAD):
         begin, end = max(one.begin, files.begin), min(one.end, files.end)

@@ -1,12 +1,12 @@
-"""Facts of all days on disk: for the reports, and for anybody's own Spark.
+"""Facts of all days on disk: for the reports, and for the operator's own Spark jobs.
 
-    FACTS/TABLE/day=YYYY-MM-DD/facts.parquet   of days that Spark counted: spark.read.parquet("FACTS/traffic") is a
-                                               table with the column `day` besides
+    FACTS/TABLE/day=YYYY-MM-DD/facts.parquet   of days that Spark counted: spark.read.parquet("FACTS/traffic") gives the
+                                               table with a further column `day`
     FACTS/plain/YYYY-MM-DD.jsonl.gz            of days that plain Python counted: [table, row] a line
     FACTS/.writing/  FACTS/.ready-YYYY-MM-DD/  a day on its way
 
-A day replaces the one that was there. It is written beside and synced; then one rename decides that it counts. What is
-left to be done by then is done by whoever comes next, if need be. One run at a time.
+A day replaces the one that was there. It is written beside and synced; then one rename makes it valid. If a run ends
+before the steps after that, the next call does them (`settle`). One run at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z", re.ASCII)
 
 
 def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]], as_parquet: bool = False) -> None:
-    """All tables of a day, in place of those that there were; as Parquet if one of them is a frame, or if asked for.
+    """Write all tables of a day, in place of the old ones; as Parquet if one of them is a frame, or with as_parquet.
     Raises OSError, and whatever Spark raises while it counts: the old day is whole then."""
     if _DAY.match(day) is None:
         raise ValueError(f"{day!r} is no day like 2026-01-31")
@@ -51,10 +51,10 @@ def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]],
 
 
 def read(facts_dir: Path, days: Iterable[str]) -> dict[str, DayFacts]:
-    """Those of the days that are there and can be read, all tables of each. Days in Parquet need pyarrow: without it
-    they are not there.
+    """Return all tables of those days that exist and can be read. Days in Parquet need pyarrow: without it they are
+    left out.
 
-    TRAFFIC is whole for the last of the days only. Of the others it has one row a topic, with queue and hour -1: a
+    TRAFFIC is whole for the last of the days only. For the others it has one row a topic, with queue and hour -1: a
     broker with a thousand topics has 200,000 rows a day, and trends need none of them."""
     settle(facts_dir)
     wanted = sorted(days)
@@ -78,7 +78,7 @@ def _by_topic(traffic: list[Row]) -> list[Row]:
 
 
 def days(facts_dir: Path) -> list[str]:
-    """All that are kept, oldest first."""
+    """Return all days that are kept, oldest first."""
     found = {name.removesuffix(_SUFFIX) for name in _names(facts_dir / PLAIN) if name.endswith(_SUFFIX)}
     for table in TABLES:
         found |= {name.removeprefix("day=") for name in _names(facts_dir / table.name)}
@@ -86,8 +86,8 @@ def days(facts_dir: Path) -> list[str]:
 
 
 def prune(facts_dir: Path, keep_days: int, last: str = "9999-12-31") -> list[str]:
-    """Delete all but the newest of the days up to `last`; so many are kept, however old. Later ones are left alone, so
-    that the facts of an old day live until its reports are made. Returns those that went. Raises OSError."""
+    """Delete all but the newest `keep_days` of the days up to `last`, however old those are. Later days stay, so that
+    the facts of an old day are kept until its reports are made. Return the deleted days. Raises OSError."""
     settle(facts_dir)
     found = [day for day in days(facts_dir) if day <= last]
     gone = found[:-keep_days] if keep_days > 0 else []
@@ -98,7 +98,7 @@ def prune(facts_dir: Path, keep_days: int, last: str = "9999-12-31") -> list[str
 
 
 def settle(facts_dir: Path) -> None:
-    """Finish what a run that was killed had begun, or throw it away. Raises OSError."""
+    """Finish the writing that a killed run had begun, or discard it. Raises OSError."""
     for name in _names(facts_dir):
         if name.startswith(_READY) and _DAY.match(day := name.removeprefix(_READY)):
             _take_in(facts_dir, day)
@@ -129,7 +129,7 @@ def _write_parquet(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | li
 
 
 def _take_in(facts_dir: Path, day: str) -> None:
-    """Its tables, each to its place."""
+    """Move the tables of a day that is ready, each to its place."""
     ready = facts_dir / f"{_READY}{day}"
     for name in _names(ready):
         place = _parquet(facts_dir, name, day)
@@ -162,7 +162,7 @@ def _read_parquet(facts_dir: Path, day: str) -> DayFacts | None:
 
 
 def _values(column: pa.ChunkedArray) -> list[str] | list[int]:
-    """Equal texts are one object: most are in many rows."""
+    """Return the values; equal texts become one object, since most are in many rows."""
     known: dict[str, str] = {}
     return [known.setdefault(one, one) if isinstance(one, str) else one for one in column.to_pylist()]
 
@@ -178,7 +178,7 @@ def _remove_parquet(facts_dir: Path, day: str) -> None:
 
 
 def _arrow_table(table: Table, facts: DataFrame | list[Row]) -> pa.Table:
-    """Sorted by the keys."""
+    """Return the rows as an Arrow table, sorted by the keys."""
     import pyarrow as pa
 
     schema = pa.schema([(name, pa.string() if kind == "string" else pa.int64()) for name, kind in table.columns])

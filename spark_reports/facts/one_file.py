@@ -1,7 +1,7 @@
-"""One file of the log, read record by record. Plain Python: the reference for the data source.
+"""Reads one file of the log, record by record. Plain Python: the reference for the data source.
 
-A record is what says its own place, of a queue that can be; bodies are not compared with their CRC, as nobody looks at
-them. From the first byte that is no record to the next one that is, in the same file, bytes are corrupt.
+Bytes are a record if they contain their own physical offset and a valid queue; bodies are not compared with their CRC,
+since they are not used. Bytes between records in the same file are corrupt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WINDOW_BYTES = 4 << 20
 
 
 class Part(NamedTuple):
-    """A file of the log, read from its `start` to `end`: that of the file, or the log's at T0. Physical offsets."""
+    """A file of the log, to be read from its `start` to `end`: the file's end, or the log's at T0. Physical offsets."""
 
     path: str
     start: int
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Physical offsets [begin, end) that could not be read. kind: "gap" (gone, or cut off) or "corrupt"."""
+    """Physical offsets [begin, end) that could not be read. kind: "gap" (deleted, or cut off) or "corrupt"."""
 
     kind: str
     begin: int
@@ -49,7 +49,7 @@ class OneFile:
         os.close(self._fd)
 
     def records(self, unread: list[Range]) -> Iterator[Record]:
-        """What is there of the part. unread: ranges that are none are added to it. Raises OSError."""
+        """Yield the records of the part. Ranges without records are added to `unread`. Raises OSError."""
         part = self.part
         offset = part.start
         while offset < part.end:
@@ -70,7 +70,7 @@ class OneFile:
             offset = following
 
     def record_at(self, offset: int) -> Record | None:
-        """The record that begins there and ends within the part."""
+        """Return the record that begins there and ends within the part, None if there is none."""
         at = offset - self._base
         data = self._data
         if not 0 <= at <= len(data) - 8 or SIZE_MAGIC.unpack_from(data, at)[0] > len(data) - at:
@@ -89,7 +89,7 @@ class OneFile:
         return record if _is_at_home(record, offset) and offset + record.size <= self.part.end else None
 
     def _next_record(self, offset: int) -> int | None:
-        """Where the first record begins from `offset` on."""
+        """Return the physical offset, `offset` or later, of the next record; None if there is none in the part."""
         while offset < self.part.end:
             data = self._bytes(offset, WINDOW_BYTES + 7)
             if len(data) < FIXED_BYTES:
@@ -103,11 +103,11 @@ class OneFile:
         return None
 
     def _bytes(self, offset: int, size: int) -> bytes:
-        """Fewer where the part or the file ends."""
+        """Read bytes; fewer if the part or the file ends."""
         return os.pread(self._fd, max(0, min(size, self.part.end - offset)), offset - self.part.start)
 
 
 def _is_at_home(record: Record, offset: int) -> bool:
-    """Whether it says that it lies there, and belongs to a queue that can be."""
+    """True if a record contains this physical offset, and a valid queue."""
     is_here = record.physical_offset == offset
     return is_here and record.queue_id >= 0 and record.queue_offset >= 0 and names.may_be(record.topic)

@@ -1,4 +1,4 @@
-"""Frames in, frames out: what Spark counts. Needs pyspark; nothing here reads or writes.
+"""The counting by Spark: frames in, frames out. Needs pyspark; nothing here reads or writes.
 
 Messages, as `narrow` makes them of the data source's rows, have the columns
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 #: Like `provenance_of`: a number of ten digits at most, above 0.
 _ABOVE_ZERO = "^(?=[0-9]{1,10}\\z)[0-9]*[1-9]"
 _KINDS = {"long": "bigint", "string": "string"}
-#: What `latency` looks at.
+#: Columns that `latency` uses.
 PLACE = ("topic", "queue_id", "queue_offset", "physical_offset", "store_ms", "tags")
 
 
 def narrow(rows: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
-    """Of the data source's rows, what is counted of those stored in [from_ms, to_ms)."""
+    """Return the columns that are counted, of the data source's rows that were stored in [from_ms, to_ms)."""
     is_failure = _of(RETRY_PREFIX) | _of(DLQ_PREFIX)
     properties = F.col("properties")
     is_copy = F.coalesce(properties[REPLAYED].rlike(_ABOVE_ZERO), F.lit(False)) & (F.col("reconsume_times") == 0)
@@ -69,7 +69,7 @@ def dead_letters(messages: DataFrame, stretches: Sequence[Stretch]) -> DataFrame
 
 
 def latency(messages: DataFrame, answers_dir: str) -> DataFrame:
-    """answers_dir: as `answers_file.save` wrote it; every executor reads it there."""
+    """Count delivery times. answers_dir: written by `answers_file.save`; every executor reads it there."""
     counted = messages.select(*PLACE).mapInArrow(
         partial(_histograms, answers_dir), "group string, topic string, which string, bucket bigint, messages bigint"
     )
@@ -77,7 +77,7 @@ def latency(messages: DataFrame, answers_dir: str) -> DataFrame:
 
 
 def _histograms(answers_dir: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In an executor: one batch for each partition."""
+    """Count delivery times in an executor: one batch of rows for each partition."""
     from .answers_file import Saved
     from .delivery_times import Histograms, larger
 
@@ -88,7 +88,7 @@ def _histograms(answers_dir: str, batches: Iterator[pa.RecordBatch]) -> Iterator
 
 
 def hour_ms(stretches: Sequence[Stretch]) -> Column:
-    """The begin of the hour of the clock in which a message was stored."""
+    """Return the begin of the clock's hour in which a message was stored."""
     offset = F.lit(stretches[0].offset_ms)
     for one in stretches[1:]:
         offset = F.when(F.col("store_ms") >= one.from_ms, F.lit(one.offset_ms)).otherwise(offset)
@@ -96,7 +96,7 @@ def hour_ms(stretches: Sequence[Stretch]) -> Column:
 
 
 def exact(table: Table, frame: DataFrame) -> DataFrame:
-    """The table's columns, in its order, of its types."""
+    """Select the table's columns, in its order and with its types."""
     return frame.select(*(F.col(name).cast(_KINDS[kind]).alias(name) for name, kind in table.columns))
 
 
@@ -105,7 +105,7 @@ def _counted(table: Table, messages: DataFrame, *sums: Column) -> DataFrame:
 
 
 def _failures(messages: DataFrame, prefix: str, stretches: Sequence[Stretch]) -> DataFrame:
-    """Those of such topics, with their group in place of the topic, which is where they come from."""
+    """Return the messages of topics with this prefix; `group` is the rest of the topic's name, `topic` the origin."""
     return (
         messages.where(_of(prefix))
         .withColumn("hour_ms", hour_ms(stretches))

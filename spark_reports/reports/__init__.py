@@ -1,6 +1,6 @@
-"""Reports: what the facts of a day, and of the days before it, say to the people who run the broker.
+"""Reports for the people who run the broker, from the facts of a day and of the days before it.
 
-Plain Python, whoever counted the facts: the same snapshot and facts give the same bytes.
+Plain Python, no matter if Spark counted the facts: the same snapshot and facts give the same bytes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .document import REPORTS, Document
 
 
 def _module(report: str) -> Any:
-    """Imported when it is needed: the console reads documents, and makes none."""
+    """Import a report's module when it is needed: the console reads documents, and makes none."""
     return import_module(f".{report.replace('-', '_')}", __name__)
 
 
 def make(snapshot: Snapshot, facts_by_day: Mapping[str, DayFacts]) -> list[Document]:
-    """In the order of `REPORTS`. facts_by_day: this day's, and of as many days before it as there are; KeyError without
-    this day's."""
+    """Make the documents, in the order of `REPORTS`. facts_by_day: of this day, and of as many days before it as there
+    are. Raises KeyError without this day's."""
     from .days import View
 
     view = View(snapshot, {day: facts for day, facts in facts_by_day.items() if day <= snapshot.day})
@@ -30,6 +30,6 @@ def make(snapshot: Snapshot, facts_by_day: Mapping[str, DayFacts]) -> list[Docum
 
 
 def svg_files(document: Document) -> dict[str, bytes]:
-    """The plots that the document names, drawn from the numbers in its tables, by file name."""
+    """Draw the plots that the document names, from the numbers in its tables; return them by file name."""
     drawn: dict[str, bytes] = _module(document.report).draw(document)
     return drawn

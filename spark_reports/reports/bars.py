@@ -15,7 +15,7 @@ ROW = 26
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """said: the value as it stands beside the bar."""
+    """said: the value as the text beside the bar."""
 
     name: str
     value: int
@@ -24,8 +24,8 @@ class Bar:
 
 
 def row_bars(bars: Sequence[Bar], limit: int | None = None, total: int | None = None) -> bytes:
-    """limit: a value to draw a line at. total: of which the bars are parts, for a line of what they add up to, at the
-    right; a single bar is all of it, and gets none."""
+    """Draw rows of bars. limit: a value at which a line is drawn. total: the whole of which the bars are parts; then a
+    line at the right shows their running sum. A single bar gets no such line."""
     total = total if len(bars) > 1 else None
     left = _left([bar.name for bar in bars])
     sums_left, sums_right = WIDTH - 190, WIDTH - 50
@@ -55,8 +55,8 @@ def row_bars(bars: Sequence[Bar], limit: int | None = None, total: int | None = 
 
 
 def changes(rows: Sequence[tuple[str, int, int, str]]) -> bytes:
-    """rows: (name, before, now, said), both above zero. Twice as much is as far to the right as half is to the left;
-    more than 16 times is not drawn further."""
+    """Draw changes. rows: (name, before, now, said), both above zero. Twice as much is as far to the right as half is
+    to the left; a factor above 16 is drawn like 16."""
     left = _left([name for name, _, _, _ in rows])
     room = max(width_of(said) for _, _, _, said in rows) + 12
     middle = (left + room + WIDTH - room) / 2
@@ -81,7 +81,7 @@ def changes(rows: Sequence[tuple[str, int, int, str]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """up, down: (class, value, title) of what is stacked above and below the line. known: whether anything is."""
+    """up, down: (class, value, title) of the parts stacked above and below the line. known: False draws an outline."""
 
     label: str
     up: tuple[tuple[str, int, str], ...]
@@ -91,7 +91,7 @@ class Column:
 
 
 def columns(found: Sequence[Column], show: Show, base: int = 10, gap: float = 0.25, height: int = 220) -> bytes:
-    """Stacked, from left to right. gap: share of a column's width that stays free. An outline where none is known."""
+    """Draw stacked columns from left to right. gap: share of a column's width that stays free."""
     most_up = max((sum(value for _, value, _ in one.up) for one in found), default=0)
     most_down = max((sum(value for _, value, _ in one.down) for one in found), default=0)
     ticks = nice_ticks(max(most_up, most_down, 1), base)

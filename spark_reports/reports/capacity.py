@@ -1,4 +1,4 @@
-"""R5, capacity: when is the disk full, who fills it, and are messages deleted before they are read?"""
+"""R5, capacity: when is the disk full, which topics fill it, and are messages deleted before they are read?"""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .plots import REST, SERIES
 from .text import day_label, duration, percent, size
 
 REPORT = "capacity"
-#: Days of the plots: of the past, and of what is expected.
+#: Days of the plots: past ones, and expected ones.
 DAYS, AHEAD = forecast.PAST, 28
 #: Rows of the plot of margins.
 MOST_SHOWN = 20
-#: Of the retention: from here on it is worth a look.
+#: Used share of the retention (permille) from which a group is worth a look.
 NEAR = 800
 
 
@@ -32,7 +32,7 @@ class Disk:
 
 
 def disk_of(facts: DayFacts | None) -> Disk | None:
-    """None where it was not measured."""
+    """Return the disk as last measured, None if it was not."""
     rows = sorted(select(facts, DISK, "total free log_bytes"))
     if not rows or rows[-1][0] <= 0:
         return None
@@ -41,7 +41,7 @@ def disk_of(facts: DayFacts | None) -> Disk | None:
 
 
 def stored_by_topic(facts: DayFacts | None) -> Counter[str]:
-    """Bytes of all topics: retries, dead letters and the broker's own fill the disk like the others."""
+    """Return bytes by topic, of all topics: retries, dead letters and the broker's own fill the disk like others."""
     found: Counter[str] = Counter()
     for topic, count in select(facts, TRAFFIC, "topic bytes"):
         found[topic] += count
@@ -100,7 +100,7 @@ _MARGINS_LEGEND = (("c2", "text", "< 80%"), ("c0", "text", "≥ 80%"), ("worse",
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """rows: (low, middle, high) of days to come. full, earliest, latest: days from now; 0: it is."""
+    """rows: (low, middle, high) of days to come. full, earliest, latest: days until the limit is reached; 0: now."""
 
     limit: int | None = None
     rows: tuple[tuple[int, int, int], ...] = ()
@@ -112,13 +112,14 @@ class Outlook:
 def _outlook(
     view: View, days: list[str], stored: dict[str, Counter[str]], disks: dict[str, Disk | None], notes: list[Note]
 ) -> Outlook:
-    """With a note for what it says: "full_on" a day, never, not within the horizon, or too few days to tell."""
+    """Return the outlook, and add the note that states it: full on a day, never, not within the horizon, or too few
+    days for a forecast."""
     now = disks[days[-1]]
     if now is None:
         notes.append(Note("disk_not_measured"))
         return Outlook()
     limit = now.total * view.snapshot.disk_limit_percent // 100
-    # A day that is not over says nothing about how much a day brings.
+    # A day that is not over does not show how much a whole day brings.
     last = 1 if view.unfinished else 0
     daily = {n - DAYS + 1: stored[day].total() for n, day in enumerate(days[: DAYS - last]) if day in stored}
     others = {n - DAYS + 1: max(0, disk.used - disk.log) for n, day in enumerate(days) if (disk := disks[day])}
@@ -171,13 +172,14 @@ def _tiles(
 
 
 def _margins(view: View) -> Table:
-    """How much of the retention the oldest unread message of each group has used: from 1000 on it is being deleted."""
+    """Return for each group the share of the retention that its oldest unread message has used, in permille: from 1000
+    on it is being deleted."""
     retention = view.snapshot.retention_ms
     found = []
     for group, lag, oldest in select(view.today, GROUPS, "group lag oldest_unread_ms"):
         if own_group(group):
             continue
-        # Nothing unread: nothing can be deleted unread.
+        # If nothing is unread, nothing can be deleted unread.
         age = max(0, view.snapshot.t0_ms - oldest) if oldest >= 0 else 0 if lag == 0 else None
         permille = age * 1000 // retention if age is not None and retention > 0 else None
         found.append((group, lag if lag >= 0 else None, age, retention, permille))
@@ -224,7 +226,7 @@ def _days(days: list[str], stored: dict[str, Counter[str]], disks: dict[str, Dis
 
 
 def _topic_days(days: list[str], stored: dict[str, Counter[str]], top: list[str]) -> Table:
-    """The topics of the plot; a row without a topic is all the others."""
+    """Return the rows of the plot's topics; a row without a topic is the sum of all others."""
     rows: list[tuple[Value, ...]] = []
     for day in days:
         found = stored.get(day)
@@ -286,5 +288,5 @@ def _stored_columns(rows: tuple[tuple[Value, ...], ...], classes: dict[str, str]
 def _margin_bar(row: tuple[Value, ...]) -> bars.Bar:
     permille = int(row[4] or 0)
     css = "worse" if permille >= 1000 else "c0" if permille >= NEAR else "c2"
-    # Far above the whole, the bar alone would say nothing about the others.
+    # A bar far above 1000 would make the others too short to compare.
     return bars.Bar(str(row[0]), min(permille, 2000), f"{percent(permille)} · {duration(int(row[2] or 0))}", css)

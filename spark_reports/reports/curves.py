@@ -1,4 +1,4 @@
-"""Plots of lines: shares by time of delivery, and what is expected of the disk."""
+"""Plots of lines: shares by time of delivery, and the forecast of the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABELLED = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """permille: of all messages, those up to each bound. css: classes."""
+    """permille: share of the messages up to each bound. css: classes."""
 
     name: str
     css: str
@@ -23,7 +23,7 @@ class Curve:
 
 
 def shares(bounds_ms: Sequence[int], curves: Sequence[Curve]) -> bytes:
-    """Bounds stand at even distances. A curve that ends below the top has longer times than the last bound."""
+    """Draw curves, the bounds at even distances. A curve that ends below the top has times above the last bound."""
     left, right, top, bottom = 44, WIDTH - 24, 8, 308
     svg = Svg(WIDTH, 336)
 
@@ -48,7 +48,7 @@ def shares(bounds_ms: Sequence[int], curves: Sequence[Curve]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Bytes used on a day to come."""
+    """Expected used bytes on a day to come."""
 
     day: str
     low: int
@@ -57,7 +57,8 @@ class Expected:
 
 
 def forecast(past: Sequence[tuple[str, int | None]], future: Sequence[Expected], limit: int, total: int) -> bytes:
-    """past: (day, bytes used), None where they are not known; the last one is. limit, total: bytes of the disk."""
+    """Draw the forecast of the disk. past: (day, used bytes), None if unknown, but not of the last day. limit, total:
+    bytes of the disk."""
     ticks = nice_ticks(max(total, limit, 1), 2)
     most = ticks[-1]
     left, right, top, bottom = max(width_of(size(tick)) for tick in ticks) + 14, WIDTH - 24, 12, 208

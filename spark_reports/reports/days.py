@@ -1,4 +1,4 @@
-"""What reports ask of the facts: columns of a table, days before, hours of a day, kinds of topics."""
+"""Access of reports to the facts: columns of a table, days before, hours of a day, kinds of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .document import Document, Note, Plot, Tile, Value
 from .document import Table as Shown
 
 DAY_MS = 24 * HOUR_MS
-#: Of a table in a document; pages list them all.
+#: Most rows of a table in a document; pages list all of these.
 MOST_ROWS = 500
 #: Kinds of findings that have a note of their own; its key has "_" for a blank.
 FINDING_KINDS = (
@@ -31,7 +31,7 @@ FINDING_KINDS = (
 
 
 def select(facts: DayFacts | None, table: Table, columns: str) -> Iterator[tuple[Any, ...]]:
-    """These columns (two or more) of each row; no rows where there are no facts."""
+    """Yield these columns (two or more) of each row; nothing if there are no facts."""
     names = [name for name, _ in table.columns]
     wanted = operator.itemgetter(*(names.index(one) for one in columns.split()))
     return map(wanted, facts.get(table.name, ()) if facts else ())
@@ -39,7 +39,7 @@ def select(facts: DayFacts | None, table: Table, columns: str) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a report is made of: a run's snapshot and the facts of its day and of days before it."""
+    """The input of a report: a run's snapshot, and the facts of its day and of days before it."""
 
     snapshot: Snapshot
     facts: Mapping[str, DayFacts]
@@ -49,22 +49,23 @@ class View:
         return self.facts[self.snapshot.day]
 
     def day_before(self, count: int) -> str:
-        """YYYY-MM-DD, so many days before this one."""
+        """Return the day `count` days before this one, as YYYY-MM-DD."""
         return (date.fromisoformat(self.snapshot.day) - timedelta(days=count)).isoformat()
 
     def before(self, count: int) -> DayFacts | None:
         return self.whole(self.day_before(count))
 
     def whole(self, day: str) -> DayFacts | None:
-        """None for an earlier day of which only a part was counted: it must not be compared with whole days."""
+        """Return a day's facts; None without any, and for an earlier day of which only a part was counted: it must not
+        be compared with whole days."""
         facts = self.facts.get(day)
         t0_ms = t0_of(facts)
         partly = t0_ms is not None and t0_ms < day_bounds(day, self.snapshot.zone)[1]
         return None if partly and day != self.snapshot.day else facts
 
     def in_time(self, day: str) -> DayFacts | None:
-        """None where queues, groups and the disk were looked at so late that they say nothing of the day. In a time
-        in which nothing ran, all days behind it are looked at at one moment."""
+        """Return a day's facts; None without any, and if queues, groups and the disk were read so late that they do not
+        describe the day. After a time without runs, all its days are read at one moment."""
         if day == self.snapshot.day:
             return None if self.late else self.today
         facts = self.facts.get(day)
@@ -74,16 +75,16 @@ class View:
 
     @property
     def late(self) -> bool:
-        """Whether this day's queues, groups and disk are those of another one."""
+        """True if this day's queues, groups and disk were read so late that they are those of another day."""
         return is_late(self.snapshot.t0_ms, day_bounds(self.snapshot.day, self.snapshot.zone)[1])
 
     def last_days(self, count: int) -> list[str]:
-        """This day is the last."""
+        """Return the last `count` days, this one last."""
         return [self.day_before(n) for n in range(count - 1, -1, -1)]
 
     @property
     def unfinished(self) -> bool:
-        """Whether the day was not over at T0, so that it must not be compared with whole days."""
+        """True if the day was not over at T0, so that it must not be compared with whole days."""
         return self.snapshot.to_ms < day_bounds(self.snapshot.day, self.snapshot.zone)[1]
 
     def document(
@@ -95,7 +96,7 @@ class View:
         notes: Iterable[Note],
         figures: dict[str, int | None] | None = None,
     ) -> Document:
-        """Of this day; the notes that concern every report come first."""
+        """Make a document of this day; the notes that concern every report come first."""
         of = self.snapshot
         said = (*self.notes(), *notes)
         return Document(
@@ -106,15 +107,15 @@ class View:
     def tile(
         key: str, value: int | None, unit: str, before: int | None = None, where: tuple[tuple[str, Value], ...] = ()
     ) -> Tile:
-        """Without a trend."""
+        """Make a tile without a trend."""
         return Tile(key, value, unit, before, (), where)
 
     def kind_of(self) -> dict[str, str]:
-        """ "user", "retry", "dead-letter" or "system", by topic; see `kind_by_name` for topics that are gone."""
+        """Return topic -> "user", "retry", "dead-letter" or "system"; see `kind_by_name` for topics that are gone."""
         return {topic.name: topic.kind for topic in self.snapshot.topics}
 
     def notes(self) -> tuple[Note, ...]:
-        """What each report says of its figures: what could not be read, and that the day is not over."""
+        """Return the notes of every report: the day is not over, was read late, or some of it could not be read."""
         found: list[Note] = []
         if self.unfinished:
             found.append(Note("unfinished_day", (("until", self.snapshot.to_ms),)))
@@ -137,23 +138,24 @@ class View:
 
 
 def not_told(facts: DayFacts | None) -> set[str]:
-    """Groups of whose answers nobody knows which messages were in them, as a filter chose: how many were delivered to
-    them is not known."""
+    """Return groups with answers whose messages are unknown, as a filter chose them: the number of messages that were
+    delivered to these groups is not known."""
     return {place for kind, place in select(facts, FINDINGS, "kind place") if kind == "deliveries unknown"}
 
 
 def late_recording(facts: DayFacts | None) -> bool:
-    """Whether what is kept of deliveries begins behind the day's first message, or there is nothing of it."""
+    """True if the kept deliveries begin after the day's first message, or none are kept."""
     return any(kind == "deliveries begin" for kind, _ in select(facts, FINDINGS, "kind place"))
 
 
 def for_people(topic: str, kinds: Mapping[str, str]) -> bool:
-    """Whether people send to it: neither the broker's own, nor one of retries or dead letters."""
+    """True if people send to the topic: it is neither the broker's own, nor one of retries or dead letters."""
     return kinds.get(topic, kind_by_name(topic)) == "user"
 
 
 def kind_by_name(topic: str) -> str:
-    """For topics that the snapshot does not know, since they were deleted within the day."""
+    """Return the kind of a topic by its name, for topics that were deleted within the day and so are not in the
+    snapshot."""
     if topic.startswith(RETRY_PREFIX):
         return "retry"
     if topic.startswith(DLQ_PREFIX):
@@ -162,12 +164,12 @@ def kind_by_name(topic: str) -> str:
 
 
 def own_group(group: str) -> bool:
-    """Whether the broker made the group for itself."""
+    """True if the broker made the group for itself."""
     return is_system_group(group)
 
 
 def hours_of(snapshot: Snapshot) -> list[int]:
-    """Begins of the clock's hours in the day, as facts count them: 23 or 25 where the clock was changed."""
+    """Return the begins of the clock's hours in the day, as facts count them: 23 or 25 if the clock was changed."""
     found: set[int] = set()
     cuts = stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone)
     for stretch, following in zip_longest(cuts, cuts[1:]):
@@ -177,5 +179,5 @@ def hours_of(snapshot: Snapshot) -> list[int]:
 
 
 def by_size(found: Mapping[Any, int]) -> list[Any]:
-    """Keys, the largest value first; equal ones in their own order."""
+    """Return the keys, the largest value first; those of equal values in their own order."""
     return sorted(found, key=lambda key: (-found[key], key))

@@ -1,8 +1,9 @@
-"""R1, digest: did anything go wrong on this day? Six figures with their week, and what got worse most.
+"""R1, digest: did anything go wrong on this day? Six figures with their week, and the groups and topics that got worse.
 
-The six are what a person asks in the morning: did the work arrive (messages, bytes), did it wait (worst behind, groups
-over their limit), did it fail (retries, new dead letters). How far a group was behind is taken rather than the time of
-a delivery: it has a name and an hour, it counts messages that nobody has fetched yet, and it needs no delivery events.
+The six answer a person's questions in the morning: did the work arrive (messages, bytes), did it wait (worst behind,
+groups over their limit), did it fail (retries, new dead letters). The time that a group was behind is shown rather than
+the time of a delivery: it has a name and an hour, it includes messages that were not fetched yet, and it needs no
+delivery events.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from .days import MOST_ROWS, View, for_people, select
 from .document import Document, Note, Table, Value
 from .trends import trend_tile, trends_drawn
 
-#: What is small is not worth a line: growth below this is left out, and it damps growth from nothing.
+#: Smallest growth that is worth a line; it is also added to both values, so that growth from nothing counts less.
 FLOORS = {"behind": 60_000, "over_limit": 60_000, "dead_letters": 10, "retries": 100, "fewer_messages": 1000}
 UNITS = {"behind": "ms", "over_limit": "ms"}
 MOST_WORSENED = 5
-#: Findings by which messages of the day may be missing: nobody can say then that fewer were sent.
+#: Findings by which messages of the day may be missing: then it is unknown whether fewer were sent.
 FEWER_BY_THEM = {"gap", "corrupt", "log begins"}
 COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("what", "word"), ("before", "in_unit"), ("now", "in_unit"),
@@ -41,7 +42,7 @@ TILES = (
 
 
 def user_traffic(view: View, facts: DayFacts | None) -> dict[str, tuple[int, int]]:
-    """(messages, bytes) by topic, of topics that people send to."""
+    """Return (messages, bytes) by topic, of topics to which people send."""
     kinds = view.kind_of()
     found: dict[str, tuple[int, int]] = {}
     for topic, messages, size in select(facts, TRAFFIC, "topic messages bytes"):
@@ -52,7 +53,7 @@ def user_traffic(view: View, facts: DayFacts | None) -> dict[str, tuple[int, int
 
 
 def figures(view: View) -> dict[str, int | None]:
-    """What later digests know of this day."""
+    """Return the figures of this day that later digests show."""
     traffic = user_traffic(view, view.today).values()
     return {
         "messages": sum(messages for messages, _ in traffic),
@@ -64,7 +65,7 @@ def figures(view: View) -> dict[str, int | None]:
 
 
 def _retries(facts: DayFacts | None) -> Counter[str]:
-    """By group; copies that a replay made are nobody's failure."""
+    """Return retries by group, without copies that a replay made, which are not failures."""
     found: Counter[str] = Counter()
     for group, messages, replayed in select(facts, RETRIES, "group messages replayed"):
         found[group] += messages - replayed
@@ -98,13 +99,13 @@ def make(view: View) -> Document:
     unread = deleted_unread(view.today)
     tables = (table, _unread_table(unread)) if unread else (table,)
     document = view.document("digest", tiles, (), tables, notes, now)
-    # What is lost comes before all else, whatever else has to be said of the figures.
+    # Lost messages come before all other notes.
     return replace(document, notes=(_unread_note(unread), *document.notes)) if unread else document
 
 
 @dataclass
 class Unread:
-    """Of a group and a topic. queues: their ids, ascending."""
+    """Deleted messages of a topic that a group had not consumed. queues: their ids, ascending. at_ms: the last time."""
 
     messages: int = 0
     queues: tuple[int, ...] = ()
@@ -112,7 +113,7 @@ class Unread:
 
 
 def deleted_unread(facts: DayFacts | None) -> dict[tuple[str, str], Unread]:
-    """What retention deleted before it was consumed, by (group, topic), the most messages first."""
+    """Return the messages that retention deleted before they were consumed, by (group, topic), the most first."""
     found: dict[tuple[str, str], Unread] = {}
     columns = "group topic queue_id messages at_ms"
     for group, topic, queue_id, messages, at_ms in select(facts, DELETED_UNREAD, columns):
@@ -143,7 +144,8 @@ Worse = tuple[str, str, str, int, int]
 
 
 def _worsened(view: View, yesterday: DayFacts) -> list[Worse]:
-    """(kind, name, what, before, now): for each group or topic what grew by the largest factor, the worst first."""
+    """Return (kind, name, what, before, now) for each group or topic: the value that grew by the largest factor; the
+    worst first."""
     best: dict[tuple[str, str], tuple[Fraction, Worse]] = {}
 
     def consider(kind: str, name: str, what: str, before: int, now: int) -> None:
@@ -154,7 +156,7 @@ def _worsened(view: View, yesterday: DayFacts) -> list[Worse]:
         low, high = sorted((before, now))
         factor = Fraction(high + floor, low + floor)
         found = (factor, (kind, name, what, before, now))
-        # The same factor: the first one considered stays.
+        # At the same factor the first one considered stays.
         if (kind, name) not in best or factor > best[kind, name][0]:
             best[kind, name] = found
 
@@ -165,7 +167,7 @@ def _worsened(view: View, yesterday: DayFacts) -> list[Worse]:
         consider("group", group, "dead_letters", letters_before[group], letters[group])
         consider("group", group, "retries", retries_before[group], retries[group])
         one, before = health.get(group), health_before.get(group)
-        # A group that nobody measured the day before has not worsened: it is not known.
+        # A group that was not measured the day before is left out: it is unknown whether it got worse.
         if one and before and one.worst_ms is not None and before.worst_ms is not None:
             consider("group", group, "behind", before.worst_ms, one.worst_ms)
             consider("group", group, "over_limit", before.over_ms, one.over_ms)

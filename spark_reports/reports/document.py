@@ -1,15 +1,15 @@
-"""A report as data: what a page shows, what the API tells, what a test compares. No words, no markup.
+"""A report as data, for pages, the API and tests. No words, no markup.
 
 Names of reports, tiles, plots, columns and notes are keys; the console has the words for them in each language. Values
 are whole numbers or texts, by their unit:
 
-    messages, bytes, ms, count   how many, how long
+    messages, bytes, ms, count   a number, a duration
     permille                     a share, or with a sign a change; 1000 is the whole, or twice as much
     time_ms                      a moment, ms since 1970
     day                          YYYY-MM-DD in the document's zone
     topic, group                 a name, which has a page
-    text                         as it is; it may hold any character
-    word                         a key that the console has a word for
+    text                         shown as it is; it may hold any character
+    word                         a key for which the console has a word
     in_unit                      a number in the unit that the row's column "unit" names
     unit                         that unit: not to be shown by itself
 """
@@ -25,9 +25,9 @@ Value = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """value: None where it is not known. before: of the day before. trend: the last seven days, this one last.
-    where: what the value speaks of, as (key, value) pairs: a group, a topic, a time. svg: the trend as a small plot
-    beside the document; empty when fewer than two of its days are known."""
+    """value: None if unknown. before: of the day before. trend: the last seven days, this one last. where: the subject
+    of the value as (key, value) pairs: a group, a topic, a time. svg: file of the trend as a small plot beside the
+    document; empty if fewer than two of its days are known."""
 
     key: str
     value: int | None
@@ -41,7 +41,7 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Plot:
     """svg: name of the file beside the document. The numbers of the plot are in `table`, a table's key: a plot is never
-    the only place of a figure. legend: (class of the marks, "word", "group", "topic" or "text", what it stands for)."""
+    the only place of a figure. legend: (class of the marks, "word", "group", "topic" or "text", their meaning)."""
 
     key: str
     svg: str
@@ -51,8 +51,8 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """columns: (key, unit). acts: keys of what can be done about a row, by row; empty, or one for each row. left_out:
-    rows that there were besides."""
+    """columns: (key, unit). acts: for each row keys of the actions that it offers; empty for none at all. left_out:
+    number of further rows."""
 
     key: str
     columns: tuple[tuple[str, str], ...]
@@ -63,7 +63,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something the reader must know to trust the figures: a gap, a day that is missing. values: for the sentence."""
+    """Something that the reader must know to trust the figures: a gap, a missing day. values: for the sentence."""
 
     key: str
     values: tuple[tuple[str, Value], ...] = ()
@@ -85,7 +85,7 @@ class Document:
     format: int = FORMAT
 
     def to_json(self) -> bytes:
-        """The same bytes for the same document."""
+        """Encode as JSON; the same document gives the same bytes."""
         text = json.dumps(asdict(self), ensure_ascii=False, sort_keys=True, indent=1)
         # Halves of surrogates, which names may hold, become escapes.
         return text.encode(errors="backslashreplace") + b"\n"

@@ -1,4 +1,4 @@
-"""R3, failures: what fails and where, whether it grows, and what is lost before anybody looked."""
+"""R3, failures: what fails and where, does it grow, and which dead letters expired before a person looked at them?"""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .trends import trend_tile, trends_drawn
 DAYS = 14
 #: Rows of the plot by group and topic.
 MOST_SHOWN = 15
-#: Deeper retries than 5.3.3's sixteen are counted together with the last one.
+#: Retries deeper than 5.3.3's sixteen are counted together, as this depth.
 DEEPEST = 17
 REPORT = "failures"
 
 
 @dataclass(slots=True)
 class Failures:
-    """Of one day: messages by (group, topic); depths: (retries, copies of replays) by depth."""
+    """Failures of one day: messages by (group, topic); depths: (retries, copies of replays) by depth."""
 
     letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     letter_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -50,13 +50,13 @@ Ends = dict[tuple[str, int], tuple[int, int]]
 
 
 def letter_queues(facts: DayFacts | None) -> Ends:
-    """(min, max) offset of the queues of dead letters."""
+    """Return (min, max) offset of each queue of dead letters."""
     rows = select(facts, QUEUES, "topic queue_id min_offset max_offset")
     return {(topic, queue): (low, high) for topic, queue, low, high in rows if topic.startswith(DLQ_PREFIX)}
 
 
 def _kept(ends: Ends) -> Counter[str]:
-    """Dead letters that are there, by group."""
+    """Return the number of dead letters that are kept, by group."""
     found: Counter[str] = Counter()
     for (topic, _), (low, high) in ends.items():
         found[topic.removeprefix(DLQ_PREFIX)] += max(0, high - low)
@@ -64,8 +64,9 @@ def _kept(ends: Ends) -> Counter[str]:
 
 
 def expired_since(before: Ends, now: Ends) -> tuple[Counter[str], int]:
-    """Dead letters that retention took between two runs, by group: offsets never come back, so a begin that rose says
-    how many. Second: queues of which nobody can tell, since they were made, deleted or made anew in between."""
+    """Return the dead letters that retention deleted between two runs, by group: offsets are never used again, so it is
+    the rise of the lowest offset. Second: number of queues for which it is unknown, since they were made, deleted or
+    made anew in between."""
     found: Counter[str] = Counter()
     unknown = 0
     for key in sorted(before.keys() | now.keys()):

@@ -1,12 +1,12 @@
-"""What the disk will hold. PURE.
+"""Forecast of the disk's used bytes. PURE.
 
-Used bytes are two things. The log holds what was stored within the retention, so it grows while it is young and then
-stays level: it is the sum of the bytes of so many days, known ones and expected ones. The rest of the disk (queues,
-indexes, other programs) goes on as it did.
+Used bytes have two parts. The log holds the messages that were stored within the retention, so it grows while it is
+young and then stays level: it is the sum of the bytes of those days, known ones and expected ones. The rest of the disk
+(queues, indexes, other programs) goes on as before.
 
-Both go on by Theil and Sen's line: the median of the slopes between all pairs of days, which one odd day does not bend.
-The band is between the 10th and 90th percentile of the distances of the days from their line, and supposes that every
-day to come is as odd in the same direction: rather too wide.
+Both are continued by Theil and Sen's line: the median of the slopes between all pairs of days, which one odd day does
+not bend. The band is between the 10th and 90th percentile of the distances of the days from their line, and assumes
+that every day to come is as odd in the same direction: rather too wide.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-#: Days of the past that count, how many of them are needed at least, and how many for growth of the daily amount.
+#: Days of the past that count; number of them that is needed for a forecast, and for growth of the daily amount.
 PAST, LEAST, LEAST_FOR_GROWTH = 14, 3, 7
-#: How far anything is claimed, in days.
+#: Days to come for which a forecast is made.
 HORIZON = 90
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """value = at + slope * day; low, high: distances from it that a tenth of the days lie below and above."""
+    """value = at + slope * day; low, high: distances from it; a tenth of the days lies below, and a tenth above."""
 
     at: Fraction
     slope: Fraction
@@ -38,7 +38,7 @@ def median(values: Sequence[Fraction]) -> Fraction:
 
 
 def line_through(points: Mapping[int, int], least_for_slope: int = LEAST) -> Line:
-    """points: value by day, at least one. With fewer than least_for_slope, the line is level."""
+    """Return the line through points: value by day, at least one. With fewer than least_for_slope it is level."""
     days = sorted(points)
     slopes = [Fraction(points[b] - points[a], b - a) for n, a in enumerate(days) for b in days[n + 1 :]]
     slope = median(slopes) if slopes and len(days) >= least_for_slope else Fraction(0)
@@ -50,8 +50,8 @@ def line_through(points: Mapping[int, int], least_for_slope: int = LEAST) -> Lin
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Day 0 is the report's, -1 the one before. stored: bytes of the log by day. others: bytes of the disk besides the
-    log, by day, day 0 among them. log: its bytes now. file_bytes: of each of its files; 0 where it is not known."""
+    """Day 0 is the report's, -1 the one before. stored: bytes stored in the log by day. others: bytes of the disk
+    besides the log, by day, day 0 among them. log: its bytes now. file_bytes: of each of its files; 0 if unknown."""
 
     stored: Mapping[int, int]
     others: Mapping[int, int]
@@ -62,8 +62,8 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bytes of the log by the day on which they were stored; by_day: of the last PAST days. before: of each day before
-    those, within the retention. slack: older than they should be, since a file goes as a whole."""
+    """Bytes of the log by the day on which they were stored. by_day: of the last PAST days. before: of each day before
+    those, within the retention. slack: bytes older than the retention, since a file is deleted as a whole."""
 
     by_day: Mapping[int, Fraction]
     before: Fraction
@@ -71,8 +71,8 @@ class Content:
 
 
 def content(past: Past) -> Content:
-    """What the facts do not cover is spread evenly over the days that they do not cover. Where the log holds less than
-    the facts say, the oldest went early."""
+    """Return the log's bytes by day. Bytes that the facts do not cover are spread evenly over the days that they do not
+    cover. If the log holds less than the facts say, the oldest bytes were deleted early."""
     left = Fraction(past.log)
     found: dict[int, Fraction] = {}
     unknown: list[int] = []
@@ -88,30 +88,31 @@ def content(past: Past) -> Content:
             unknown.append(day)
             days += weight
     if not days:
-        # A file goes as a whole, once a day. What is older than that explains goes soon: the retention was shortened.
+        # A file is deleted as a whole, once a day. If more is older than that explains, the retention was shortened,
+        # and the bytes beyond are deleted soon.
         most = past.file_bytes + max(found.values(), default=Fraction(0)) if past.file_bytes else left
         return Content(found, Fraction(0), min(left, most))
     return Content({**found, **dict.fromkeys(unknown, left / days)}, left / days, Fraction(0))
 
 
 def _held(content: Content, end: int, retention: Fraction) -> Fraction:
-    """Bytes that are still there at the end of day `end`, of those that are there now."""
+    """Return how many of the log's bytes of now are still there at the end of day `end`."""
     of_days = (bytes_of * _weight(day, end, retention) for day, bytes_of in content.by_day.items())
     return sum(of_days, content.slack + content.before * _before(end, retention))
 
 
 def _before(end: int, retention: Fraction) -> Fraction:
-    """How many of the days before the last PAST are younger than the retention."""
+    """Return how many of the days before the last PAST are younger than the retention at the end of day `end`."""
     return max(Fraction(0), retention - PAST - end)
 
 
 def _weight(day: int, end: int, retention: Fraction) -> Fraction:
-    """The part of a day that is younger than the retention at the end of day `end`."""
+    """Return the part of a day that is younger than the retention at the end of day `end`, 0 to 1."""
     return min(Fraction(1), max(Fraction(0), day - end + retention))
 
 
 def expect(past: Past, days: int = HORIZON) -> list[tuple[int, int, int]]:
-    """(low, middle, high) bytes used at the end of day 1, 2, ..."""
+    """Return (low, middle, high) bytes used at the end of day 1, 2, ..."""
     stored = line_through(past.stored, LEAST_FOR_GROWTH)
     others = line_through(past.others)
     there = content(past)
@@ -131,10 +132,10 @@ def expect(past: Past, days: int = HORIZON) -> list[tuple[int, int, int]]:
 
 
 def first_above(values: Sequence[int], limit: int) -> int | None:
-    """Days from now, 1 or more; None where none of them is so large."""
+    """Return the days from now, 1 or more, until a value reaches the limit; None if none does."""
     return next((n for n, value in enumerate(values, 1) if value >= limit), None)
 
 
 def levels_off(past: Past) -> bool:
-    """Whether nothing grows once the log is as old as its retention."""
+    """True if nothing grows once the log is as old as its retention."""
     return line_through(past.stored, LEAST_FOR_GROWTH).slope <= 0 and line_through(past.others).slope <= 0

@@ -17,9 +17,9 @@ MOST_SHOWN = 20
 
 @dataclass(slots=True)
 class Health:
-    """Of a group on one day. hours: p95 in ms by hour. worst_ms: None without a sample; worst_at: its hour, None when
-    it was never behind. messages: stored that day and delivered by T0, retries left out; None where that is not known.
-    limit_ms: how far behind it may be; None for a group that is gone."""
+    """A group on one day. hours: p95 in ms by hour. worst_ms: None without a sample; worst_at: its hour, None if the
+    group was never behind. messages: stored that day and delivered by T0, retries left out; None if unknown. limit_ms:
+    how far behind the group may be; None for one that is gone."""
 
     hours: dict[int, int] = field(default_factory=dict)
     worst_ms: int | None = None
@@ -31,7 +31,7 @@ class Health:
 
 
 def health_of(facts: DayFacts | None) -> dict[str, Health]:
-    """By group, the broker's own left out."""
+    """Return the health by group, the broker's own groups left out."""
     found: dict[str, Health] = {}
     for group, limit in select(facts, GROUPS, "group limit_ms"):
         found.setdefault(group, Health()).limit_ms = limit
@@ -58,7 +58,7 @@ def health_of(facts: DayFacts | None) -> dict[str, Health]:
 
 
 def figures(facts: DayFacts | None) -> dict[str, int | None]:
-    """worst_behind_ms and groups_over_limit are None where no group was measured."""
+    """Return the day's figures; None if no group was measured."""
     health = health_of(facts)
     measured = [one for one in health.values() if one.worst_ms is not None]
     return {
@@ -69,7 +69,7 @@ def figures(facts: DayFacts | None) -> dict[str, int | None]:
 
 
 def where_worst(health: dict[str, Health]) -> tuple[tuple[str, str | int | None], ...]:
-    """The group that was furthest behind, and when; nothing where none was behind."""
+    """Return the group that was furthest behind, and when; () if none was behind."""
     behind = sorted((-(one.worst_ms or 0), group) for group, one in health.items() if one.worst_ms)
     if not behind:
         return ()

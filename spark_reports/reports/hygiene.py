@@ -1,7 +1,7 @@
-"""R9, hygiene: what can be deleted, whose subscriptions contradict each other, and which clients are old.
+"""R9, hygiene: topics and groups that can be deleted, groups with contradicting subscriptions, and old clients.
 
-Nothing is claimed beyond what was seen. Queues' ends never go back, so a topic whose ends are those of an earlier day
-was not written to in between. A group is looked at once a day; deliveries within a day are a client, too.
+Nothing is claimed beyond the observations. Queues' ends never go back, so a topic whose ends are those of an earlier
+day was not written to in between. Groups are observed once a day; deliveries within a day count as a client, too.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Ends = dict[str, tuple[tuple[int, int], ...]]
 
 
 def _ends(facts: DayFacts) -> tuple[Ends, Counter[str]]:
-    """By topic: the end of each of its queues; messages that it holds."""
+    """Return two tables by topic: the end of each of its queues, and the number of messages that it holds."""
     queues: dict[str, list[tuple[int, int]]] = {}
     held: Counter[str] = Counter()
     for topic, queue, low, high in sorted(select(facts, QUEUES, "topic queue_id min_offset max_offset")):
@@ -91,8 +91,8 @@ def _ends(facts: DayFacts) -> tuple[Ends, Counter[str]]:
 
 
 def _idle_topics(view: View) -> tuple[list[tuple[Value, ...]], int]:
-    """(topic, since, "last_message" or "at_least", messages), the longest idle first; and how many topics without a
-    message may be idle as long, for all that is known."""
+    """Return (topic, since, "last_message" or "at_least", messages), the longest idle first; and the number of topics
+    without a message for which it is unknown whether they are idle as long."""
     now, held = _ends(view.today)
     earlier = [
         (at_ms, _ends(facts)[0])
@@ -117,14 +117,14 @@ def _idle_topics(view: View) -> tuple[list[tuple[Value, ...]], int]:
 
 
 def _lonely_groups(view: View) -> list[tuple[Value, ...]]:
-    """(group, first day without a client, days since then, of which so many were looked at, lag)."""
+    """Return (group, first day without a client, days since then, number of days observed, lag)."""
     days = sorted((day for day in view.facts if day <= view.snapshot.day), reverse=True)
     lags = dict(select(view.today, GROUPS, "group lag"))
     alone = {group: view.snapshot.day for group in _alone(view.today) if not own_group(group)}
     counts = dict.fromkeys(alone, 1)
     left = set(alone)
     for day in days[1:]:
-        if view.in_time(day) is None:  # whoever was there when the run looked at last says nothing of that day
+        if view.in_time(day) is None:  # clients at the time of that late run do not show those of the day
             left -= _fetched(view.facts[day])
             continue
         left &= _alone(view.facts[day])
@@ -140,7 +140,7 @@ def _lonely_groups(view: View) -> list[tuple[Value, ...]]:
 
 
 def _alone(facts: DayFacts) -> set[str]:
-    """Groups that had no client when they were looked at, and fetched nothing that was stored on the day."""
+    """Return groups that had no client when they were observed, and fetched nothing that was stored on the day."""
     fetched = _fetched(facts)
     return {group for group, clients in select(facts, GROUPS, "group clients") if not clients and group not in fetched}
 
@@ -150,7 +150,7 @@ def _fetched(facts: DayFacts) -> set[str]:
 
 
 def _leftovers(view: View) -> list[tuple[Value, ...]]:
-    """(topic, "retry" or "dead-letter", of which group or topic that is gone, messages)."""
+    """Return (topic, "retry" or "dead-letter", the deleted group or topic to which it belonged, messages)."""
     groups = {group.name for group in view.snapshot.groups}
     topics = {topic.name for topic in view.snapshot.topics}
     held = _ends(view.today)[1]
@@ -168,7 +168,7 @@ def _leftovers(view: View) -> list[tuple[Value, ...]]:
 
 
 def _clients(view: View) -> list[tuple[Value, ...]]:
-    """(language, version, clients), the most frequent first. A client that is in several groups is one client."""
+    """Return (language, version, clients), the most frequent first. A client in several groups is one client."""
     known = {(one.client_id, one.language, one.version) for group in view.snapshot.groups for one in group.clients}
     found = Counter((language, version) for _, language, version in known)
     return [(*kind, found[kind]) for kind in sorted(found, key=lambda kind: (-found[kind], kind))]

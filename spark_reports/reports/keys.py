@@ -1,6 +1,6 @@
-"""Every key that documents hold, for whoever has the words: the console's are tested to cover them.
+"""Every key that documents contain; a test checks that the console has a word for each.
 
-A test makes documents of any facts and sees that no other key comes out.
+Another test makes documents from many facts and checks that they contain no other key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TILES = {
     "capacity": ("full_on", "disk_used", "stored", "least_margin"),
     "hygiene": ("idle_topics", "lonely_groups", "conflicts", "leftovers"),
 }
-#: What a tile's value speaks of; the group is a name, the others are moments.
+#: Keys for the subject of a tile's value; the group is a name, the others are times.
 WHERE = ("group", "time_ms", "earliest", "latest")
 PLOTS = {
     "digest": (),
@@ -64,19 +64,19 @@ TABLES = {
         "clients": ("language", "version", "clients"),
     },
 }
-#: In cells of unit "word".
+#: Values of cells of unit "word".
 WORDS = (
     "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
     "first", "last",  # delivery
     "user", "retry", "dead-letter", "system",  # kinds of topics
     "last_message", "at_least",  # how sure it is since when a topic is idle
 )  # fmt: skip
-#: In legends.
+#: Words in legends.
 LEGEND_WORDS = (
     "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
     "expected", "band", "limit",
 )  # fmt: skip
-#: With their values.
+#: Notes by key, with the names of their values; _FOUND: those of a note about findings.
 _FOUND = ("places", "first", "count", "bytes")
 NOTES = {
     "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
@@ -120,7 +120,7 @@ NOTES = {
     "groups_not_known_yet": ("day", "need"),
     "no_clients": (),
 }
-#: What can be done about a row: about its group or topic.
+#: Actions that a row offers for its group or topic.
 ACTS = (
     "open-group", "open-topic", "set-alert", "dead-letters", "replay", "archive", "retries", "retention",
     "delete-topic", "delete-group", "subscriptions", "clients",

@@ -1,8 +1,8 @@
-"""R4, latency: how long from store to delivery, by group, and how it was a week ago.
+"""R4, latency: the time from store to delivery, by group, compared with a week ago.
 
 Times lie in buckets (`LATENCY_BOUNDS_MS`). A percentile is the geometric middle of its bucket, which is within a tenth
-of what it stands for; it is None where it lies above the last bound, and then "longer" says how many messages took so
-long. Days that older versions counted have wider buckets: their messages are spread evenly over those of now.
+of the true value; it is None if it lies above the last bound, and then "longer" is the number of messages that took
+longer. Days that older versions counted have wider buckets: their messages are spread evenly over the present ones.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .text import duration
 REPORT = "latency"
 #: Groups with a curve of their own; rows of the plot of changes.
 MOST_CURVES, MOST_CHANGES = len(SERIES), 20
-#: Fewer messages than this say nothing about a change.
+#: With fewer messages than this no change is computed.
 FEW = 20
 WEEK = 7
 
-#: Messages by bucket; the last one is for times above all bounds.
+#: Number of messages by bucket; the last one is for times above all bounds.
 Buckets = list[int]
 ByGroup = dict[tuple[str, str, str], Buckets]
 
 
 def buckets_of(facts: DayFacts | None, by_topic: bool = False) -> ByGroup:
-    """By (group, topic or "", "first" or "last"). Retries are left out: they were delivered before."""
+    """Return buckets by (group, topic or "", "first" or "last"). Retries are left out: they were delivered before."""
     found: ByGroup = {}
     for group, topic, which, bucket, messages in select(facts, LATENCY, "group topic which bucket messages"):
         if messages and not own_group(group) and kind_by_name(topic) == "user":
@@ -58,7 +58,7 @@ def _add(found: Buckets, bucket: int, messages: int) -> None:
 
 
 def percentile(buckets: Sequence[int], permille: int) -> int | None:
-    """In ms; None without messages, or above the last bound."""
+    """Return a percentile in ms; None without messages, or if it is above the last bound."""
     rank = -(-sum(buckets) * permille // 1000)
     below = 0
     for index, bound in enumerate(LATENCY_BOUNDS_MS):
@@ -73,7 +73,7 @@ def make(view: View) -> Document:
     now, week_ago = buckets_of(view.today), buckets_of(view.before(WEEK))
     firsts = {group: found for (group, _, which), found in now.items() if which == "first"}
     order = sorted(firsts, key=lambda group: (*_slowness(firsts[group]), group))
-    # A group of which a few messages are known has no curve worth a colour, unless there is nothing else.
+    # A group with only a few messages gets a curve only if there are not enough others.
     curved = sorted(order, key=lambda group: sum(firsts[group]) < FEW)[:MOST_CURVES]
     rows = tuple(_row(group, now, week_ago) for group in order)
     changed = tuple(_change(row) for row in rows if row[-1] is not None)
@@ -113,7 +113,7 @@ _CHANGES_LEGEND = (("worse", "word", "slower"), ("better", "word", "faster"))
 
 
 def _slowness(buckets: Buckets) -> tuple[int, int, int]:
-    """Sorts the slowest first; a percentile above the last bound is the slowest there is."""
+    """Return a key that sorts the slowest first; a percentile above the last bound counts as the slowest."""
     p95, p99 = percentile(buckets, 950), percentile(buckets, 990)
     above = LATENCY_BOUNDS_MS[-1] + 1
     return (-(above if p95 is None else p95), -(above if p99 is None else p99), -sum(buckets))
@@ -131,7 +131,7 @@ def _row(group: str, now: ByGroup, week_ago: ByGroup) -> tuple[str | int | None,
 
 
 def _factor(before: int, now: int) -> Fraction:
-    """Twice as slow is as much of a change as twice as fast."""
+    """Return the size of a change: twice as slow is as large as twice as fast."""
     return Fraction(max(before, now), min(before, now))
 
 
@@ -153,7 +153,7 @@ def _topics(found: ByGroup) -> Table:
 
 
 def _curves(groups: Sequence[str], now: ByGroup) -> Table:
-    """Messages delivered within each wide bound, and of how many."""
+    """Return the messages delivered within each wide bound, and the number of all."""
     rows: list[tuple[str | int | None, ...]] = []
     for group in groups:
         for which in ("first", "last"):
@@ -207,7 +207,7 @@ def _change_drawn(row: tuple[str | int | None, ...]) -> tuple[str, int, int, str
 
 
 def _drawn(rows: Sequence[tuple[str | int | None, ...]], classes: dict[str, str]) -> list[curves.Curve]:
-    """The curve of last deliveries is drawn where it differs from that of first ones."""
+    """Return the curves to draw; that of last deliveries only if it differs from that of first ones."""
     points: dict[tuple[str, str], list[int]] = {}
     for group, which, _, messages, of in rows:
         points.setdefault((str(group), str(which)), []).append(int(messages or 0) * 1000 // int(of or 1))

@@ -1,4 +1,4 @@
-"""The plots that reports are made of, from plain numbers. No words: pages put them around."""
+"""Plots of reports, drawn from plain numbers. No words: pages put them around."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .text import decimal, duration, shortened, visible, width_of
 WIDTH = 900
 #: Widest name beside a plot, in px.
 NAMES_PX = 190
-#: Classes of the marks of several things in one plot; "rest" is for all that has no class of its own.
+#: Classes of the marks of several things in one plot; "rest" is for everything without its own class.
 SERIES = ("c0", "c1", "c2", "c3", "c4", "c5")
 REST = "rest"
 
-#: Upper bounds of the classes h0 to h3 of a heat map, in ms; below a second nobody waits.
+#: Upper bounds of the classes h0 to h3 of a heat map, in ms; below a second is no delay.
 HEAT_BOUNDS_MS = (999, 60_000, 300_000, 900_000)
 HEAT_CLASSES = ("h0", "h1", "h2", "h3", "h4")
 #: The class of a cell in which nothing was measured.
@@ -28,7 +28,8 @@ def heat_class(ms: int | None) -> str:
 
 
 def heat_map(names: Sequence[str], columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[int | None]]) -> bytes:
-    """columns: (short, full) label of each. cells: ms, by name and column; None where nothing was measured."""
+    """Draw a heat map. columns: (short, full) label of each. cells: ms by name and column, None if nothing was
+    measured."""
     left = min(NAMES_PX, max(width_of(visible(name)) for name in names)) + 20
     step = (WIDTH - left - 4) / len(columns)
     row, top = 28, 8
@@ -52,7 +53,7 @@ def heat_map(names: Sequence[str], columns: Sequence[tuple[str, str]], cells: Se
 
 
 def sparkline(values: Sequence[int | None]) -> bytes:
-    """Small and without axes; a gap where a value is not known. At least one is."""
+    """Draw a small plot without axes; unknown values (None) are gaps, but at least one must be known."""
     width, height = 200, 34
     known = [value for value in values if value is not None]
     low, high = min(0, *known), max(known)
@@ -74,7 +75,7 @@ def sparkline(values: Sequence[int | None]) -> bytes:
 
 
 def pieces(values: Sequence[int | None]) -> list[list[tuple[int, int]]]:
-    """(place, value) of each stretch without a gap."""
+    """Return the stretches without a gap, each as a list of (place, value)."""
     found: list[list[tuple[int, int]]] = []
     last = None
     for n, value in enumerate(values):
@@ -88,7 +89,7 @@ def pieces(values: Sequence[int | None]) -> list[list[tuple[int, int]]]:
 
 
 def nice_ticks(most: int, base: int = 10) -> list[int]:
-    """0 to at least `most` in two to five even steps that are easy to read; base: 10, or 2 for bytes."""
+    """Return ticks from 0 to at least `most`, in even steps that are easy to read. base: 10, or 2 for bytes."""
     rough = max(1, -(-most // 4))
     step, factors = 1, (1, 2, 5) if base == 10 else (1,)
     while all(step * factor < rough for factor in factors):
@@ -101,5 +102,5 @@ Show = Callable[[int], str]
 
 
 def share(part: int, whole: int) -> str:
-    """Of a hundred."""
+    """Return a part as a percentage, as text."""
     return f"{decimal(part * 100, whole)}%" if whole else "0%"

@@ -9,7 +9,7 @@ from .text import visible
 
 
 def number(value: float) -> str:
-    """One digit after the point; the same text for the same place, whatever came before it."""
+    """Return a number as text, with one digit after the point, none for a whole one, and never "-0"."""
     text = f"{value:.1f}"
     text = text.removesuffix(".0")
     return "0" if text == "-0" else text
@@ -25,7 +25,7 @@ class Svg:
         self._parts = [f"<svg {root}>"]
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", title: str | None = None) -> None:
-        """title: the whole, where the text is a part of it."""
+        """Add a text. title: the whole text, if `text` is a part of it."""
         inner = escape(visible(text))
         if title is not None and visible(title) != visible(text):
             inner = f"<title>{escape(visible(title))}</title>{inner}"

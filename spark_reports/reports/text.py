@@ -1,4 +1,4 @@
-"""Numbers and names as they stand in a plot: signs of units that are the same in every language, and no words."""
+"""Texts of numbers and names in a plot: signs of units that are the same in every language, and no words."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import unicodedata
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-#: What stands for a character that cannot be shown, or that would turn the text around it.
+#: Replaces a character that cannot be shown, or that would reverse the text around it.
 _UNSHOWN = "\ufffd"
 #: Rough widths in px of a text of 11 px, by character; 6.2 for the others.
 _WIDTHS = {**dict.fromkeys(" !'|.,:;iljtfIr()[]", 3.6), **dict.fromkeys("mwMW%@", 9.8)}
 
 
 def visible(text: str) -> str:
-    """Without control characters, halves of surrogates, and marks that change the direction of writing."""
+    """Replace control characters, halves of surrogates, and marks that change the direction of writing."""
     return "".join(_UNSHOWN if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Cn", "Co") else one for one in text)
 
 
 def width_of(text: str) -> float:
-    """In px, roughly and rather too wide."""
+    """Return the width of a text in px, roughly and rather too wide."""
     return sum(_WIDTHS.get(one) or _width(one) for one in text)
 
 
@@ -29,7 +29,7 @@ def _width(one: str) -> float:
 
 
 def shortened(text: str, px: float) -> str:
-    """Its begin and its end, with a mark between them, where it is wider than px. Names of one team begin alike."""
+    """Return a text; if it is wider than px its begin and end with "…" between. Names of one team begin alike."""
     text = visible(text)
     if width_of(text) <= px:
         return text
@@ -45,7 +45,8 @@ def _cut(text: str, keep: int) -> str:
 
 
 def decimal(value: int, over: int) -> str:
-    """value / over with one digit after the point where it is below ten; rounded down: nothing is overstated."""
+    """Return value / over as text, below ten with one digit after the point; rounded towards zero, so that nothing is
+    overstated."""
     whole, rest = divmod(abs(value), over)
     digit = rest * 10 // over
     sign = "-" if value < 0 and (whole or digit) else ""
@@ -53,7 +54,7 @@ def decimal(value: int, over: int) -> str:
 
 
 def duration(ms: int) -> str:
-    """850 ms, 12 s, 41 min, 3 h 12 min, 2 d 4 h."""
+    """Return a duration as text: 850 ms, 12 s, 41 min, 3 h 12 min, 2 d 4 h."""
     if ms < 1000:
         return f"{ms} ms"
     if ms < 60_000:
@@ -68,12 +69,12 @@ def duration(ms: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes: 1.5 MiB."""
+    """Return bytes as text: 1.5 MiB."""
     return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"), " ")
 
 
 def short_count(count: int) -> str:
-    """1.2k, 34M."""
+    """Return a count as short text: 1.2k, 34M."""
     return _scaled(count, 1000, ("", "k", "M", "G", "T", "P", "E"), "")
 
 
@@ -85,7 +86,7 @@ def _scaled(count: int, base: int, signs: tuple[str, ...], between: str) -> str:
 
 
 def long_count(count: int) -> str:
-    """With a thin space between thousands, which is a comma or a point elsewhere."""
+    """Return a count as text with a thin space between thousands: a comma or a point depends on the language."""
     return f"{count:,}".replace(",", "\u202f")
 
 
@@ -94,12 +95,12 @@ def percent(permille: int) -> str:
 
 
 def day_label(day: str) -> str:
-    """Of YYYY-MM-DD: MM-DD."""
+    """Return MM-DD of YYYY-MM-DD."""
     return day[5:]
 
 
 def hour_labels(hours_ms: list[int], zone: str) -> list[tuple[str, str]]:
-    """For each: ("02", "02:00"), the latter with the offset from UTC on days that have an hour twice."""
+    """Return ("02", "02:00") for each hour, the second with the offset from UTC on days that have an hour twice."""
     found = [datetime.fromtimestamp(at / 1000, ZoneInfo(zone)) for at in hours_ms]
     full = [at.strftime("%H:%M") for at in found]
     if len(set(full)) < len(full):

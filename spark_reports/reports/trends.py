@@ -1,5 +1,5 @@
-"""Tiles with a trend of seven days. The days before are those of the digests of then, which stand in the snapshot, so
-that a trend needs no facts and is the same whoever counted them."""
+"""Tiles with a trend of seven days. The values of earlier days are those of their own digests, which are in the
+snapshot: so a trend needs no facts of those days, and does not depend on how they were counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAYS = 7
 def trend_tile(
     view: View, report: str, key: str, unit: str, value: int | None, where: tuple[tuple[str, Value], ...] = ()
 ) -> Tile:
-    """key: of the tile, and of the digest's figure."""
+    """Make a tile with a trend. key: of the tile, and of the digest's figure."""
     earlier = view.snapshot.earlier
     trend = (*(earlier.get(day, {}).get(key) for day in view.last_days(DAYS)[:-1]), value)
     known = sum(one is not None for one in trend)

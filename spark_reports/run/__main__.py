@@ -9,19 +9,19 @@ from pathlib import Path
 
 from .. import machine
 
-#: In the one-file program, which has no -m: a command of its own.
+#: Command of the one-file program, which has no -m.
 COMMAND = "make-reports"
 
 
 def command(*arguments: str) -> list[str]:
-    """What starts this module with these arguments, in a process of its own."""
+    """Return the command line that starts this module with these arguments, in another process."""
     if machine.way() == "one_file":
         return [sys.executable, COMMAND, *arguments]
     return [sys.executable, "-m", "spark_reports.run", *arguments]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit status: 0 where the reports were made."""
+    """Make the reports; return the exit status, 0 if they were made."""
     parser = argparse.ArgumentParser(prog="spark_reports.run", description=__doc__)
     parser.add_argument("directory", type=Path, help="holds plan.json and snapshot.json")
     parser.add_argument("--parent", type=int, help="end when this process, which started this one, ends")

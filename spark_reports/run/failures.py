@@ -1,11 +1,11 @@
-"""What can go wrong with a run, each as one sentence with a key, so that it can be said in another language."""
+"""Reasons for which a run can fail, each as one sentence with a key, so that it can be translated."""
 
 from __future__ import annotations
 
 import errno
 from typing import Any
 
-#: key -> the sentence, with places for values as in Python's %.
+#: key -> the sentence, with placeholders for values as in Python's %.
 SENTENCES = {
     "spark_missing": "Spark cannot be used here: %(text)s",
     "spark_not_started": "Spark did not start; the log says why.",
@@ -42,12 +42,12 @@ class RunFailed(Exception):
 
 
 def sentence(why: str, values: dict[str, Any]) -> str:
-    """In English."""
+    """Return the sentence in English."""
     return SENTENCES[why] % values
 
 
 def of_exception(error: BaseException, place: str) -> RunFailed:
-    """What an exception that ended the work means. place: the run's directory, for a full disk."""
+    """Return the reason that an exception means which ended the work. place: the run's directory, for a full disk."""
     if isinstance(error, RunFailed):
         return error
     text = _text_of(error)
@@ -72,6 +72,6 @@ def of_exception(error: BaseException, place: str) -> RunFailed:
 
 
 def _text_of(error: BaseException) -> str:
-    """The first line, and no more than a line of it."""
+    """Return an exception's type and the first line of its text, 300 characters at most."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:300]

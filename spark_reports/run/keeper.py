@@ -1,8 +1,8 @@
 """The keeper of a run: starts the work, watches its memory and its time, and leaves nothing behind.
 
 It leads the run's session and does no work itself, so it can end the work whatever that does. When the broker dies the
-kernel tells the keeper (PDEATHSIG), which ends all others; when the keeper is killed the kernel kills the worker, and
-the JVM ends with its standard input. What outlives even that is found by the console's next start (`sweep`).
+kernel signals the keeper (PDEATHSIG), which ends all others; when the keeper is killed the kernel kills the worker, and
+the JVM ends with its standard input. Processes that outlive even that are ended by the console's next start (`sweep`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .failures import RunFailed
 from .plan import MARK, Outcome, Plan
 from .processes import end_session, end_with_parent, held_bytes, is_marked, look_at, members_of, take_little
 
-#: Memory is looked at so often.
+#: Time between two checks of the run's memory, time and disk.
 LOOK_S = 1.0
-#: The run ends before the disk that the broker writes to is full.
+#: Free space below which the run is ended, before the disk that the broker writes to is full.
 LEAST_FREE_MIB = 100
 _MIB = 1 << 20
 
 
 def environment_of(plan: Plan) -> dict[str, str]:
-    """Of the worker: what the keeper was given, and the run's own places."""
+    """Return the worker's environment: the keeper's own, and the run's directories."""
     scratch = files.scratch_as_spark_has_it(plan)
     local = {"SPARK_LOCAL_IP": "127.0.0.1"}
     if not plan.master.startswith("local"):  # executors elsewhere may have another Python
@@ -49,7 +49,7 @@ def environment_of(plan: Plan) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(scratch / "spark"),
         "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Java takes names of files for the locale's, and services have none.
+        # Java decodes file names by the locale, and services have none.
         "LC_ALL": "C.UTF-8",
     }
 
@@ -72,11 +72,11 @@ class Keeper:
         self._waker = waker
 
     def run(self) -> Outcome:
-        """The outcome, which is also written. Raises OSError when not even that can be."""
+        """Run the plan; write the outcome and return it. Raises OSError when not even the outcome can be written."""
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        # A thread that waits for signals elsewhere has blocked them here, too, and below.
+        # The parent may have blocked signals for a thread that waits for them; that is inherited here and by children.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         outcome = self._directory / files.OUTCOME
@@ -108,7 +108,8 @@ class Keeper:
         self._stopped = True
 
     def _watch(self, worker: subprocess.Popen[bytes]) -> RunFailed | None:
-        """Until the worker has ended; why it was ended, or what its end means."""
+        """Wait for the worker's end, or for a reason to end it. Return that reason, or the signal that killed it; None
+        if it ended by itself."""
         deadline = time.monotonic() + self._plan.timeout_s
         scratch = self._plan.scratch_dir
         while True:
@@ -133,7 +134,7 @@ class Keeper:
                 return RunFailed("disk_low", free=free, place=scratch)
 
     def _held(self) -> int:
-        """Bytes that all processes of the run have together."""
+        """Return the memory in bytes that all processes of the run hold together."""
         took = sum(held_bytes(one.pid) for one in members_of(os.getpid()))
         self._peak = max(self._peak, took)
         return took
@@ -147,7 +148,7 @@ def _name_of(number: int) -> str:
 
 
 def main(directory: Path, parent: int | None, command: Sequence[str]) -> int:
-    """Keep the run of a directory. parent: the pid of who started this, None for a person at a terminal."""
+    """Keep the run of a directory. parent: pid of the process that started this, None for a person at a terminal."""
     if parent is not None:
         end_with_parent(signal.SIGTERM, parent)
     plan = files.read(directory / files.PLAN, Plan)
@@ -168,10 +169,10 @@ def main(directory: Path, parent: int | None, command: Sequence[str]) -> int:
 
 
 def sweep(directory: Path, run_id: str) -> int:
-    """End what an earlier console left running of a run, and remove its scratch; how many processes there were.
+    """End the processes of a run that an earlier console left, and remove its scratch; return how many there were.
 
-    Whoever is ended leads or is in the session that the keeper wrote down, and has the run's mark in its environment:
-    numbers are given to other processes again, marks are not.
+    A process is ended only if it leads or is in the session that the keeper wrote down, and has the run's mark in its
+    environment: pids are used again for other processes, marks are not.
     """
     count = 0
     try:
@@ -180,7 +181,8 @@ def sweep(directory: Path, run_id: str) -> int:
         pid = started = 0
     if pid > 1:
         leader = look_at(pid)
-        # While a session has members nobody is given its number; so a leader that started at another time has its own.
+        # While a session has members its number is not given to another process; so if a process with that pid started
+        # at another time, it leads another session.
         if leader is None or leader.started == started or is_marked(pid, run_id):
             count = end_session(pid, run_id)
     found = files.read(directory / files.PLAN, Plan)

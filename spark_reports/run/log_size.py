@@ -1,18 +1,18 @@
-"""How much a run's log may become: Spark and Python say the same thing again and again when a disk is ill."""
+"""Limits the size of a run's log: Spark and Python repeat the same lines again and again when a disk fails."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: From there on its begin is left out.
+#: Size in bytes above which the log's begin is cut off.
 MOST = 4 << 20
-#: So much of its end stays then.
+#: Bytes of its end that stay then.
 KEPT = 1 << 20
 
 
 def bound(path: Path) -> None:
-    """Of a log that others append to. What they write within this very moment may be lost."""
+    """Shorten a log to which other processes append, if it is too long. Lines written meanwhile may be lost."""
     try:
         with open(path, "r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -23,5 +23,5 @@ def bound(path: Path) -> None:
             file.truncate(0)
         with open(path, "ab") as file:
             file.write(b"[%d bytes before this were left out]\n" % (size - len(tail)) + tail)
-    except OSError:  # not there: it is a terminal; or the disk is full, which others tell
+    except OSError:  # there is no log, as at a terminal; or the disk is full, which is reported elsewhere
         return

@@ -1,7 +1,7 @@
-"""Rows of the table LAG, out of what the console measured every 30 seconds (DATA/rocketbox/history.sqlite3).
+"""Rows of the table LAG, from the console's measurements of every 30 seconds (DATA/rocketbox/history.sqlite3).
 
-The console writes its file every few minutes, so of a day that is not over the last ones are missing. What is older
-than seven days the file knows by quarters of an hour only, and no rows are made of it.
+The console writes its file every few minutes, so the last minutes of a day that is not over are missing. For times more
+than seven days ago the file has only values of quarters of an hour, and no rows are made of those.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BEHIND, _REBALANCES = "group_lag_ms", "group_rebalances"
 
 
 def write_lag(target: Path, history_dir: Path, snapshot: Snapshot) -> int:
-    """Write lag.jsonl, whole; how many rows. A history that is missing or damaged has none."""
+    """Write lag.jsonl, whole; return the number of rows. A history that is missing or damaged gives none."""
     rows: list[Row] = []
     if (history_dir / NAME).exists():
         try:
@@ -52,7 +52,7 @@ def write_lag(target: Path, history_dir: Path, snapshot: Snapshot) -> int:
 
 
 def rows_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
-    """In the order of the table's keys, of the groups that there were at T0. Raises sqlite3.Error."""
+    """Yield the rows of the groups that existed at T0, in the order of the table's keys. Raises sqlite3.Error."""
     limits = {group.name: group.limit_ms for group in snapshot.groups}
     series = {
         number: (name, label)
@@ -84,7 +84,7 @@ def rows_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
 def _figures(
     file: HistoryFile, series: dict[int, tuple[str, str]], first: int, last: int
 ) -> Iterator[tuple[int, str, str, list[float | None]]]:
-    """(hour, name, label, a value for each 30 s) of what was measured."""
+    """Yield (hour, name, label, a value for each 30 s) of the series; None for a time that was not measured."""
     for hour, span in file.spans("fine", first, last).items():
         zero = [0.0 if taken else None for taken in span.taken]
         seen = set()
@@ -98,5 +98,5 @@ def _figures(
 
 
 def _p95(values: list[int]) -> int:
-    """By the nearest rank; -1 of nothing. values: sorted."""
+    """Return the 95th percentile by the nearest rank, -1 without values. values: sorted."""
     return values[math.ceil(len(values) * 0.95) - 1] if values else -1

@@ -1,12 +1,12 @@
-"""What the console and the run tell each other: files in the run's directory.
+"""Files in the run's directory, by which the console and the run communicate.
 
-plan.json       what to do: Plan. Written by the console before the start
-snapshot.json   what to read (`spark_reports/snapshot.py`)
+plan.json       Plan: the work to do. Written by the console before the start
+snapshot.json   the input (`spark_reports/snapshot.py`)
 deliveries/     the delivery files as they were at T0
-process         who runs it: Process, written by the keeper before anything else
+process         pid and start time of the keeper, written by it before anything else
 progress.json   Progress, replaced whole twice a second while it runs
 outcome.json    Outcome, written last; without it the keeper itself was killed
-log             what the processes and Spark said
+log             output of the processes and of Spark
 lag.jsonl       rows of the table LAG, one JSON object a line
 reports/        REPORT.json, REPORT-PLOT.svg: moved to DATA/rocketbox/reports/days/DAY by the console
 """
@@ -24,16 +24,16 @@ from appliance.engine.file_sync import replace_file
 
 PLAN, PROGRESS, OUTCOME, PROCESS = "plan.json", "progress.json", "outcome.json", "process"
 LOG, LAG, REPORTS, DELIVERIES = "log", "lag.jsonl", "reports", "deliveries"
-#: What each process of a run has in its environment, so that a sweep ends those and no others.
+#: Variable in the environment of each process of a run, so that a sweep ends those and no others.
 MARK = "ROCKETBOX_REPORT_RUN"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """engine: "spark" or "python". master: as Spark takes it, "local[2]". driver_mib: the JVM's heap. facts_dir: where
-    the facts of all days are, TABLE/day=YYYY-MM-DD/. scratch_dir: for Spark's own files, removed when the run ends.
-    memory_mib: what all processes of the run may have together. timeout_s: how long it may take. keep_days: of facts.
-    history_dir: where what was measured is kept, "" for nowhere."""
+    """engine: "spark" or "python". master: as Spark takes it, "local[2]". driver_mib: the JVM's heap. facts_dir: with
+    the facts of all days, TABLE/day=YYYY-MM-DD/. scratch_dir: for Spark's own files, removed when the run ends.
+    memory_mib: limit of all processes of the run together. timeout_s: longest time of the run. keep_days: days of which
+    facts are kept. history_dir: with the console's measurements, "" for none."""
 
     run_id: str
     engine: str
@@ -49,8 +49,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """step: what goes on: "starting", "reading", "counting", "writing" or "reports". done of total: tasks of Spark, or
-    bytes of the log for plain Python; total 0 while nobody knows. at_ms: when this was written."""
+    """step: "starting", "reading", "counting", "writing" or "reports". done, total: tasks of Spark, or bytes of the log
+    for plain Python; total 0 while unknown. at_ms: when this was written."""
 
     step: str
     done: int
@@ -60,10 +60,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """ok: the reports are whole. error: one sentence; why, values: its key and what it speaks of, to say it in another
-    language (`failures.py`). steps: (step, ms). rows: messages of the day. bytes_read: of the log files that hold them.
-    versions: of code, Python, Spark, Java. peak_mib: the most memory that all processes had together. cancelled:
-    somebody asked for it."""
+    """ok: the reports are whole. error: one sentence; why, values: its key and values, to translate it (`failures.py`).
+    steps: (step, ms). rows: messages of the day. bytes_read: of the log files that hold them. versions: of code,
+    Python, Spark, Java. peak_mib: the most memory that all processes had together. cancelled: on request."""
 
     ok: bool
     error: str = ""
@@ -79,14 +78,14 @@ class Outcome:
     cancelled: bool = False
 
 
-#: Names that Java, Spark's options and Hadoop's paths all take as they are.
+#: Names that Java, Spark's options and Hadoop's paths all accept unchanged.
 _PLAIN = re.compile(r"[A-Za-z0-9_./+@=-]+", re.ASCII)
 
 
 def scratch_as_spark_has_it(plan: Plan) -> Path:
-    """The scratch directory by a name without blanks, commas, brackets or letters that a locale may lack, which Spark
-    would take for something else: every process of a run on this machine works in it. On a cluster executors work
-    elsewhere."""
+    """Return the scratch directory by a name without blanks, commas, brackets or letters that a locale may lack, which
+    Spark would misread: /proc/self/cwd, since every process of a run on this machine works in it. On a cluster
+    executors work elsewhere."""
     scratch = Path(plan.scratch_dir)
     if _PLAIN.fullmatch(plan.scratch_dir) or not plan.master.startswith("local") or sys.platform != "linux":
         return scratch
@@ -97,14 +96,14 @@ _T = TypeVar("_T")
 
 
 def write(path: Path, value: object, durable: bool = False) -> None:
-    """A dataclass as JSON, whole or not at all, for this user only. durable: on the disk when this returns. Raises
-    OSError."""
+    """Write a dataclass as JSON, whole or not at all, for this user only. durable: on the disk when this returns.
+    Raises OSError."""
     text = json.dumps(asdict(value), ensure_ascii=False)  # type: ignore[call-overload]
     replace_file(path, text.encode(errors="surrogatepass"), durable)
 
 
 def read(path: Path, kind: type[_T]) -> _T | None:
-    """What `write` wrote; None where there is nothing, or nothing that can be understood."""
+    """Read a file that `write` wrote; None if there is none, or it cannot be understood."""
     try:
         found = json.loads(path.read_bytes())
         if "steps" in found:
@@ -122,5 +121,5 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def _fits(value: object, kind: str) -> bool:
-    """Whether a field may have the value; what is in a dict or tuple is not looked at."""
+    """True if a field may have the value; the content of a dict or tuple is not checked."""
     return isinstance(value, _KINDS.get(kind.partition("[")[0], object))

@@ -1,7 +1,7 @@
-"""Processes of one run: how little they may disturb, how they end, and who they are.
+"""Processes of one run: lowers their priority, finds them and ends them.
 
 A run's processes share a session, which the keeper leads: the JVM stays in it, and so do Python workers of Spark,
-though their daemon makes a process group of its own. So a session is what is looked at and ended, not a group.
+though their daemon makes its own process group. So the session is searched and ended, not a group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROC = Path("/proc")
 
 
 class Member(NamedTuple):
-    """A process as /proc tells of it. started: in ticks since the machine's start."""
+    """A process as /proc shows it. started: in ticks since the machine's start."""
 
     pid: int
     session: int
@@ -35,8 +35,8 @@ class Member(NamedTuple):
 
 
 def take_little() -> None:
-    """From here on this process and those that it starts come behind all others, and are the first to go when memory
-    runs out. What the machine does not allow is left out."""
+    """Give this process, and those that it starts from now on, the lowest priority, and have them killed first when
+    memory runs out. Settings that the machine does not allow are left out."""
     with suppress(OSError):
         os.nice(19)
     if sys.platform != "linux":
@@ -49,8 +49,8 @@ def take_little() -> None:
 
 
 def end_with_parent(number: signal.Signals, parent: int) -> None:
-    """Be sent this signal when the thread that started this process ends, or its process. parent: its pid. Raises
-    SystemExit when it has ended already."""
+    """Have the kernel send this signal when the thread that started this process ends, or its process. parent: its pid.
+    Raises SystemExit when it has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
     if os.getppid() != parent:
@@ -58,7 +58,7 @@ def end_with_parent(number: signal.Signals, parent: int) -> None:
 
 
 def look_at(pid: int) -> Member | None:
-    """None when there is no such process."""
+    """Return a process, None if there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -68,7 +68,7 @@ def look_at(pid: int) -> Member | None:
 
 
 def members_of(session: int) -> list[Member]:
-    """Who is in a session now; dead ones that nobody has fetched are left out."""
+    """Return the processes that are in a session now, without zombies."""
     found = []
     for name in os.listdir(_PROC):
         if name.isdigit():
@@ -79,7 +79,7 @@ def members_of(session: int) -> list[Member]:
 
 
 def is_marked(pid: int, run_id: str) -> bool:
-    """Whether a process was started as part of this run."""
+    """True if a process was started as part of this run."""
     try:
         environment = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -88,7 +88,7 @@ def is_marked(pid: int, run_id: str) -> bool:
 
 
 def kill(one: Member) -> None:
-    """SIGKILL to this very process, and to no other that has its number by now."""
+    """Send SIGKILL to this very process, and not to another one that has its pid by now."""
     try:
         descriptor = os.pidfd_open(one.pid)
     except (OSError, AttributeError):
@@ -104,7 +104,7 @@ def kill(one: Member) -> None:
 
 
 def end_session(session: int, run_id: str, seconds: float = 5.0) -> int:
-    """End all of a run that are in a session, but for this process; how many there were."""
+    """End all processes of a run that are in a session, except this one; return how many there were."""
     deadline = time.monotonic() + seconds
     ended: set[int] = set()
     while True:
@@ -118,8 +118,8 @@ def end_session(session: int, run_id: str, seconds: float = 5.0) -> int:
 
 
 def held_bytes(pid: int) -> int:
-    """Memory that a process has and cannot give back: its share of anonymous and shared pages, swapped ones, too. What
-    it has mapped of files is the page cache's."""
+    """Return the bytes of memory that a process holds and cannot give back: its share of anonymous and shared pages,
+    swapped ones included. Pages of mapped files belong to the page cache."""
     names = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
     try:
         lines = (_PROC / str(pid) / "smaps_rollup").read_bytes().splitlines()

@@ -1,4 +1,4 @@
-"""progress.json: how far a run is, written by a thread of its own twice a second."""
+"""progress.json: the progress of a run, written by a separate thread twice a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_S = 0.5
 
 
 class ProgressFile:
-    """`with` writes it while the block runs. Any thread may say how far it is."""
+    """`with` writes it while the block runs. Any thread may set the progress."""
 
     def __init__(self, path: Path) -> None:
         # Constant after construction.
@@ -38,17 +38,17 @@ class ProgressFile:
         self._write()
 
     def step(self, name: str) -> None:
-        """Something else begins."""
+        """Begin another step."""
         self._now = (name, 0, 0)
         self._write()
 
     def done(self, done: int, total: int) -> None:
-        """So much of the step under way."""
+        """Set how much of the current step is done."""
         self._now = (self._now[0], done, total)
 
     @contextmanager
     def of_spark(self, spark: Any) -> Iterator[None]:
-        """Within the block Spark says how far it is: tasks of all stages that it has planned so far."""
+        """Take the progress from Spark within the block: tasks of all stages that it has planned so far."""
         tasks = SparkTasks(spark.sparkContext.statusTracker())
         self._ask = tasks.look
         try:
@@ -66,12 +66,12 @@ class ProgressFile:
             self._write()
 
     def _write(self) -> None:
-        with suppress(OSError):  # a full disk ends the run where it has to write
+        with suppress(OSError):  # a full disk ends the run elsewhere, when a needed file cannot be written
             files.write(self._path, Progress(*self._now, int(time.time() * 1000)))
 
 
 class SparkTasks:
-    """Counts tasks by Spark's own status tracker, which forgets old stages: what was seen is kept."""
+    """Counts tasks by Spark's own status tracker, which forgets old stages: those that were seen are kept."""
 
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
@@ -80,12 +80,12 @@ class SparkTasks:
         self._looked: set[int] = set()
 
     def look(self) -> tuple[int, int]:
-        """(tasks done, tasks known of)."""
+        """Return (tasks done, all tasks planned so far)."""
         active = set(self._tracker.getActiveStageIds())
         for job in list(self._tracker.getActiveJobsIds()):
             info = self._tracker.getJobInfo(job)
             active |= set() if info is None else set(info.stageIds)
-        # Once more those that were under way: they may have ended since.
+        # Stages that were under way at the last look are read again: they may have ended since.
         for stage in active | self._looked:
             info = self._tracker.getStageInfo(stage)
             if info is not None:

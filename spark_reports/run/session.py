@@ -1,4 +1,4 @@
-"""Spark for one run: small, quiet, and with everything that it writes in the run's scratch. Needs pyspark."""
+"""Spark for one run: small, quiet, and with all its files in the run's scratch directory. Needs pyspark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .plan import Plan, scratch_as_spark_has_it
 
 
 def settings_of(plan: Plan) -> dict[str, str]:
-    """What a session of a run is told."""
+    """Return Spark's settings for a run."""
     scratch = scratch_as_spark_has_it(plan)
-    # What Java writes for monitoring goes to /tmp whatever it is told; the rest is for a small heap beside a broker.
+    # Java writes its monitoring data to /tmp in any case, so that is off; the rest is for a small heap beside a broker.
     java = (
         f"{_word(f'-Djava.io.tmpdir={scratch}/tmp')} {_word(f'-Duser.home={scratch}')} -Duser.timezone=UTC "
         "-XX:-UsePerfData -XX:+UseSerialGC -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m"
@@ -35,13 +35,13 @@ def settings_of(plan: Plan) -> dict[str, str]:
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Other users of the machine reach the loopback ports, and Spark runs what it is sent. The secret is its own.
+        # Other users of the machine reach the loopback ports, and Spark runs what it is sent. Spark makes the secret.
         "spark.authenticate": "true",
         "spark.port.maxRetries": "64",
     }
 
 
-#: Ways to compress that are Java alone: libraries are unpacked into the temporary directory and loaded from there.
+#: Codecs in pure Java: the libraries of others are unpacked into the temporary directory and loaded from there.
 _WITHOUT_LIBRARIES = {
     "spark.sql.parquet.compression.codec": "lz4_raw",
     "spark.io.compression.codec": "lz4",
@@ -50,7 +50,7 @@ _WITHOUT_LIBRARIES = {
 
 
 def _refuses_programs(directory: Path) -> bool:
-    """Whether it lies on a disk that is mounted noexec, as data often does."""
+    """True if a directory is on a disk that is mounted noexec, as disks for data often are."""
     try:
         return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
     except OSError:
@@ -58,12 +58,12 @@ def _refuses_programs(directory: Path) -> bool:
 
 
 def _word(text: str) -> str:
-    """One word of Java's options as Spark takes them apart: a data directory may have blanks in its name."""
+    """Quote one word of Java's options for Spark, which splits them: a data directory may have blanks in its name."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def package(target: Path) -> Path:
-    """What executors elsewhere need of the program, in one zip. Raises OSError."""
+    """Pack the part of the program that executors on other machines need into one zip. Raises OSError."""
     root = Path(spark_reports.__file__).resolve().parent.parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
         made.write(root / "appliance" / "__init__.py", "appliance/__init__.py")
@@ -74,7 +74,7 @@ def package(target: Path) -> Path:
 
 
 def open_session(plan: Plan) -> tuple[Any, dict[str, str]]:
-    """(the session, versions of what it is made of). Raises RunFailed."""
+    """Return (the session, versions of its parts). Raises RunFailed."""
     try:
         from pyspark import SparkConf, __version__
         from pyspark.sql import SparkSession
@@ -99,7 +99,7 @@ def open_session(plan: Plan) -> tuple[Any, dict[str, str]]:
 
 
 def close(spark: Any) -> None:
-    """End it; one that is broken is left to the keeper."""
+    """End a session; one that is broken is left to the keeper."""
     try:
         spark.stop()
     except Exception as error:

@@ -1,6 +1,6 @@
 """The worker of a run: counts the day's facts and makes the reports.
 
-It writes outcome.json last, and ends at once then, whatever threads of Spark's client still wait.
+It writes outcome.json last, and then ends at once, even if threads of Spark's client still wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..facts.tables import DayFacts
     from ..snapshot import Snapshot
 
-#: So many days before the run's own are read for trends.
+#: Days before the run's own that are read for trends.
 DAYS_BEFORE = 35
 
 
@@ -45,13 +45,13 @@ class Work:
         self._snapshot = snapshot
         self._progress = progress
         self._steps: dict[str, int] = {}
-        #: The day's facts when it was counted before: not all of them are kept.
+        #: The day's facts for the reports if it was counted before: not all of them are kept on disk.
         self._best: DayFacts | None = None
         self._log_bytes = 0
         self._versions = {"rocketbox": __version__, "python": platform.python_version()}
 
     def run(self) -> Outcome:
-        """Raises what goes wrong."""
+        """Do the run; raises whatever fails."""
         from ..facts import keeping
         from ..facts.day_files import day_files
 
@@ -82,7 +82,7 @@ class Work:
         self._steps[name] = self._steps.get(name, 0) + int((time.monotonic() - begun) * 1000)
 
     def _measured(self) -> None:
-        """What the console measured; taken once, so that the same run made again reads the same."""
+        """Copy the console's measurements, only once, so that the same run made again reads the same."""
         place = self._directory / files.LAG
         if not place.exists() and self._plan.history_dir:
             from .measured import write_lag
@@ -101,13 +101,13 @@ class Work:
             keeping.write(facts_dir, self._snapshot.day, facts)
 
     def _before(self, facts_dir: Path) -> DayFacts | None:
-        """The day's facts, of an earlier run."""
+        """Return the day's facts of an earlier run, None without any."""
         from ..facts import keeping
 
         return keeping.read(facts_dir, [self._snapshot.day]).get(self._snapshot.day)
 
     def _best_of(self, before: DayFacts, now: DayFacts) -> DayFacts:
-        """What is to be kept of two countings of the day; what the reports are made of is remembered."""
+        """Return the facts to keep, of two counts of the day; those for the reports are set as `_best`."""
         from ..facts import again
         from ..facts.hours import end_of_day
 
@@ -130,7 +130,7 @@ class Work:
                 before, day = self._before(facts_dir), self._snapshot.day
                 if before is None:
                     keeping.write(facts_dir, day, frames)
-                else:  # the old ones stay until it is known which are better
+                else:  # the old facts stay until the two were compared
                     beside = Path(self._plan.scratch_dir) / "facts"
                     keeping.write(beside, day, frames)
                     now = keeping.read(beside, [day])[day]
@@ -139,7 +139,7 @@ class Work:
             close(spark)
 
     def _make(self, facts: dict[str, DayFacts]) -> None:
-        """All reports, beside the place first: a half of them is none."""
+        """Make all reports, in a directory beside the final one, which replaces it: never only some of them."""
         from .. import reports
 
         target = self._directory / files.REPORTS
@@ -154,7 +154,7 @@ class Work:
         os.replace(fresh, target)
 
     def _outcome(self, facts: DayFacts) -> Outcome:
-        """What was read, by the facts themselves."""
+        """Return the outcome; the figures of what was read come from the facts."""
         traffic = facts.get("traffic", [])
         findings = facts.get("findings", [])
 
@@ -188,7 +188,8 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def work(directory: Path, leave: Callable[[int], Any] = os._exit) -> int:
-    """Do the work of a run's directory; 0 where it was done. leave: called with that, since nothing is waited for."""
+    """Do the work of a run's directory; return 0 if it was done, else 1. leave: called with that status, to end the
+    process without waiting for threads."""
     end_with_parent(signal.SIGKILL, os.getppid())
     plan = files.read(directory / files.PLAN, Plan)
     if plan is None:
@@ -205,7 +206,7 @@ def work(directory: Path, leave: Callable[[int], Any] = os._exit) -> int:
         outcome = Outcome(False, str(why), why=why.why, values=why.values) if made is None else made.failed(why)
     try:
         files.write(directory / files.OUTCOME, outcome)
-    except OSError as error:  # the keeper says that nothing was said, or that the disk is full
+    except OSError as error:  # the keeper reports that there is no outcome, or that the disk is full
         print(f"the outcome cannot be written: {error}", flush=True)
     sys.stdout.flush()
     sys.stderr.flush()
