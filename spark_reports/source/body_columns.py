@@ -14,12 +14,12 @@ from appliance.engine.protocol.record import SYS_COMPRESSED, body_crc
 from .bodies import opened
 from .fields import Fixed, texts
 
-#: Decompressed bodies of one batch, together; one may be longer.
+#: Most bytes of all decompressed bodies of one batch; a single one may be longer.
 BODIES_BYTES = 32 << 20
 
 
 def wrong_bodies(data: bytes | bytearray | memoryview, fixed: Fixed, rows: np.ndarray) -> list[int]:
-    """Those of some records whose body is another one than they were stored with."""
+    """Return those of some records whose body does not match its CRC."""
     view = memoryview(data)
     begins, crcs = fixed.body_at[rows], fixed.crc[rows]
     ends = begins + fixed.body_size[rows]
@@ -31,8 +31,8 @@ def wrong_bodies(data: bytes | bytearray | memoryview, fixed: Fixed, rows: np.nd
 
 
 class Opened(NamedTuple):
-    """Compressed bodies among some records. among: of how many records, from the first on. rows: which of these have
-    one; bodies, encodings: what became of them."""
+    """Compressed bodies among some records. among: number of records handled, from the first on. rows: those with a
+    compressed body; bodies, encodings: the results of decompressing."""
 
     among: int = 0
     rows: np.ndarray = np.zeros(0, np.int64)
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
     encodings: Sequence[str | None] = ()
 
     def of(self, kept: np.ndarray) -> Opened:
-        """Of some of the records; a mask."""
+        """Return the same for some of the records. kept: a mask."""
         some = [index for index, row in enumerate(self.rows.tolist()) if kept[row]]
         numbers = np.cumsum(kept) - 1
         return Opened(
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
 
 
 def open_bodies(data: bytes | bytearray | memoryview, fixed: Fixed) -> Opened:
-    """Decompress, until the bodies take more than BODIES_BYTES; at least the first."""
+    """Decompress bodies until they take more than BODIES_BYTES, but at least the first."""
     count = len(fixed.at)
     packed = np.flatnonzero(fixed.sys_flag & SYS_COMPRESSED)
     view, total = memoryview(data), 0
@@ -71,7 +71,7 @@ def open_bodies(data: bytes | bytearray | memoryview, fixed: Fixed) -> Opened:
 
 
 def body_columns(data: bytes | bytearray | memoryview, fixed: Fixed, found: Opened) -> list[pa.Array]:
-    """[bodies, what each is still compressed in]."""
+    """Return the two columns: bodies, and the compression that each still has."""
     count = len(fixed.at)
     bodies = texts(data, fixed.body_at, fixed.body_at + fixed.body_size)
     if not len(found.rows):

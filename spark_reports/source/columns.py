@@ -1,11 +1,11 @@
-"""Bytes of whole records to a batch of columns, by numpy and Arrow: Python takes a step for a batch, not for a record.
+"""Converts bytes of whole records to columns, by numpy and Arrow: Python takes a step for a batch, not for a record.
 
     data | record | record | record |            starts: where each begins, ascending
     fixed fields   gathered by numpy, big-endian, at their places in each record
     texts          cut out of the bytes by Arrow; properties are split where 0x01 and 0x02 stand
-    odd records    by `rows.py`, the engine's own decoder: what it says is right
+    odd records    by `rows.py`, the engine's own decoder, which decides
 
-Records in which the engine would find a contradiction are left out and named.
+Records that the engine would find contradictory are left out and reported.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .wanted import Wanted
 
 Bytes = bytes | bytearray | memoryview
 
-#: Of a record whose parts are all right otherwise, so that the next one does follow it.
+#: Reason for a record whose other parts are right, so that the next one does follow it.
 BAD_BODY = "its body does not match its CRC"
 
 
 class Decoded(NamedTuple):
-    """batch: the wanted records, in their order. corrupt: (index among the starts, why) of those that are none.
+    """batch: the wanted records, in their order. corrupt: (index among the starts, why) of those that are no records.
 
-    used: how many of the starts that is about; fewer than all where decompressed bodies go beyond BODIES_BYTES."""
+    used: number of the starts that were handled; fewer than all if decompressed bodies go beyond BODIES_BYTES."""
 
     batch: pa.RecordBatch
     corrupt: list[tuple[int, str]]
@@ -44,14 +44,14 @@ class Decoded(NamedTuple):
 
 
 def record_batch(data: Bytes, wanted: Wanted) -> pa.RecordBatch:
-    """The wanted ones of whole records, one after another, as a pull's answer has them. CorruptFile for anything
-    else."""
+    """Decode the wanted ones of whole records, one after another, as a pull's answer has them. Raises CorruptFile for
+    anything else."""
     found = list(record_batches(data, wanted))
     return found[0] if len(found) == 1 else pa.concat_batches(found or [batch_of((), wanted.body)])
 
 
 def record_batches(data: Bytes, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """As `record_batch`, in more batches than one where decompressed bodies take much memory."""
+    """Like `record_batch`, but in several batches if decompressed bodies take much memory."""
     starts, end = walk(data, 0, len(data))
     if end != len(data):
         raise CorruptFile(f"{len(data)} bytes of records: at {end} there is no whole one")
@@ -65,7 +65,7 @@ def record_batches(data: Bytes, wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
 
 def walk(data: Bytes, at: int, end: int) -> tuple[list[int], int]:
-    """(where records begin from `at` on, behind the last one that is whole and below `end`), by their sizes alone."""
+    """Return (begins of records from `at` on, the place behind the last whole one below `end`), by sizes alone."""
     starts: list[int] = []
     head = SIZE_MAGIC.unpack_from
     add = starts.append
@@ -80,8 +80,8 @@ def walk(data: Bytes, at: int, end: int) -> tuple[list[int], int]:
 
 
 def decode(data: Bytes, starts: Sequence[int], wanted: Wanted, base: int | None = None) -> Decoded:
-    """Records that `walk` found. base: the physical offset of data[0], which each record must agree with; None where
-    nobody knows it."""
+    """Decode records that `walk` found. base: the physical offset of data[0], with which each record must agree; None
+    if unknown."""
     if not starts:
         return Decoded(batch_of((), wanted.body), [], 0)
     fixed = f.gather(data, np.array(starts, np.int64))
@@ -119,7 +119,7 @@ def decode(data: Bytes, starts: Sequence[int], wanted: Wanted, base: int | None 
     odd = properties.odd
     if not odd.any():
         return Decoded(_batch(data, fixed, topics, codes, properties, opened, wanted), sorted(corrupt), used)
-    # Few: properties without a value, with the separators in odd places, in no valid text.
+    # Few records: with properties without a value, with separators in odd places, or not valid text.
     plain, plain_rows = [], []
     for i in np.flatnonzero(odd):
         try:
@@ -140,7 +140,7 @@ def decode(data: Bytes, starts: Sequence[int], wanted: Wanted, base: int | None 
 
 
 def _why(data: Bytes, at: int, wanted: Wanted) -> str:
-    """Why a record is none."""
+    """Return why bytes are no valid record."""
     try:
         record = decode_record(data, at, wanted.body)
     except CorruptFile as error:
@@ -157,7 +157,7 @@ def _batch(
     opened: Opened,
     wanted: Wanted,
 ) -> pa.RecordBatch:
-    """Records that are all right, none of them odd."""
+    """Make a batch of records that are all right, none of them odd."""
     arrays = [
         pa.array(topics, pa.string()).take(pa.array(codes)),
         pa.array(fixed.queue_id),

@@ -1,4 +1,4 @@
-"""What Spark calls: `spark.dataSource.register(RocketBoxDataSource)`."""
+"""The data source that Spark calls: `spark.dataSource.register(RocketBoxDataSource)`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RocketBoxDataSource(DataSource):
         return FilesStreamReader(self.parsed)
 
     def _check(self, schema: StructType) -> None:
-        """OptionError when somebody gave a schema of their own: Spark would only say how many columns it has."""
+        """Raise OptionError if the user gave another schema: Spark would only report how many columns it has."""
         ours = columns(self.parsed.body)
         given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         if given == list(ours):

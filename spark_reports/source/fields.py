@@ -1,4 +1,4 @@
-"""The fields of many records, as numpy arrays: where they stand is said in the engine's `protocol/record.py`."""
+"""The fields of many records, as numpy arrays; the engine's `protocol/record.py` has their places."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Fixed(NamedTuple):
 
 
 def _windows(data: bytes | bytearray | memoryview, kind: np.dtype) -> np.ndarray:
-    """Item i: what lies at data[i:], read as `kind`."""
+    """Return an array whose item i is data[i:] read as `kind`."""
     return np.ndarray((max(len(data) - kind.itemsize + 1, 0),), kind, data, 0, (1,))
 
 
 def gather(data: bytes | bytearray | memoryview, at: np.ndarray) -> Fixed:
-    """The fields of the records at these places, each of them as long as it says and at least FIXED_BYTES. `agrees`
-    tells which of them have parts that fill them exactly."""
+    """Return the fields of the records at these places; each must be as long as its size says, and at least
+    FIXED_BYTES. `agrees` is True for those whose parts fill them exactly."""
     head = _windows(data, _HEAD)[at]
     size = head["size"].astype(np.int32)
     end = at + size
@@ -74,7 +74,7 @@ def gather(data: bytes | bytearray | memoryview, at: np.ndarray) -> Fixed:
     tail_at = store_host_at + np.where(sys_flag & SYS_STORE_IPV6, 20, 8)
     store_ms = _windows(data, _TIME)[store_host_at - 8].astype(np.int64)
     last = len(data) - 1
-    # A short record whose flags tell of long hosts is clipped here and does not agree below.
+    # A short record whose flags announce long hosts is clipped here, and does not agree below.
     tail = _windows(data, _TAIL)[np.minimum(tail_at, len(data) - _TAIL.itemsize)]
     body_size = tail["body_size"].astype(np.int32)
     body_at = tail_at + _TAIL.itemsize
@@ -118,13 +118,14 @@ def gather(data: bytes | bytearray | memoryview, at: np.ndarray) -> Fixed:
 
 
 def agrees(fixed: Fixed, base: int | None) -> np.ndarray:
-    """Which records are what they say: their parts fill them, they belong to a queue, and they lie where they say."""
+    """Return a mask of the records that are valid: their parts fill them, they have a valid queue, and they contain
+    their own physical offset."""
     found = fixed.agrees & (fixed.queue_id >= 0) & (fixed.queue_offset >= 0)
     return found if base is None else found & (fixed.physical_offset == fixed.at + base)
 
 
 def chosen(fixed: Fixed, topics: list[str | None], codes: np.ndarray, wanted: Wanted) -> np.ndarray:
-    """Which records are wanted: `Wanted.has` of many at once. codes: index in `topics` of each record."""
+    """Return a mask of the wanted records: `Wanted.has` for many at once. codes: index in `topics` of each record."""
     of_topic = np.array([topic is not None and wanted.has_topic(topic) for topic in topics], bool)
     kept = of_topic[codes]
     if wanted.queue_ids is not None:
@@ -147,34 +148,34 @@ def chosen(fixed: Fixed, topics: list[str | None], codes: np.ndarray, wanted: Wa
 
 
 def texts(data: bytes | bytearray | memoryview, begins: np.ndarray, ends: np.ndarray) -> pa.BinaryArray:
-    """The pieces data[begin:end]; they ascend and do not overlap. Copied piece by piece, by Arrow."""
+    """Return the pieces data[begin:end], which must ascend and not overlap. Copied piece by piece, by Arrow."""
     count = len(begins)
     if not count:
         return pa.array([], pa.binary())
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = begins
     bounds[1::2] = ends
-    # Pieces and what lies between them, in turn.
+    # Pieces and the bytes between them, in turn.
     both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
     return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def hosts(data: bytes | bytearray | memoryview, begins: np.ndarray, ends: np.ndarray) -> pa.StringArray:
-    """The hosts at data[begin:end], each as `host_text` says it. There are few: connections of producers."""
+    """Return the hosts at data[begin:end] as texts (`host_text`). There are few: one for each producer's connection."""
     encoded = texts(data, begins, ends).dictionary_encode()
     names = [host_text(decode_host(raw)) for raw in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def times(ms: np.ndarray) -> pa.TimestampArray:
-    """As Spark's timestamps; null for what a clock that was wrong said of years that are none."""
+    """Return Spark's timestamps; null for times outside the years 1 to 9999, from clocks that were wrong."""
     nonsense = (ms < MIN_MS) | (ms > MAX_MS)
     none = nonsense if nonsense.any() else None
     return pa.array(np.where(nonsense, 0, ms) * 1000, pa.int64(), mask=none).cast(pa.timestamp("us", tz="UTC"))
 
 
 def message_ids(data: bytes | bytearray | memoryview, fixed: Fixed, unique_keys: pa.StringArray) -> pa.StringArray:
-    """The unique key; the offset id where there is none."""
+    """Return the messages' ids: the unique key, or the offset id without one."""
     if not unique_keys.null_count:
         return unique_keys
     rows = np.flatnonzero(unique_keys.is_null().to_numpy(zero_copy_only=False))

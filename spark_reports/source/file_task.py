@@ -19,10 +19,10 @@ from .wanted import Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Read at once, unless one record is longer. A batch takes about twice as much again.
+#: Bytes read at once, unless one record is longer. A batch takes about twice as much in addition.
 CHUNK_BYTES = 8 << 20
 MOST_ROWS = 16_384
-#: Messages of a list that are no further apart are read at once.
+#: Messages of a list that are at most this far apart are read at once.
 NEAR_BYTES = 64 << 10
 
 
@@ -38,7 +38,7 @@ class FileTask:
         self._bytes_read = 0
 
     def batches(self, findings_dir: str | None) -> Iterator[pa.RecordBatch]:
-        """Raises DataLoss where that was asked for, OSError."""
+        """Yield the batches of the partition. Raises OSError, and DataLoss if the option says so."""
         part = self._partition
         try:
             reader = LogReader(part.file)
@@ -75,7 +75,8 @@ class FileTask:
             at = going_on
 
     def _odd_place(self, reader: LogReader, at: int, end: int, data: bytes) -> tuple[int, bytes, list[int]]:
-        """No whole record is at `at` in what was read: (where to go on, the bytes there, where a record is in them)."""
+        """Handle a place at which the bytes read have no whole record; return (where to go on, the bytes there, begins
+        of records in them)."""
         file = self._partition.file
         if len(data) >= 8:
             size, magic = SIZE_MAGIC.unpack_from(data)
@@ -104,7 +105,7 @@ class FileTask:
     def _decode(
         self, reader: LogReader, data: Bytes, starts: list[int], base: int, behind: int
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Batches of records of a chunk; returns where to go on. behind: the physical offset behind the chunk."""
+        """Yield batches of records of a chunk; return where to go on. behind: the physical offset behind the chunk."""
         ends = [*(base + start for start in starts[1:]), behind]
         done = 0
         while done < len(starts):
@@ -115,7 +116,7 @@ class FileTask:
                 if reason != BAD_BODY:
                     following = reader.next_record(begin + 1, self._partition.end) or self._partition.end
                 if following != ends[done + index]:
-                    # Its size is wrong, or nothing follows it: what was found behind it hangs on that.
+                    # Its size is wrong, or no record follows it: so the records found behind it are not reliable.
                     if index:
                         yield from self._decode(reader, data, some[:index], base, begin)
                     self._damage(begin, following, reason)
@@ -127,7 +128,7 @@ class FileTask:
         return ends[-1]
 
     def _listed(self, reader: LogReader, places: bytes) -> Iterator[pa.RecordBatch]:
-        """Messages that queue entries name."""
+        """Yield batches of messages that queue entries name."""
         listed = np.frombuffer(places, np.int64).reshape(-1, 2)
         offsets, ends = listed[:, 0], listed[:, 0] + listed[:, 1]
         low = 0

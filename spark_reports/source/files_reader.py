@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FilesReader(PushesFilters, DataSourceReader):
-    """Made in the driver, pickled with what it knows by then, and used by each executor."""
+    """Made in the driver, pickled with its state then, and used by each executor."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

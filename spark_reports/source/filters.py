@@ -1,6 +1,6 @@
-"""Filters that Spark pushes down: which of them say something about where messages are.
+"""Filters that Spark pushes down: uses those that limit where messages are.
 
-They only narrow what is read. Spark is told to apply every one of them still, so they cannot change what is found.
+They only narrow what is read. Spark still applies every one of them, so they cannot change the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
-    """Only rows that may pass all filters."""
+    """Return `wanted` limited to rows that may pass all filters."""
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
         narrow = _BY_COLUMN.get(path[0]) if len(path) == 1 else None
@@ -38,7 +38,7 @@ def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
 
 
 def _values(one: Filter, kind: type) -> list[Any] | None:
-    """What a column must be one of; None when the filter says no such thing."""
+    """Return the values that a filter allows for a column, None if it is no such filter."""
     values = None
     if isinstance(one, EqualTo | EqualNullSafe):
         values = [one.value]
@@ -53,7 +53,7 @@ def _topics(wanted: Wanted, one: Filter) -> Wanted:
     values = _values(one, str)
     if values is None:
         return wanted
-    # A filter is no option: it does not bring system topics in.
+    # A filter is not an option: it does not include system topics.
     return replace(wanted, topics=frozenset(value for value in values if wanted.has_topic(value)))
 
 
@@ -71,19 +71,19 @@ def _offsets(wanted: Wanted, one: Filter) -> Wanted:
 
 
 def _times(wanted: Wanted, one: Filter) -> Wanted:
-    """Store times are whole ms; those of a filter may be finer."""
+    """Limit store times, which are whole ms; those of a filter may be finer."""
     low, high = _bounds(one, datetime)
     if high is not None and high[1]:
         high = (high[0] + 1, False)
     return replace(wanted, from_ms=_later(wanted.from_ms, low), to_ms=_earlier(wanted.to_ms, high))
 
 
-#: A number, and whether there is a bit more.
+#: A whole number; True if the exact value is a bit more.
 _Bound = tuple[int, bool] | None
 
 
 def _bounds(one: Filter, kind: type) -> tuple[_Bound, _Bound]:
-    """(first, behind the last) that may pass."""
+    """Return (first, one behind the last) value that may pass."""
     values = _values(one, kind)
     if values is not None:
         numbers = [number for value in values if (number := _number(value)) is not None]

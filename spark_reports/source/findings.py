@@ -1,8 +1,8 @@
-"""What could not be read: how it is counted, and how the counts get out of Spark's tasks.
+"""Parts of the log that could not be read: how they are counted, and how the counts get out of Spark's tasks.
 
 Accumulators do not work in Python data sources. So each task writes one small file into the directory that the option
-`findings` names, on a file system that the driver sees, too. Its name is that of the task's range: a task that runs
-twice says it once. Plain Python: no pyspark.
+`findings` names, on a file system that the driver sees, too. Its name is that of the task's range, so a task that runs
+twice counts once. Plain Python: no pyspark.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 CORRUPT, GAP = "corrupt", "gap"
-#: Nothing is missing: read whole, although times were asked for, as store times are not known to ascend there.
+#: Nothing is missing: the range was read whole although times were given, since store times may not ascend there.
 WHOLE = "whole"
 
 
 class DataLoss(Exception):
-    """Something cannot be read. `str(error)` says what, where, and how to go on without it."""
+    """A part cannot be read. `str(error)` says what, where, and how to go on without it."""
 
 
 class Finding(NamedTuple):
-    """kind: "corrupt": bytes that are no record; "gap": what was deleted or cut off; "whole": see WHOLE. [begin,
-    end): physical offsets of the log; offsets of a queue where `place` names one, as "broker/topic-queue"; `place` is
+    """kind: "corrupt": bytes that are no record; "gap": a part that was deleted or cut off; "whole": see WHOLE. [begin,
+    end): physical offsets of the log, or offsets of a queue if `place` names one, as "broker/topic-queue"; `place` is
     empty for the log."""
 
     kind: str
@@ -42,13 +42,13 @@ class Ledger:
         self.found: list[Finding] = []
 
     def add(self, kind: str, begin: int, end: int, why: str, place: str = "") -> None:
-        """why: a sentence without its point. Raises DataLoss where that was asked for."""
+        """Add a finding, or raise DataLoss if the option says so. why: a sentence without its full stop."""
         if self._fails:
             raise DataLoss(f"{why}. With the option failOnDataLoss=false that is left out and counted.")
         self.note(kind, begin, end, place)
 
     def note(self, kind: str, begin: int, end: int, place: str = "") -> None:
-        """What is told, and ends no read."""
+        """Add a finding that does not end the reading."""
         last = self.found[-1] if self.found else None
         if last is not None and (last.kind, last.place, last.end) == (kind, place, begin):
             self.found[-1] = last._replace(end=end)
@@ -57,7 +57,7 @@ class Ledger:
 
 
 def write(directory: str, name: str, found: Iterable[Finding], bytes_read: int, rows: int) -> None:
-    """One task's file, whole or not at all. name: the same each time that the task runs."""
+    """Write one task's file, whole or not at all. name: the same each time that the task runs."""
     os.makedirs(directory, exist_ok=True)
     text = json.dumps({"findings": list(found), "bytes_read": bytes_read, "rows": rows})
     temporary = Path(directory, f".{name}.{os.getpid()}")
@@ -66,7 +66,7 @@ def write(directory: str, name: str, found: Iterable[Finding], bytes_read: int, 
 
 
 def read(directory: str | os.PathLike[str]) -> list[Finding]:
-    """All that was found, sorted; ranges that adjoin are one."""
+    """Return the findings of all tasks, sorted; adjoining ranges are merged."""
     found: list[Finding] = []
     for one in sorted({Finding(*one) for task in _tasks(directory) for one in task["findings"]}, key=_order):
         last = found[-1] if found else None
@@ -78,7 +78,7 @@ def read(directory: str | os.PathLike[str]) -> list[Finding]:
 
 
 def bytes_read(directory: str | os.PathLike[str]) -> int:
-    """How much of the log all tasks have read."""
+    """Return how many bytes of the log all tasks have read."""
     return sum(task["bytes_read"] for task in _tasks(directory))
 
 

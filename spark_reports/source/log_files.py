@@ -1,6 +1,6 @@
 """Files of the log, read as they are. Plain Python: neither numpy nor pyspark.
 
-The driver looks at a store once and hands ranges out; an executor opens the one file that its range is in.
+The driver reads a store's structure once and assigns ranges; an executor opens the one file that its range is in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from appliance.engine.store_tools.offline_store import OfflineStore, find_store
 from .names import topic_of
 from .options import OptionError
 
-#: Read at a time while looking for the next record.
+#: Bytes read at a time in the search for the next record.
 WINDOW_BYTES = 4 << 20
 
 
@@ -38,11 +38,11 @@ class LogFile:
 
 
 class FileGone(Exception):
-    """A log file that was there when the run was planned is not there any more."""
+    """A log file has been deleted since the run was planned."""
 
 
 def open_store(directory: str) -> OfflineStore:
-    """A data directory or Apache's storePathRootDir; OptionError when there is no store."""
+    """Open a data directory or Apache's storePathRootDir. Raises OptionError when there is no store."""
     for left in (2, 1, 0):
         try:
             return find_store(Path(directory))
@@ -74,17 +74,18 @@ class LogReader:
         os.close(self._fd)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes from a physical offset; fewer where the file ends."""
+        """Return bytes from a physical offset on; fewer if the file ends."""
         found = os.pread(self._fd, max(0, min(size, self.file.end - offset)), offset - self.file.start)
         self.bytes_read += len(found)
         return found
 
     def is_cut_off(self, end: int) -> bool:
-        """Whether the file ends before a physical offset."""
+        """True if the file ends before a physical offset."""
         return os.fstat(self._fd).st_size < end - self.file.start
 
     def record_at(self, offset: int, end: int) -> Record | None:
-        """The record that begins there, ends by `end`, and says so; its body's CRC is not looked at."""
+        """Return the record that begins there, contains that offset, and ends by `end`; its body's CRC is not
+        checked."""
         size = self.size_at(offset, end)
         if size is None:
             return None
@@ -96,8 +97,8 @@ class LogReader:
         return record if at_home and topic_of(record.topic.encode()) is not None else None
 
     def size_at(self, offset: int, end: int) -> int | None:
-        """The size of what looks like a record there: its parts fill it. Read in small pieces, for a damaged size may
-        be that of half a file."""
+        """Return the size of a record there, if its parts fill it exactly, else None. Read in small pieces, since a
+        damaged size may be that of half a file."""
         head = self.read(offset, FIXED_BYTES + 24)
         if len(head) < FIXED_BYTES or head[4:8] not in RECORD_MAGICS:
             return None
@@ -114,7 +115,7 @@ class LogReader:
         return size if at == size else None
 
     def next_record(self, offset: int, end: int) -> int | None:
-        """Where the first record begins from `offset` on that ends by `end`; None without one."""
+        """Return the begin of the first record from `offset` on that ends by `end`; None without one."""
         while offset < end:
             data = self.read(offset, min(WINDOW_BYTES, end - offset) + 7)
             if len(data) < FIXED_BYTES:

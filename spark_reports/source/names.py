@@ -1,15 +1,15 @@
-"""Names of topics, as records say them."""
+"""Names of topics, as records contain them."""
 
 from __future__ import annotations
 
 import re
 
-#: What no topic's name holds, being a directory's.
+#: Characters that no topic's name has, since it is a directory's name.
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f/]")
 
 
 def topic_of(raw: bytes) -> str | None:
-    """A topic's name; None when it can be none."""
+    """Decode a topic's name; None if it cannot be one."""
     try:
         topic = raw.decode()
     except UnicodeDecodeError:
@@ -18,5 +18,5 @@ def topic_of(raw: bytes) -> str | None:
 
 
 def may_be(topic: str) -> bool:
-    """Whether a topic can have this name."""
+    """True if a topic can have this name."""
     return topic not in ("", ".", "..") and _NO_NAME.search(topic) is None

@@ -2,7 +2,7 @@
 
     spark.read.format("rocketbox").option("store", "/data").option("topic", "orders,refunds").load()
 
-Spark takes names of options in any case; so do we.
+Spark accepts names of options in upper and lower case; so does this parser.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from difflib import get_close_matches
 
 EARLIEST, LATEST = -2, -1
 
-#: Every option as people write it.
+#: Every option, as documented.
 NAMES = (
     "store", "brokers", "accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond", "topic",
     "topicPattern", "failOnMissingTopic", "from", "to", "timesAscend", "startingOffsets", "endingOffsets", "columns",
     "includeSystem", "failOnDataLoss", "maxRowsPerPartition", "maxRowsPerTrigger", "until", "findings",
 )  # fmt: skip
 _BY_LOWER = {name.lower(): name for name in NAMES}
-#: What Spark itself adds: `load(DIR)` is the option `path`.
+#: Options that Spark itself adds: `load(DIR)` is the option `path`.
 _ALIASES = {"path": "store"}
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999
 _MAX_ROWS = 1 << 40
@@ -38,13 +38,13 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """Options that are right on their own; pickles. Times in ms since 1970; to_ms itself is not included.
+    """Options that were checked by themselves; pickles. Times in ms since 1970; to_ms itself is not included.
 
     store: a data directory or Apache's storePathRootDir, or None. brokers: host:port of name servers, empty without.
-    topics: empty means all that include_system allows and topic_pattern fits. fail_on_missing_topic: one of `topics`
-    that is not there is an error. times_ascend: no clock of the store's broker was ever set back. until: physical end
-    of what is read; None for the end of the log. use_tls, tls_ca_file, max_bytes_per_second: of connections to
-    brokers; the last one for each task. findings: a directory for counts of what could not be read, or None.
+    topics: empty means all that include_system allows and topic_pattern matches. fail_on_missing_topic: a missing one
+    of `topics` is an error. times_ascend: the clock of the store's broker was never set back. until: physical offset at
+    which reading ends; None for the end of the log. use_tls, tls_ca_file, max_bytes_per_second: of connections to
+    brokers; the last one for each task. findings: directory for the counts of unreadable parts, or None.
     """
 
     store: str | None = None
@@ -72,7 +72,7 @@ class Options:
 
 
 def parse(given: Mapping[str, str]) -> Options:
-    """Raises OptionError."""
+    """Parse and check the options. Raises OptionError."""
     values: dict[str, str] = {}
     if "provider" in given:  # Spark would read the table without its options
         raise OptionError(
@@ -146,7 +146,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _pattern(values: Mapping[str, str]) -> str | None:
-    """A regular expression that whole names fit; None without."""
+    """Return the regular expression that whole names must match, None without one."""
     text = values.get("topicPattern")
     if text is None:
         return None
@@ -160,7 +160,7 @@ def _pattern(values: Mapping[str, str]) -> str | None:
 
 
 def _directory(values: Mapping[str, str]) -> str | None:
-    """A path; Spark's people also write file:///data."""
+    """Return the store's path; users of Spark also write file:///data."""
     text = values.get("store", "")
     scheme, colon, path = text.partition(":")
     if not colon or "/" in scheme or not path.startswith("/"):
@@ -197,7 +197,7 @@ def _rows(name: str, values: Mapping[str, str], what: str = "rows") -> int | Non
 
 
 def _time(name: str, values: Mapping[str, str]) -> int | None:
-    """ISO 8601, UTC where it names no zone, or ms since 1970."""
+    """Parse a time: ISO 8601, in UTC if it names no zone, or ms since 1970."""
     if name not in values:
         return None
     text = values[name].strip()
@@ -208,7 +208,7 @@ def _time(name: str, values: Mapping[str, str]) -> int | None:
         try:
             moment = datetime.fromisoformat(text)
             moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-            # Whole ms, rounded up: a message of the ms before lies before that moment.
+            # Whole ms, rounded up: a message of the ms before was stored before that moment.
             seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
             found = -((-(seconds.days * 86_400 + seconds.seconds) * 1_000_000 - seconds.microseconds) // 1000)
         except (ValueError, OverflowError):
@@ -221,7 +221,7 @@ def _time(name: str, values: Mapping[str, str]) -> int | None:
 
 
 def _offsets(name: str, values: Mapping[str, str]) -> Offsets:
-    """{"topic": {"0": 12}}, or earliest or latest for all queues, which is the default of start and end."""
+    """Parse {"topic": {"0": 12}}, or earliest or latest for all queues, which are the defaults of start and end."""
     text = values.get(name, "").strip()
     default, other = ("earliest", "latest") if name == "startingOffsets" else ("latest", "earliest")
     if text in ("", default):
@@ -245,7 +245,7 @@ def _offsets(name: str, values: Mapping[str, str]) -> Offsets:
 
 
 def _until(values: Mapping[str, str]) -> int | None:
-    """The physical end: a number, or JSON with `log_end`, as snapshots have it."""
+    """Parse the physical end: a number, or JSON with `log_end`, as snapshots have it."""
     text = values.get("until", "").strip()
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Which bytes of the log are read, in which partitions. Runs in the driver.
+"""Decides which bytes of the log are read, in which partitions. Runs in the driver.
 
     file 1           | file 2           | file 3 ....... end |
     [ range )[ range | [ range )[ range | [ range )[ range   )      each begins and ends where a record begins
@@ -25,16 +25,16 @@ from .queue_entries import Queue
 from .store_view import StoreView
 from .wanted import Wanted
 
-#: A partition reads about this much: enough to be worth a task, and few enough that the last one is not waited for.
+#: Size of a partition: large enough to be worth a task, and small enough that the last one does not delay the job.
 LEAST_BYTES, MOST_BYTES = 8 << 20, 128 << 20
-#: Into how many a store is cut that is small enough.
+#: Number of partitions of a store, as far as these sizes allow.
 PARTS = 16
-#: Messages are read one by one where that is less than this share of reading all; each costs at least a page.
+#: Messages are read one by one if that is less than 1 / SMALL_SHARE of reading all; each costs at least a page.
 SMALL_SHARE = 4
 PAGE_BYTES = 4096
-#: Messages of a partition that is a list of them.
+#: Most messages of a partition that is a list of them.
 MOST_PLACES = 100_000
-#: So many queues, those with the most messages of those that have any there, are asked for a message near a place.
+#: Number of queues in which a message near a place is looked up: the largest ones that have messages there.
 _ASKED = 8
 
 
@@ -54,7 +54,7 @@ class FilePartition:
 
 
 class WantedPartition(InputPartition):
-    """What Spark hands to a task."""
+    """A partition as Spark passes it to a task."""
 
     def __init__(self, part: FilePartition, wanted: Wanted) -> None:
         self.part = part
@@ -62,7 +62,7 @@ class WantedPartition(InputPartition):
 
 
 def wanted_of(options: Options, view: StoreView | None = None) -> Wanted:
-    """view: by which `latest` is known; without it, offsets that are none are left out."""
+    """Return what the options select. view: gives the offset of `latest`; without it named offsets are ignored."""
     return Wanted(
         topics=frozenset(options.topics) or None,
         system=options.include_system,
@@ -76,7 +76,7 @@ def wanted_of(options: Options, view: StoreView | None = None) -> Wanted:
 
 
 def _bounds(offsets: dict[str, dict[int, int]], view: StoreView | None, other: int) -> dict[tuple[str, int], int]:
-    """other: which of EARLIEST and LATEST is not the default on this side."""
+    """Return the bounds of queues as offsets. other: the one of EARLIEST and LATEST that is not the default here."""
     found: dict[tuple[str, int], int] = {}
     queues = {queue.key: queue for queue in view.queues} if view else {}
     for topic, of_topic in offsets.items():
@@ -93,14 +93,14 @@ class Plan:
     """Partitions over one view of a store."""
 
     def __init__(self, view: StoreView, options: Options, ledger: Ledger) -> None:
-        """ledger: told of files that are missing. Raises DataLoss then, if that was asked for."""
+        """ledger: takes missing files; raises DataLoss then, if it is set to."""
         self._view = view
         self._options = options
         self._ledger = ledger
         self._by_size = sorted(view.queues, key=lambda queue: queue.first - queue.end)
 
     def partitions(self, wanted: Wanted) -> list[FilePartition]:
-        """wanted: by options and filters. Between the offsets of the options."""
+        """Return the partitions between the offsets of the options. wanted: by options and filters."""
         options, view = self._options, self._view
         begin, end = view.begin, view.end if options.until is None else options.until
         if LATEST in options.starting_offsets.get("", {}).values():
@@ -118,7 +118,7 @@ class Plan:
                 self._ledger.add(GAP, start, queue.first, text, f"{queue.topic}-{queue.queue_id}")
 
     def between(self, begin: int, end: int, wanted: Wanted) -> list[FilePartition]:
-        """Partitions of the log between two physical offsets at which records begin."""
+        """Return partitions of the log between two physical offsets at which records begin."""
         pieces = [
             (file, max(file.start, low), min(file.end, high))
             for low, high in self.within_times(begin, end, wanted)
@@ -133,7 +133,7 @@ class Plan:
         return found
 
     def within_times(self, begin: int, end: int, wanted: Wanted) -> list[times.Range]:
-        """What has to be read of [begin, end) for the wanted times; records begin at each place."""
+        """Return the ranges of [begin, end) to read for the wanted times; records begin at each bound."""
         if wanted.from_ms is None and wanted.to_ms is None:
             return [(begin, end)]
         view = self._view
@@ -141,7 +141,7 @@ class Plan:
         known = (min(max(low, begin), end), max(min(high, end), begin))
         if known[0] >= known[1]:
             known = begin, begin
-        # Behind the recovery position of a broker that runs there is little, and it will be known.
+        # Behind the recovery position of a running broker there is little, and its order will be known soon.
         for low, high in ((begin, known[0]), (known[1], known[1] if view.is_open and known[0] < known[1] else end)):
             if low < high:
                 self._ledger.note(WHOLE, low, high)
@@ -150,7 +150,7 @@ class Plan:
         return times.ranges(begin, end, known, found)
 
     def _files_of(self, begin: int, end: int, log_end: int) -> list[LogFile]:
-        """Those with something of [begin, end). What is missing in between is a gap."""
+        """Return the files with something of [begin, end). Missing ranges in between are noted as gaps."""
         found = [file for file in self._view.files if file.start < end and file.end > begin]
         at = begin
         for file in found:
@@ -166,11 +166,11 @@ class Plan:
     # --- by queue entries
 
     def _chosen(self, wanted: Wanted) -> _Chosen | None:
-        """Where the wanted messages are, if entries tell; None when all has to be read.
+        """Return the queues whose entries name the wanted messages; None if everything has to be read.
 
-        A topic may have been deleted and made again: then the log has messages that no queue names. Ours remembers
-        which topics were deleted. Of others only an entry of a message in front of the log's first byte shows that a
-        topic's queues have always been; without one all in front of its first message is read.
+        A topic may have been deleted and made again: then the log has messages that no queue names. RocketBox records
+        which topics were deleted. With other brokers only an entry of a message before the log's first byte shows that
+        a topic was never made anew; without one everything before its first message is read.
         """
         view = self._view
         is_all = wanted.topics is None and wanted.pattern is None and wanted.queue_ids is None
@@ -216,8 +216,8 @@ class Plan:
         return found + self._ranges(file, known[1], end, wanted, step)
 
     def _places(self, chosen: _Chosen, wanted: Wanted, begin: int, end: int) -> np.ndarray | None:
-        """(physical offset, size) of the wanted messages in [begin, end), ascending; None when it is less work to read
-        all of it."""
+        """Return (physical offset, size) of the wanted messages in [begin, end), ascending; None if reading all of it
+        is less work."""
         most = (end - begin) // SMALL_SHARE
         spans, count = [], 0
         for queue in chosen.queues:
@@ -235,7 +235,7 @@ class Plan:
         return places[np.argsort(places[:, 0], kind="stable")]
 
     def _span(self, queue: Queue, wanted: Wanted, begin: int, end: int) -> tuple[int, int]:
-        """Queue offsets of the wanted messages of a queue in [begin, end)."""
+        """Return the bounds, as queue offsets, of the wanted messages of a queue in [begin, end)."""
         entries = self._view.entries
         first, last = entries.offset_at(queue, begin), entries.offset_at(queue, end)
         highest = [one for one in (wanted.to_offset, wanted.ends.get(queue.key)) if one is not None]
@@ -250,7 +250,7 @@ class Plan:
         return [FilePartition(file, low, high) for low, high in pairwise(cuts)]
 
     def _cuts(self, file: LogFile, begin: int, end: int, wanted: Wanted, step: int) -> list[int]:
-        """Where records begin, ascending, within (begin, end): about `step` bytes apart, and with no more wanted
+        """Return begins of records, ascending, within (begin, end): about `step` bytes apart, and with no more wanted
         messages between two of them than one partition may have."""
         cuts = {self._next_start(target, end) or end for target in range(begin + step, end - step // 2, step)}
         most = self._options.max_rows_per_partition
@@ -260,14 +260,14 @@ class Plan:
         try:
             reader = LogReader(file)
         except FileGone:
-            return []  # the task will say so
+            return []  # the task will report it
         try:
             return sorted(cut for cut in cuts if reader.record_at(cut, end) is not None)
         finally:
             reader.close()
 
     def _next_start(self, low: int, high: int) -> int | None:
-        """Where the first message in [low, high) begins, by entries of the largest queues there; None without one."""
+        """Return the begin of the first message in [low, high), by entries of the largest queues there, or None."""
         entries = self._view.entries
         there = (queue for queue in self._by_size if low < queue.ends and queue.begins < high)
         near = (entries.physical_of(queue, entries.offset_at(queue, low)) for queue in islice(there, _ASKED))
@@ -283,8 +283,8 @@ class Plan:
         return found
 
     def message_places(self, begin: int, end: int, wanted: Wanted) -> np.ndarray:
-        """Physical offsets of messages in [begin, end) of wanted queues, ascending, and of all that have no entry yet.
-        Messages without an entry for ever, which no client sends, are not among them."""
+        """Return physical offsets of messages in [begin, end) of wanted queues, and of all that have no entry yet,
+        ascending. Messages that never get an entry, which no client sends, are not among them."""
         view = self._view
         spans = [(queue, *self._span(queue, wanted, begin, end)) for queue in self._queues(wanted)]
         found = [view.entries.places(queue, first, last)[0] for queue, first, last in spans]
@@ -294,7 +294,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """queues: whose entries name all wanted messages at known_from and behind it, up to the settled end."""
+    """queues: their entries name all wanted messages from known_from on, up to the settled end."""
 
     queues: list[Queue]
     known_from: int

@@ -4,7 +4,7 @@
 
 A text is usual when its separators alternate, beginning with 0x01, and nothing between them is empty; the last 0x02 may
 be missing, as Java 4.9 leaves it out. Of equal names the last value wins, at the place of the first, as in a dict. All
-others are odd, and the engine's decoder is asked.
+others are odd, and left to the engine's decoder.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from appliance.engine.protocol.properties import KEYS, TAGS, UNIQUE_KEY
 
-#: Names times records up to which equal names are found by a table of all of them.
+#: Product of names and records up to which equal names are found by a table of all pairs.
 _TABLE_ITEMS = 1 << 24
 
 
 class Properties(NamedTuple):
-    """odd: which texts are not usual; only without any of them are the others there."""
+    """odd: mask of the texts that are not usual; the other fields are set only if there are none."""
 
     odd: np.ndarray
     unique_key: pa.StringArray | None = None
@@ -31,7 +31,7 @@ class Properties(NamedTuple):
 
 
 def split(stored: pa.BinaryArray) -> Properties:
-    """stored: the texts of one or more records."""
+    """Split properties. stored: the texts of one or more records."""
     count = len(stored)
     _, bounds_buffer, octets_buffer = stored.buffers()
     bounds = np.frombuffer(bounds_buffer, np.int32)[stored.offset : stored.offset + count + 1].astype(np.int64)
@@ -71,7 +71,8 @@ def _maps(pairs: np.ndarray, names: pa.StringArray, values: pa.StringArray) -> p
 
 
 def _separators(octets: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(where separators stand, whether each is 0x02, whose each is); 0x02 is added to texts that do not end with it."""
+    """Return (places of separators, mask of those that are 0x02, record of each); 0x02 is added to texts that do not
+    end with it."""
     places = np.flatnonzero(octets - np.uint8(1) <= 1)
     is_end = octets[places] == 2
     lengths = bounds[1:] - bounds[:-1]
@@ -93,7 +94,7 @@ def _odd(
     is_end: np.ndarray,
     of_record: np.ndarray,
 ) -> np.ndarray:
-    """Which texts are not usual."""
+    """Return a mask of the texts that are not usual."""
     count = len(bounds) - 1
     odd = np.zeros(count, bool)
     counts = np.bincount(of_record, minlength=count)
@@ -103,7 +104,7 @@ def _odd(
     np.cumsum(counts[:-1], out=first[1:])
     nth = np.arange(len(places)) - first[of_record]
     odd[of_record[is_end != (nth & 1 == 1)]] = True
-    # Nothing empty: each is at least two behind the one before it, or one behind its text's begin.
+    # Nothing is empty: each separator is at least two behind the one before it, or one behind its text's begin.
     before = np.empty_like(places)
     before[1:] = places[:-1]
     heads = nth == 0
@@ -128,7 +129,7 @@ def _is_text(raw: bytes) -> bool:
 def _cut(
     octets: pa.Buffer, begins: np.ndarray, middles: np.ndarray, ends: np.ndarray
 ) -> tuple[pa.StringArray, pa.StringArray]:
-    """(names, values): pieces [begin, middle) and (middle, end) of valid text."""
+    """Return (names, values): pieces [begin, middle) and (middle, end) of valid text."""
     bounds = np.empty(4 * len(begins), np.int32)
     bounds[0::4], bounds[1::4], bounds[2::4], bounds[3::4] = begins, middles, middles + 1, ends
     every = pa.Array.from_buffers(pa.string(), len(bounds) - 1, [None, pa.py_buffer(bounds), octets])
@@ -141,12 +142,13 @@ def _cut(
 def _last_of_equal(
     owners: np.ndarray, codes: np.ndarray, kinds: int, count: int
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """(pairs that have the values, pairs that have the names) where a text has a name twice; else (None, None)."""
+    """Return (pairs that have the values, pairs that have the names) if any text has a name twice; else (None,
+    None)."""
     places = np.arange(len(owners))
     keys = owners * kinds + codes
     if kinds * count <= _TABLE_ITEMS:
         last = np.empty(kinds * count, np.int64)
-        last[keys] = places  # of equal ones the last stays
+        last[keys] = places  # the last of equal keys stays
         if (last[keys] == places).all():
             return None, None
         first = np.empty(kinds * count, np.int64)
@@ -164,7 +166,7 @@ def _last_of_equal(
 def _pick(
     name: str, kinds: list[str], codes: np.ndarray, owners: np.ndarray, values: pa.StringArray, count: int
 ) -> pa.StringArray:
-    """The value of one name in each text; null without it."""
+    """Return the value of one name in each text, null without it."""
     if name not in kinds:
         return pa.nulls(count, pa.string())
     pairs = np.flatnonzero(codes == kinds.index(name))

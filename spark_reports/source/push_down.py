@@ -1,8 +1,8 @@
-"""`pushFilters`, so that it is used where Spark pushes filters and not missed where it does not.
+"""`pushFilters` that works both when Spark pushes filters and when it does not.
 
 Spark refuses to read when a reader has `pushFilters` and spark.sql.python.filterPushdown.enabled is false, its default,
-because it would leave out what the reader filters. Ours filters nothing, it only reads less. So it says that it is
-Spark's own `pushFilters`, which is how Spark finds out.
+because filters of the reader would not be applied. This one filters nothing, it only reads less. So it pretends to be
+Spark's own `pushFilters`, which is what Spark checks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter
 
 
 class _PushFilters:
-    """The bound method, as Spark asks for it."""
+    """The bound method, as Spark calls it."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
@@ -27,12 +27,12 @@ class _PushFilters:
 
 
 class PushesFilters:
-    """To be inherited in front of DataSourceReader."""
+    """Base class, to be inherited before DataSourceReader."""
 
     @property
     def pushFilters(self) -> Any:
         return _PushFilters(self)
 
     def take_filters(self, filters: Iterable[Filter]) -> None:
-        """Called at most once, before `partitions`; Spark applies the filters, too."""
+        """Take filters; called at most once, before `partitions`. Spark applies the filters, too."""
         raise NotImplementedError

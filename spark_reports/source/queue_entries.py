@@ -1,7 +1,7 @@
-"""The queues of a store: where their messages lie in the log, by the 20-byte entries in the consume queue files.
+"""The queues of a store: the places of their messages in the log, by the 20-byte entries in the consume queue files.
 
-An entry in a file says that its record is whole and published: both brokers write it after that. Entries ascend along
-the log. Behind a queue's end there are zeros, or what a truncation of Apache's left there, which names no record.
+An entry in a file means that its record is whole and published: both brokers write it after that. Entries ascend along
+the log. Behind a queue's end there are zeros, or entries that a truncation of Apache's left, which name no record.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ENTRIES = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 
 @dataclass(frozen=True)
 class Queue:
-    """[first, end): queue offsets of messages that are in the log; empty when none is. begins: the physical offset of
-    the first; ends: behind the last. is_known_below: whether entries tell of what lies before `begins`: a message in
-    front of the log's first byte has one. Else there may be messages of a topic of the same name, deleted by now."""
+    """[first, end): queue offsets of messages that are in the log. begins: physical offset of the first; ends: the one
+    behind the last. is_known_below: True if a message before the log's first byte has an entry, so that there are no
+    others of the topic before `begins`. Else there may be messages of a deleted topic of the same name."""
 
     topic: str
     queue_id: int
@@ -39,13 +39,13 @@ class Queue:
 
 
 class Queues:
-    """Looks at queue files. Belongs to one thread of the driver."""
+    """Reads queue files. Belongs to one thread of the driver."""
 
     def __init__(self, store: OfflineStore) -> None:
         self._store = store
 
     def all(self) -> list[Queue]:
-        """Those that have messages, in the order of topic and id."""
+        """Return the queues that have messages, in the order of topic and id."""
         found = [self._queue(topic, queue_id) for topic, queue_id in sorted(self._store.queues())]
         return [queue for queue in found if queue is not None]
 
@@ -85,7 +85,8 @@ class Queues:
         return len(raw) == ENTRY_BYTES and ENTRY.unpack(raw)[1] > 0
 
     def _names_record(self, queue_id: int, offset: int, physical: int, size: int) -> bool:
-        """Whether an entry names a whole record that says it is this one. A crash may leave an entry without."""
+        """True if an entry names a whole record that contains this queue and offsets. A crash may leave an entry
+        without a record."""
         try:
             record = decode_record(self._store.raw.read(physical, size))
         except CorruptFile:
@@ -95,7 +96,7 @@ class Queues:
         )  # fmt: skip
 
     def offset_at(self, queue: Queue, physical: int) -> int:
-        """The first queue offset whose message lies at `physical` or behind it."""
+        """Return the first queue offset whose message lies at `physical` or behind it."""
 
         def is_at(offset: int) -> bool:
             found, size, _ = ENTRY.unpack(self._read(queue, offset, 1))
@@ -106,7 +107,8 @@ class Queues:
         return queue.end if physical >= queue.ends else _first(queue.first, queue.end, is_at)
 
     def physical_of(self, queue: Queue, offset: int) -> int:
-        """Where the message of a queue offset lies, or the next one behind a hole; behind the last: its end."""
+        """Return the physical offset of the message at a queue offset, or the next one behind a hole; `ends` if there
+        is none."""
         while offset < queue.end:
             physical, size, _ = ENTRY.unpack(self._read(queue, offset, 1))
             if size != HOLE_SIZE:
@@ -115,7 +117,7 @@ class Queues:
         return queue.ends
 
     def places(self, queue: Queue, offset: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """(physical offsets, sizes) of the messages [offset, end); holes are left out."""
+        """Return (physical offsets, sizes) of the messages [offset, end); holes are left out."""
         physicals, sizes = [], []
         while offset < end:
             raw = self._store.files.read(queue.topic, queue.queue_id, offset, end - offset)
@@ -130,12 +132,12 @@ class Queues:
         return np.concatenate([empty, *physicals]), np.concatenate([empty, *sizes])
 
     def _read(self, queue: Queue, offset: int, count: int) -> bytes:
-        """Zeros for what was deleted in between."""
+        """Read entries; zeros for those that were deleted meanwhile."""
         return self._store.files.read(queue.topic, queue.queue_id, offset, count).ljust(count * ENTRY_BYTES, b"\0")
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first of [low, high) for which `holds`, which then holds for all behind it; `high` without one."""
+    """Return the first of [low, high) for which `holds` is true, as it is for all behind it; `high` without one."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):

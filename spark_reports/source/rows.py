@@ -1,5 +1,5 @@
-"""Records to rows, one after another by the engine's own decoder: what `columns.py` must equal, and what it hands odd
-records to. Needs pyarrow only where a batch is made."""
+"""Converts records to rows, one after another by the engine's own decoder: the reference for `columns.py`, which uses
+it for odd records. Needs pyarrow only when a batch is made."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 #: A row: values in the order of the columns; times in microseconds.
 Row = tuple[Any, ...]
 
-#: The years 1 to 9999, in ms: what Python and Spark can both say. Producers' clocks may say anything.
+#: The years 1 to 9999, in ms, which both Python and Spark can represent. Producers' clocks may show anything.
 MIN_MS, MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def row_of(record: Record, body: bool, broker: str | None = None) -> Row:
-    """body: with the columns of bodies. broker: the name of the one that it was read of, where that is known."""
+    """Convert a record. body: with the columns of bodies. broker: name of the one from which it was read, if known."""
     properties = decode_properties(record.properties)
     key = properties.get(UNIQUE_KEY)
     row: Row = (
@@ -56,13 +56,13 @@ def _time(ms: int) -> int | None:
 
 
 def host_text(host: tuple[str, int]) -> str:
-    """10.1.2.3:10911, [fd00::17]:10911."""
+    """Return a host as text: 10.1.2.3:10911, [fd00::17]:10911."""
     address, port = host
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def offset_id(host: tuple[str, int], physical_offset: int) -> str:
-    """Where a message is: the id of one without a unique key. A damaged port may be any number."""
+    """Return the id of a message without a unique key, made of its place. A damaged port may be any number."""
     address, port = host
     return encode_offset_id(encode_host(address, 0)[:-4] + port.to_bytes(4, "big"), physical_offset)
 

@@ -1,4 +1,4 @@
-"""The columns, for Spark and for Arrow. Their names and types are fixed: other people's jobs depend on them."""
+"""The columns, for Spark and for Arrow. Their names and types are fixed: users' jobs depend on them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ BODY = (*META, ("body", "binary"), ("body_encoding", "string"))
 
 
 def columns(body: bool) -> tuple[tuple[str, str], ...]:
-    """body: with the columns `body` and `body_encoding`."""
+    """Return the columns. body: with `body` and `body_encoding`."""
     return BODY if body else META
 
 
 def spark_schema(body: bool) -> str:
-    """In the words of SQL."""
+    """Return the schema in SQL."""
     return ", ".join(f"{name} {kind}" for name, kind in columns(body))
 
 
 @cache
 def arrow_schema(body: bool) -> pa.Schema:
-    """What Spark's Arrow reader expects of the batches, field by field."""
+    """Return the schema that Spark's Arrow reader expects of the batches, field by field."""
     import pyarrow as pa
 
     types = {

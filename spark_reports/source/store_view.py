@@ -1,4 +1,4 @@
-"""A store as the driver sees it at one moment: its log files, its queues, and where its log ends."""
+"""A store as the driver sees it at one moment: its log files, its queues, and the end of its log."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from .options import OptionError
 from .queue_entries import Queue, Queues
 from .topics import is_system
 
-#: The fields of a record up to its store time, whichever kind of host it was born at.
+#: Bytes of a record that contain its store time, for both kinds of born hosts.
 _HEAD_BYTES = 76
 
 
 class _Nobody:
     def damage(self, begin: int, end: int, reason: str) -> None:
-        """The scan of a tail ends at the first damage."""
+        """Ignore damage: the scan of a tail ends at the first one."""
 
 
 class StoreView:
     """For one thread of the driver; `close()` when done."""
 
     def __init__(self, directory: str) -> None:
-        """Raises OptionError when there is no store."""
+        """Open the store. Raises OptionError when there is none."""
         self._store = open_store(directory)
         self.files: list[LogFile] = files_of(self._store)
         self.entries = Queues(self._store)
         self.queues: list[Queue] = self.entries.all()
         position, _ = recovery_position(self._store)
-        #: Whether RocketBox wrote here last, as far as one sees: the record at its recovery position is still there.
+        #: True if RocketBox seems to have written here last: the record at its recovery position is still there.
         self.is_ours = position is not None and position_matches(self._store, position)
         self._published = position.offset if position is not None and self.is_ours else 0
-        #: Topics that were deleted while there were messages of theirs in the log.
+        #: Topics that were deleted while the log had messages of them.
         self.deleted = DeletedTopics(self._store.paths, self._store.disk).load() if self.is_ours else {}
         self.is_open = self._store.lock_holder() is not None
         #: Records behind the last one with a queue entry: their physical offsets.
         self.tail: list[int] = []
         self.settled = self._settled()
         self.end = self.settled if self.is_open else self._walk_tail()
-        #: Where store times are known to ascend: what RocketBox stamped, or compared. Behind its recovery position an
-        #: Apache broker may have gone on.
+        #: Range of the log in which store times are known to ascend, since RocketBox stamped or compared them. Behind
+        #: its recovery position an Apache broker may have gone on.
         self.ascends = (self._ascends_from(), self._published)
 
     @property
@@ -57,13 +57,13 @@ class StoreView:
         return self._store.log.min_offset
 
     def was_never_deleted(self, topic: str) -> bool:
-        """Whether all messages of a topic in the log are in its queues. Deletions by Apache, before RocketBox took its
-        store over, are forgotten."""
+        """True if all messages of a topic in the log are in its queues. Deletions by Apache, before RocketBox took the
+        store over, are not known."""
         return self.is_ours and topic not in self.deleted
 
     def topics(self) -> set[str]:
-        """Names of all topics that the store knows of: those that have queues, those that its configuration has, and
-        those that were deleted while there were messages of theirs."""
+        """Return the names of all topics in the store: those with queues, those in its configuration, and those that
+        were deleted while the log had messages of them."""
         paths = self._store.paths
         found = {topic for topic, _ in self._store.queues()} | set(self.deleted)
         try:
@@ -78,7 +78,7 @@ class StoreView:
         return found | {str(entry.get("name")) for entry in entries if entry.get("table") == "topics"}
 
     def check_topics(self, names: Iterable[str]) -> None:
-        """OptionError for the first of these that the store does not know."""
+        """Raise OptionError for the first of these topics that is not in the store."""
         known = self.topics()
         for name in names:
             if name not in known:
@@ -91,7 +91,7 @@ class StoreView:
 
     @property
     def files_end(self) -> int:
-        """Behind the last file, which is allocated ahead."""
+        """Physical offset behind the last file, which is allocated ahead."""
         return self._store.log.end
 
     def _ascends_from(self) -> int:
@@ -100,7 +100,7 @@ class StoreView:
         return self._published if begin is None else min(max(begin, self.begin), self._published)
 
     def store_ms_at(self, physical: int) -> int | None:
-        """The store time of the record that begins there and says so; None without one."""
+        """Return the store time of the record that begins there and contains that physical offset; None without one."""
         head = self._store.raw.read(physical, _HEAD_BYTES)
         at_home = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") == physical
         if len(head) < _HEAD_BYTES or head[4:8] not in RECORD_MAGICS or not at_home:
@@ -109,19 +109,19 @@ class StoreView:
         return ms if ms < 1 << 63 else ms - (1 << 64)
 
     def _settled(self) -> int:
-        """How far the log is published, as far as files tell.
+        """Return the offset up to which the log is published, as far as the files show.
 
-        A broker publishes its log in order, and gives a message an entry in a queue's file behind that: ours once its
-        tick is durable (at most a second later), Apache's once the record is complete. So all that lies before the end
-        of any message with an entry is whole, published, and will not be taken back. The recovery position, which only
-        ours has, says the same of a log whose newest messages have no entries.
+        A broker publishes its log in order, and writes a message's entry into a queue's file after that: RocketBox once
+        its tick is durable (at most a second later), Apache once the record is complete. So everything before the end
+        of any message with an entry is whole, published, and stays. The recovery position, which only RocketBox has,
+        shows the same for a log whose newest messages have no entries.
         """
         ends = [queue.ends for queue in self.queues]
         return max(self.begin, min(max(ends, default=0), self._store.log.end), self._published)
 
     def _walk_tail(self) -> int:
-        """Where the log of a store ends that nobody writes: at the first bytes that are no record, as a start of the
-        broker would end it."""
+        """Return the end of the log of a store that is not in use: the first bytes that are no record, where a start of
+        the broker would end it, too."""
         start = self.settled
         later = [one.start for one in self._store.log.segments if one.start > start]
         scan = LogScan(

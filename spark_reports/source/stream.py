@@ -2,7 +2,7 @@
 
 An offset is a physical offset of the log at which a record begins or will: {"position": 1234}. A batch is the log
 between two of them, so that a query that starts again from its checkpoint reads the same bytes: each message once.
-`starts` goes along where the first batch had to find out where queues ended.
+`starts` is added when the first batch had to look up the ends of queues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .wanted import Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: How much of the log is looked at first for as many messages as one batch may have; twice as much each time after.
+#: Bytes of the log that are searched first for the messages that one batch may have; doubled each time after.
 WINDOW_BYTES = 64 << 20
 
 Offset = dict[str, Any]
@@ -38,7 +38,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.ending_offsets:
             raise OptionError("The option endingOffsets is for batches: a stream has no end.")
         self._options = options
-        #: With the trigger AvailableNow, where the log ended when the query started.
+        #: With the trigger AvailableNow, the log's end when the query started.
         self._target: int | None = None
 
     def initialOffset(self) -> Offset:
@@ -62,13 +62,13 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             view.close()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Raises DataLoss when the log ends before `start` and will not come back."""
+        """Return the end of the next batch. Raises DataLoss if the log ends before `start` and that part is lost."""
         view = self._view()
         try:
             position, end = start["position"], self._end(view)
             if end < position:
                 if not view.is_open or position > view.files_end:
-                    # It was another log, or it lost its end with the power.
+                    # It was another log, or this one lost its end in a power cut.
                     ledger = self._ledger()
                     ledger.add(findings.GAP, end, position, f"The log ends at {end}, the stream was at {position}")
                     self._write(f"plan-back-{end:020d}-{position:020d}", ledger)
@@ -83,7 +83,8 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             view.close()
 
     def _end_of_rows(self, view: StoreView, start: Offset, end: int, most: int) -> int:
-        """Where no more than `most` wanted messages lie in front of, and at least one does if there is one."""
+        """Return an offset, `end` at most, with at most `most` wanted messages before it, and at least one if there is
+        any."""
         plan, wanted = self._plan(view), self._wanted(start)
         low, window, count = start["position"], WINDOW_BYTES, 0
         while low < end:
@@ -107,7 +108,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             view.close()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Raises DataLoss."""
+        """Return the partitions of a batch. Raises DataLoss."""
         begin, behind = start["position"], end["position"]
         if begin >= behind:
             return []
@@ -132,7 +133,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StoreView(self._options.store or "")
 
     def _end(self, view: StoreView) -> int:
-        """A reader passes only what is published: see StoreView."""
+        """Return the end of the published log (see StoreView), or `until` if that is lower."""
         return view.end if self._options.until is None else min(view.end, self._options.until)
 
     def _plan(self, view: StoreView, ledger: Ledger | None = None) -> Plan:

@@ -1,25 +1,25 @@
-"""Which part of the log may hold messages of some times. Plain Python: neither numpy nor pyspark.
+"""Finds the part of the log that may hold messages of a time range. Plain Python: neither numpy nor pyspark.
 
     begin ...... | known from ......... low [ wanted ) high ......... known to | ...... end
     all is read    left out                            left out                  all is read
 
-Where store times are known to ascend, two places bound the messages of a time range: they are looked for among the
-begins of files first, and then by bisection among records that queue entries name. Elsewhere a clock may have been set
-back: any message may lie anywhere, and nothing is left out.
+Where store times are known to ascend, two places bound the messages of a time range: they are searched first among the
+begins of files, then by bisection among records that queue entries name. Elsewhere a clock may have been set back: any
+message may lie anywhere, and everything is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-#: A bisection ends where the two places are no further apart: reading that is no more work than the next look.
+#: A bisection ends when the two places are at most this far apart: reading that is no more work than the next step.
 NEAR_BYTES = 64 << 10
 
 #: Physical offsets, the second not included.
 Range = tuple[int, int]
-#: Store time in ms of the record at a physical offset; None when there is none.
+#: Returns the store time in ms of the record at a physical offset, None if there is none.
 TimeAt = Callable[[int], int | None]
-#: (from, to): where the first record that is known to begin in that range does; None without one.
+#: (from, to) -> physical offset of the first record that is known to begin in that range, None without one.
 NextStart = Callable[[int, int], int | None]
 
 
@@ -31,10 +31,10 @@ def within(
     time_at: TimeAt,
     next_start: NextStart | None = None,
 ) -> Range:
-    """The part of `known`, in which store times ascend, that holds all of its messages stored in [from_ms, to_ms).
+    """Return the part of `known`, in which store times ascend, that holds all its messages of [from_ms, to_ms).
 
-    places: where records begin, ascending; those outside of `known` are passed over. Without next_start it is bounded
-    by them alone."""
+    places: begins of records, ascending; those outside of `known` are ignored. Without next_start only they bound the
+    part."""
     low, high = known
     marks = [(at, ms) for at in places if known[0] <= at < known[1] and (ms := time_at(at)) is not None]
     if from_ms is not None:
@@ -47,8 +47,8 @@ def within(
 def _around(
     known: Range, marks: list[tuple[int, int]], at_ms: int, time_at: TimeAt, next_start: NextStart | None
 ) -> Range:
-    """Two places at which records begin, or an end of `known`: all before the first is older, and nothing at the second
-    or behind it is."""
+    """Return two places at which records begin, or ends of `known`: all records before the first are older than at_ms,
+    and none from the second on is."""
     low = max((at for at, ms in marks if ms < at_ms), default=known[0])
     high = min((at for at, ms in marks if ms >= at_ms), default=known[1])
     if low > high:  # they do not ascend
@@ -68,7 +68,7 @@ def _around(
 
 
 def ranges(begin: int, end: int, known: Range, wanted: Range) -> list[Range]:
-    """What is read of [begin, end): all of it but what of `known` is not `wanted`."""
+    """Return the ranges of [begin, end) to read: all of it, except the part of `known` that is not `wanted`."""
     found: list[Range] = []
     for low, high in ((begin, known[0]), wanted, (known[1], end)):
         low, high = max(low, begin), min(high, end)

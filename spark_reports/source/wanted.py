@@ -1,4 +1,4 @@
-"""Which messages of the log become rows, and how."""
+"""The selection of messages of the log that become rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ALL = 1 << 63
 
 @dataclass(frozen=True)
 class Wanted:
-    """Pickles. topics: None means all; a named topic is wanted even where system topics are not. pattern: a regular
-    expression that the whole names of others fit. Times in ms; to_ms and
-    ends are not included. A queue that starts or ends do not name is wanted whole. body: with the columns of bodies,
-    whose CRC is checked then. broker: what the column of that name says."""
+    """Pickles. topics: None means all; a named topic is wanted even if system topics are not. pattern: a regular
+    expression that the whole name of a topic must match if topics is None. Times in ms; to_ms and ends are not
+    included. A queue that starts or ends do not name is wanted whole. body: with the columns of bodies, whose CRC is
+    checked then. broker: the value of that column."""
 
     topics: frozenset[str] | None = None
     system: bool = False
@@ -42,7 +42,7 @@ class Wanted:
         return self.system or not is_system(topic)
 
     def has(self, record: Record) -> bool:
-        """Whether a record becomes a row. `columns.py` says the same of many at once."""
+        """True if a record becomes a row. `columns.py` decides the same for many at once."""
         key = record.topic, record.queue_id
         return (
             self.has_topic(record.topic)

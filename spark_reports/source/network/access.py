@@ -1,4 +1,4 @@
-"""What a task must know to talk to the servers. It travels to the executors, so it holds values only, no connection."""
+"""Settings by which a task reaches the servers. They are sent to the executors, so they are values, not connections."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NAME_SERVER_PORT = 9876
 
 @dataclass(frozen=True)
 class Credentials:
-    """A user of the brokers. The secret is in no text of this."""
+    """A user of the brokers. Its repr does not contain the secret."""
 
     access_key: str
     secret_key: str = field(repr=False)
 
     def sign(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
-        """The fields of a request with the signature that brokers check, of 4.9 and of 5.x alike: the values in the
+        """Return the fields of a request with the signature that brokers of 4.9 and 5.x check: over the values in the
         order of their names, and the body."""
         signed = {**fields, "AccessKey": self.access_key}
         content = "".join(signed[name] for name in sorted(signed)).encode() + body
@@ -30,10 +30,9 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Access:
-    """name_servers: host:port of each, the first that answers is asked. answer_s: how long one answer may take.
-    patience_s: how long a server may be away, in which it is tried again, before the read fails. tls_ca: certificates
-    (PEM) that a server's must come from; "" for what this machine trusts. bytes_per_s: what one task pulls at most; 0
-    is as fast as it goes."""
+    """name_servers: host:port of each; the first that answers is used. answer_s: longest wait for one answer.
+    patience_s: how long a server that is away is tried again before the read fails. tls_ca: authorities (PEM) for the
+    servers' certificates; "" for those that this machine trusts. bytes_per_s: most that one task pulls; 0: no limit."""
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
@@ -45,7 +44,7 @@ class Access:
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """ "a:9876;b" -> ("a:9876", "b:9876"). Raises ValueError, whose text says which is wrong."""
+    """Parse "a:9876;b" into ("a:9876", "b:9876"). Raises ValueError, whose text names the wrong one."""
     found = []
     for piece in text.replace(",", ";").split(";"):
         address = piece.strip()

@@ -1,4 +1,4 @@
-"""Options -> what the network part works with: how servers are reached, which queues are meant, which rows."""
+"""Turns options into the input of the network part: access to the servers, queues to read, rows to keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .routes import NameServers, Route
 
 
 def access_of(options: Options) -> Access:
-    """How the servers are reached. Raises OptionError."""
+    """Return the settings to reach the servers. Raises OptionError."""
     credentials = None
     if options.access_key is not None and options.secret_key is not None:
         credentials = Credentials(options.access_key, options.secret_key)
@@ -32,15 +32,16 @@ def access_of(options: Options) -> Access:
 
 
 def rows_of(options: Options, from_ms: int | None, to_ms: int | None) -> Wanted:
-    """Which of the pulled messages become rows: queues and offsets are chosen by what is pulled."""
+    """Return the selection of pulled messages that become rows. Queues and offsets need none: only wanted ones are
+    pulled."""
     return Wanted(None, True, from_ms=from_ms, to_ms=to_ms, body=options.body)
 
 
 def route_of(
     access: Access, options: Options, must_be_there: bool = True, has_topic: Callable[[str], bool] | None = None
 ) -> Route:
-    """The queues of the topics that were asked for: of all that users have, where none was. must_be_there: a topic that
-    was asked for and is not there is an error. has_topic: which of them are enough."""
+    """Return the queues of the requested topics, or of all topics of users if none was requested. must_be_there: a
+    requested topic that is missing is an error. has_topic: selects some of the topics."""
     name_servers = NameServers(access)
     topics = list(options.topics)
     if not topics:

@@ -1,4 +1,4 @@
-"""Which of a broker's servers is asked: the master, or a slave while the master is away; and how long it is tried."""
+"""Chooses a broker's server, the master, or a slave while the master is away, and tries again for a limited time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .errors import Garbled, NetworkError, Refused, Unreachable
 from .routes import Addresses, NameServers
 
 T = TypeVar("T")
-#: Between two tries.
+#: Pauses between tries.
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0)
 
 
 class Patience:
-    """How long a server may fail without anything read, in all. Begins at the first failure, ends with `forget`."""
+    """Time that a server may fail without anything read, in all. It begins at the first failure, ends with `forget`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -25,12 +25,12 @@ class Patience:
         self._tries = 0
 
     def forget(self) -> None:
-        """Something was read: the next failure is a first one."""
+        """Begin anew, since something was read: the next failure counts as the first."""
         self._since = None
         self._tries = 0
 
     def wait(self, error: NetworkError) -> None:
-        """Wait a little before the next try; raises the error when it has been tried for long enough."""
+        """Wait a little before the next try; raise the error if it has been tried for long enough."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -48,8 +48,8 @@ def _again(error: NetworkError, seconds: float) -> tuple[object, ...]:
 
 
 def connect(name: str, servers: Sequence[str], access: Access, last: str = "") -> Connection:
-    """A connection to the first of a broker's servers that can be reached, the master first. last: an address that is
-    tried after the others, since it has just failed. Raises Unreachable."""
+    """Return a connection to the first of a broker's servers that can be reached, the master first. last: an address
+    that is tried after the others, since it has just failed. Raises Unreachable."""
     why = []
     for address in sorted(servers, key=lambda address: address == last):
         try:
@@ -62,7 +62,7 @@ def connect(name: str, servers: Sequence[str], access: Access, last: str = "") -
 
 
 def patiently(access: Access, do: Callable[[], T]) -> T:
-    """What `do` returns; tried again while its servers are away."""
+    """Call `do` and return its result; try again while its servers are away."""
     patience = Patience(access.patience_s)
     while True:
         try:
@@ -74,7 +74,7 @@ def patiently(access: Access, do: Callable[[], T]) -> T:
 
 
 def tried(name: str, servers: Addresses, access: Access, do: Callable[[Connection], T]) -> T:
-    """What `do` returns, given a connection to the broker; tried again while the broker is away."""
+    """Call `do` with a connection to the broker and return its result; try again while the broker is away."""
     patience = Patience(access.patience_s)
     last = ""
     while True:
@@ -94,8 +94,8 @@ def tried(name: str, servers: Addresses, access: Access, do: Callable[[Connectio
 
 
 def where_now(name: str, servers: Addresses, access: Access) -> Addresses:
-    """The broker's servers as the name servers tell now, since it may have come back elsewhere; those known before
-    when they do not tell."""
+    """Return the broker's servers as the name servers list them now, since it may have come back elsewhere; the known
+    ones if they do not answer or do not list any."""
     try:
         return NameServers(access).servers_of(name) or servers
     except NetworkError:

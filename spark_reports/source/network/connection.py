@@ -24,10 +24,10 @@ from appliance.engine.protocol.header_codecs import decode_header
 from .access import Access
 from .errors import Garbled, Refused, Unreachable
 
-#: A host that answers at all does so within milliseconds; Java waits 3 s.
+#: Longest wait for a connection. A host that answers at all does so within milliseconds; Java waits 3 s.
 CONNECT_S = 5.0
 _PREFIX = struct.Struct(">iI")
-#: A broker that starts, stops or has too much to do says one of these.
+#: Codes of a broker that starts, stops or is overloaded.
 _LATER = frozenset(
     (
         ResponseCode.SYSTEM_BUSY,
@@ -41,7 +41,7 @@ _MOST_REMARK = 300
 
 
 class Answer(NamedTuple):
-    """code: a response code. fields: what the header brought. body: the bytes behind it."""
+    """code: a response code. fields: of the header. body: the bytes behind the header."""
 
     opaque: int
     code: int
@@ -51,10 +51,10 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """Open from the start until `close`; for one thread. After an error it is good for nothing but `close`."""
+    """Open from the start until `close`; for one thread. After an error only `close` may be called."""
 
     def __init__(self, address: str, access: Access) -> None:
-        """Connects. Raises Unreachable."""
+        """Connect. Raises Unreachable."""
         self.address = address
         self._credentials = access.credentials
         self._answer_s = access.answer_s
@@ -77,7 +77,7 @@ class Connection:
         return self.receive()
 
     def send(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> int:
-        """Send a request; returns its opaque, which its answer will bear."""
+        """Send a request; return its opaque, which its answer will have, too."""
         self._opaque += 1
         texts = {name: str(value) for name, value in (fields or {}).items()}
         if self._credentials is not None:
@@ -94,7 +94,7 @@ class Connection:
         return self._opaque
 
     def receive(self) -> Answer:
-        """The next answer to a request that is under way. The server's own requests are passed over."""
+        """Return the next answer to a request that is under way. The server's own requests are ignored."""
         deadline = time.monotonic() + self._answer_s
         while True:
             prefix = self._read(8, deadline, begun=False)
@@ -120,7 +120,7 @@ class Connection:
             )
 
     def _read(self, size: int, deadline: float, begun: bool) -> memoryview:
-        """So many bytes. begun: a frame's beginning has come already."""
+        """Read exactly `size` bytes. begun: a frame's beginning has arrived already."""
         room = bytearray(size)
         view = memoryview(room)
         at = 0
@@ -144,7 +144,7 @@ class Connection:
 
 
 def refused(address: str, what: str, answer: Answer) -> Refused:
-    """What to raise for an answer that is a refusal. what: which was asked for, "messages of Orders"."""
+    """Return the error for an answer that is a refusal. what: the thing requested, "messages of Orders"."""
     remark = " ".join(answer.remark.split())
     if len(remark) > _MOST_REMARK:
         remark = remark[:_MOST_REMARK] + "..."
@@ -156,7 +156,7 @@ def refused(address: str, what: str, answer: Answer) -> Refused:
 
 
 def number(address: str, answer: Answer, name: str) -> int:
-    """A number of an answer's header. Raises Garbled when it has none."""
+    """Return a number of an answer's header. Raises Garbled if it is missing."""
     try:
         return int(answer.fields[name])
     except (KeyError, ValueError):

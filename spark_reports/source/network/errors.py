@@ -1,4 +1,4 @@
-"""What goes wrong between a task and the servers, in one sentence that names the server."""
+"""Errors between a task and the servers, each one sentence that names the server."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ class NetworkError(Exception):
 
 
 class Unreachable(NetworkError):
-    """No connection, no answer in time, or an answer that is none: another server or another try may do."""
+    """No connection, no answer in time, or an answer without sense: another server or another try may help."""
 
 
 class Garbled(Unreachable):
-    """What came is not the protocol, or not what was asked for: the same server will not do better."""
+    """The answer is not the protocol, or not to the request: trying the same server again does not help."""
 
 
 class Refused(NetworkError):
-    """The server answered that it will not. code: a RocketMQ response code. later: whether it may, after a while."""
+    """The server refused the request. code: a RocketMQ response code. later: it may succeed after a while."""
 
     def __init__(self, text: str, code: int, later: bool = False) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Offsets of many queues at once: the first, the one behind the last, the one of a time."""
+"""Reads offsets of many queues at once: the first, the one behind the last, the one of a time."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ Offsets = dict[Queue, int]
 
 
 class OffsetReader:
-    """Asks the brokers of a route. Each call connects to each broker once."""
+    """Sends requests to the brokers of a route. Each call connects to each broker once."""
 
     def __init__(self, access: Access, brokers: Mapping[str, Addresses]) -> None:
         self._access = access
         self._brokers = brokers
-        #: Of each broker's name: which of its servers was asked last.
+        #: Broker name -> address of its server that answered last.
         self.answered: dict[str, str] = {}
 
     def first(self, queues: Iterable[Queue]) -> Offsets:
-        """Of each queue: the offset of the oldest message."""
+        """Return for each queue the offset of the oldest message."""
         return self._ask(RequestCode.GET_MIN_OFFSET, queues, "the first offset", {})
 
     def end(self, queues: Iterable[Queue]) -> Offsets:
-        """Of each queue: the offset behind the newest message."""
+        """Return for each queue the offset behind the newest message."""
         return self._ask(RequestCode.GET_MAX_OFFSET, queues, "the last offset", {})
 
     def not_before(self, queues: Iterable[Queue], time_ms: int) -> Offsets:
-        """Of each queue: an offset with no message before it that was stored at `time_ms` or later; messages at and
-        behind it may be older.
+        """Return for each queue an offset with no message before it that was stored at `time_ms` or later; messages at
+        and behind it may be older.
 
-        4.9 answers a time that several messages share with any of them, and a time between two with the nearer one.
+        For a time that several messages share, 4.9 answers with any of them; for a time between two, with the nearer.
         """
         return self._ask(
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queues, "the offset of a time", {"timestamp": time_ms - 1}
         )
 
     def not_after(self, queues: Iterable[Queue], time_ms: int) -> Offsets:
-        """Of each queue: an offset with no message at or behind it that was stored before `time_ms`; messages before it
-        may be younger."""
+        """Return for each queue an offset with no message at or behind it that was stored before `time_ms`; messages
+        before it may be younger."""
         fields = {"timestamp": time_ms}
         found = self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queues, "the offset of a time", fields)
         return {queue: offset + 1 for queue, offset in found.items()}

@@ -1,4 +1,4 @@
-"""Queue offsets -> the ranges that one task reads. The same offsets make the same plan."""
+"""Plans the ranges that tasks read, from queue offsets. The same offsets make the same plan."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .offsets import OffsetReader, Offsets
 from .pulls import Range
 from .routes import Addresses, Queue
 
-#: Of one queue's messages, where nobody says how many: some 300 MB at 1 KiB each, some seconds of reading.
+#: Messages of one queue in a partition, unless the option sets it: some 300 MB at 1 KiB each, some seconds of reading.
 ROWS_PER_PARTITION = 250_000
-#: Queues with less than this are read together by one task: a task costs some 10 ms even when there is nothing to do.
+#: Queues with at most this many are read together by one task: a task costs some 10 ms even if there is nothing to do.
 _FEW_ROWS = 10_000
 
 #: Topic -> queue id -> offset; -2 the first, -1 behind the last. Topic "" and queue -1 stand for any.
@@ -29,7 +29,8 @@ def between(
     from_offset: int | None = None,
     to_offset: int | None = None,
 ) -> dict[Queue, tuple[int, int]]:
-    """Of each queue with anything to read: the offsets [start, end). from_offset, to_offset: bounds for any queue."""
+    """Return for each queue with anything to read the offsets [start, end). from_offset, to_offset: bounds for every
+    queue."""
     queues = list(queues)
     first, behind = reader.first(queues), reader.end(queues)
     starts = _resolved(queues, start, first, behind, first)
@@ -48,7 +49,7 @@ def between(
 
 
 def starts(reader: OffsetReader, queues: Iterable[Queue], start: Asked, from_ms: int | None) -> Offsets:
-    """Of each queue: where reading begins."""
+    """Return for each queue the offset at which reading begins."""
     queues = list(queues)
     first, behind = reader.first(queues), reader.end(queues)
     found = _resolved(queues, start, first, behind, first)
@@ -56,7 +57,7 @@ def starts(reader: OffsetReader, queues: Iterable[Queue], start: Asked, from_ms:
 
 
 def share(backlog: Mapping[Queue, int], most_rows: int) -> dict[Queue, int]:
-    """How many of `most_rows` each queue may give, in proportion to what waits in it."""
+    """Divide `most_rows` among the queues, in proportion to their backlogs."""
     total = sum(backlog.values())
     if total <= most_rows:
         return dict(backlog)
@@ -70,7 +71,7 @@ def share(backlog: Mapping[Queue, int], most_rows: int) -> dict[Queue, int]:
 
 
 def _resolved(queues: Iterable[Queue], asked: Asked, first: Offsets, behind: Offsets, otherwise: Offsets) -> Offsets:
-    """Of each queue: the offset that was asked for, or of `otherwise`."""
+    """Return for each queue the requested offset, or the one in `otherwise`."""
     found = {}
     for queue in queues:
         offset = asked.get(queue.topic, {}).get(queue.queue_id, asked.get("", {}).get(-1))
@@ -92,8 +93,8 @@ def _later(offsets: Offsets, others: Offsets) -> Offsets:
 def tasks(
     wanted: Mapping[Queue, tuple[int, int]], brokers: Mapping[str, Addresses], most_rows: int | None
 ) -> list[tuple[Range, ...]]:
-    """What each task reads: a part of one queue of `most_rows` at most, or several whole queues with few messages of
-    one broker."""
+    """Return the ranges of each task: a part of one queue, of `most_rows` at most, or several whole queues of one
+    broker with few messages."""
     most = most_rows or ROWS_PER_PARTITION
     few = min(most, _FEW_ROWS)
     found: list[tuple[Range, ...]] = []

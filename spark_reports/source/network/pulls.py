@@ -1,8 +1,8 @@
-"""The records of one range of one queue: in order, each once, whole.
+"""Pulls the records of one range of one queue: in order, each once, whole.
 
-Several pulls are under way, each for messages of its own: brokers give 32 at a time (8 from cold files), which would
-leave the line idle between. An answer with less than was asked for is followed by a pull for the rest of it, so no
-message is asked for twice, and pieces are handed on in the order of their offsets.
+Several pulls are under way, each for other messages: brokers return 32 at a time (8 from cold files), and with one pull
+the line would be idle in between. An answer with fewer than requested is followed by a pull for the rest, so that no
+message is requested twice, and pieces are returned in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .connection import Answer, Connection, number, refused
 from .errors import Garbled, NetworkError, Refused, Unreachable
 from .routes import Addresses, Queue
 
-#: Every broker has this group from its start, and nobody consumes with it: none is made for reading.
+#: Every broker has this group from its start, and no consumer uses it: so reading makes no group.
 GROUP = "TOOLS_CONSUMER"
-#: Nothing is committed, nothing is held, and the pull says itself what it wants: all.
+#: System flag of a pull that commits nothing, does not wait, and contains its own subscription: to all messages.
 _SUBSCRIPTION = 0x4
 #: Pulls under way. At 32 messages of 1 KiB each that is half a MiB.
 _WINDOW = 16
-#: Asked for at first; what comes then is what the broker gives.
+#: Messages requested at first; the answer shows how many the broker returns.
 _MOST = 1024
-#: So many answers with all that was asked for, and more is asked for.
+#: Number of complete answers in a row after which more messages are requested.
 _WHOLE_ANSWERS = 16
 #: A record's size, and its queue offset.
 _SIZE_OFFSET = struct.Struct(f">i{QUEUE_OFFSET_AT - 4}xq")
 
 
 class Range(NamedTuple):
-    """The messages [start, end) of a queue. servers: where its broker was found, the master first."""
+    """The messages [start, end) of a queue. servers: addresses at which its broker was found, the master first."""
 
     queue: Queue
     start: int
@@ -49,8 +49,7 @@ class Range(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """records: the stored records of [start, end), one behind the other. gaps: which of them are missing, as [start,
-    end), and why."""
+    """records: the stored records of [start, end), one after another. gaps: (start, end, why) of missing ones."""
 
     start: int
     end: int
@@ -59,12 +58,12 @@ class Piece(NamedTuple):
 
 
 class _Ended(Unreachable):
-    """The queue ends before what is to be read."""
+    """The queue ends before the messages to read."""
 
 
 class _Chunk:
-    """Messages from `at` to `end`, a pull's worth. at: how far they have come. pieces: what came. missing_to: how far
-    it may answer for messages that are missing."""
+    """Messages from `at` to `end`, for one pull. at: offset up to which they have arrived. pieces: those that arrived.
+    missing_to: offset up to which this chunk may report missing messages."""
 
     __slots__ = ("at", "end", "missing_to", "pieces")
 
@@ -75,12 +74,12 @@ class _Chunk:
         self.pieces: list[Piece] = []
 
 
-#: Takes where messages are missing, [start, end), and why; raises where that is not to be borne.
+#: Called with missing messages [start, end), and why; raises if they must not be missing.
 OnGap = Callable[[Queue, int, int, str], None]
 
 
 class Pulls:
-    """Reads one range, from whichever of the broker's servers has it. For one thread, one use."""
+    """Reads one range, from any of the broker's servers that has it. For one thread, one use."""
 
     def __init__(self, wanted: Range, access: Access, on_gap: OnGap) -> None:
         self._wanted = wanted
@@ -94,7 +93,7 @@ class Pulls:
         self.pulls = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """All of the range, in order. Raises NetworkError."""
+        """Yield all of the range, in order. Raises NetworkError."""
         patience = Patience(self._access.patience_s)
         broker, end, last = self._wanted.queue.broker, self._wanted.end, ""
         while self._at < end:
@@ -123,11 +122,11 @@ class Pulls:
             self._servers = where_now(broker, self._servers, self._access)
 
     def _by(self, connection: Connection) -> Iterator[Piece]:
-        """Over one connection, from where the last one ended."""
+        """Yield pieces over one connection, from the place where the last one ended."""
         chunks: deque[_Chunk] = deque()
         under_way: dict[int, _Chunk] = {}
         planned = self._at
-        # How many messages the broker gives at a time is seen before more than one pull is under way.
+        # The first answer shows how many messages the broker returns at a time: only then several pulls are made.
         window = 1
         while self._at < self._wanted.end:
             while planned < self._wanted.end and len(chunks) < window:
@@ -140,7 +139,7 @@ class Pulls:
             chunk = under_way.pop(answer.opaque)
             self._take(connection.address, chunk, answer)
             if window == 1:
-                # What is left of the first is for others to fetch.
+                # The rest of the first chunk is left to others.
                 planned = chunk.end = chunk.at
                 window = _WINDOW
             if chunk.at < chunk.end:
@@ -175,10 +174,10 @@ class Pulls:
         under_way[connection.send(RequestCode.PULL_MESSAGE, fields)] = chunk
 
     def _take(self, address: str, chunk: _Chunk, answer: Answer) -> None:
-        """What came, and how far the chunk is now."""
+        """Take an answer for a chunk, and note how far the chunk is now."""
         code = answer.code
         if code == ResponseCode.SUCCESS:
-            # Behind the last message that was looked at.
+            # The offset behind the last message that the broker read.
             after = number(address, answer, "nextBeginOffset")
             if not chunk.at < after or not answer.body:
                 raise Garbled(f"{address} answered the pull at offset {chunk.at} of {self._wanted.queue} with none")
@@ -194,7 +193,7 @@ class Pulls:
             raise refused(address, f"messages of {self._wanted.queue}", answer)
 
     def _learn(self, chunk: _Chunk, after: int) -> None:
-        """How many messages the broker gives at a time, from an answer to a pull at chunk.at."""
+        """Learn how many messages the broker returns at a time, from an answer to a pull at chunk.at."""
         given, asked = after - chunk.at, chunk.end - chunk.at
         if given < asked:
             self._most = given
@@ -206,7 +205,7 @@ class Pulls:
                 self._whole = 0
 
     def _take_nothing(self, address: str, chunk: _Chunk, answer: Answer) -> None:
-        """An answer without messages, although there were some when the range was planned."""
+        """Take an answer without messages, although there were some when the range was planned."""
         first = number(address, answer, "minOffset")
         behind = number(address, answer, "maxOffset")
         after = number(address, answer, "nextBeginOffset")
@@ -231,13 +230,13 @@ class Pulls:
 
 
 def queue_offset_at(data: bytes, at: int) -> int:
-    """The queue offset of the record that begins there."""
+    """Return the queue offset of the record that begins there."""
     offset: int = _SIZE_OFFSET.unpack_from(data, at)[1]
     return offset
 
 
 def gaps_in(address: str, piece: Piece) -> Iterator[tuple[int, int]]:
-    """Which of the piece's offsets its records leave out, as [start, end). Raises Garbled when they are none."""
+    """Yield the piece's offsets that its records leave out, as [start, end). Raises Garbled if they are no records."""
     records, at, expected = piece.records, 0, piece.start
     try:
         while at < len(records):
@@ -255,7 +254,7 @@ def gaps_in(address: str, piece: Piece) -> Iterator[tuple[int, int]]:
 
 
 class _Pace:
-    """Waits so that no more comes in a second than is allowed."""
+    """Waits between answers, to keep within the allowed bytes per second."""
 
     def __init__(self, bytes_per_s: int) -> None:
         self._bytes_per_s = bytes_per_s

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NetworkReader(PushesFilters, DataSourceReader):
-    """Pickles: it travels to the executors with each task, and connects there."""
+    """Pickles: it is sent to the executors with each task, and connects there."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

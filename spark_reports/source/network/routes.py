@@ -1,4 +1,4 @@
-"""Which brokers and queues a topic has, as the name servers say. They are asked in turn; the first answer counts."""
+"""Reads the brokers and queues of topics from the name servers, one after another; the first answer counts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Queue(NamedTuple):
         return f"{self.topic}, queue {self.queue_id} of {self.broker}"
 
 
-#: Of one broker's name: address of each of its servers, the master first.
+#: Addresses of the servers of one broker name, the master first.
 Addresses = tuple[str, ...]
 
 
 class Route(NamedTuple):
-    """queues: those that may be read, in order. brokers: name -> where it is found. masters: address of the master of
-    each broker that has one."""
+    """queues: those that may be read, in order. brokers: name -> addresses. masters: address of the master of each
+    broker that has one."""
 
     queues: tuple[Queue, ...]
     brokers: dict[str, Addresses]
@@ -43,14 +43,15 @@ class Route(NamedTuple):
 
 
 class NameServers:
-    """Asks name servers. Connections last as long as one call."""
+    """Sends requests to name servers. Connections last as long as one call."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     def routes(self, topics: Iterable[str], must_be_there: bool = True, must_exist: bool = True) -> Route:
-        """The routes of several topics in one. A topic that is not there or must not be read raises Refused, or is left
-        out. Without must_exist one that no name server knows is left out; one that must not be read is not."""
+        """Return the routes of several topics as one. A topic that is missing or must not be read raises Refused, or is
+        left out without must_be_there. Without must_exist a topic that no name server has is left out, but one that
+        must not be read still raises."""
         queues: list[Queue] = []
         brokers: dict[str, Addresses] = {}
         masters: set[str] = set()
@@ -73,7 +74,7 @@ class NameServers:
                             brokers |= route.brokers
                             masters |= route.masters
             except Unreachable as error:
-                # Topics asked before it broke are asked again of the next; their answers are the same.
+                # Topics read before the connection broke are read again from the next; their answers are the same.
                 why.append(error)
                 still = unseen
             unseen = still
@@ -87,12 +88,12 @@ class NameServers:
         return Route(tuple(dict.fromkeys(queues)), brokers, frozenset(masters))
 
     def topics(self) -> list[str]:
-        """All topics, in order, system topics too."""
+        """Return the names of all topics, in order, system topics too."""
         answer = self._first(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "the list of topics")
         return sorted({str(topic) for topic in answer.get("topicList") or ()})
 
     def servers_of(self, broker: str) -> Addresses:
-        """Where a broker is found, the master first; empty when no name server knows it."""
+        """Return the addresses of a broker, the master first; () if the name server does not have it."""
         table = self._first(RequestCode.GET_BROKER_CLUSTER_INFO, "the list of brokers").get("brokerAddrTable") or {}
         try:
             return _in_order(table[broker]["brokerAddrs"]) if broker in table else ()
@@ -100,7 +101,7 @@ class NameServers:
             return ()
 
     def names_of_brokers(self) -> set[str]:
-        """The names of brokers and clusters: each of them is a topic, too."""
+        """Return the names of brokers and clusters: each of them is a topic, too."""
         answer = self._first(RequestCode.GET_BROKER_CLUSTER_INFO, "the list of brokers")
         return {*(answer.get("brokerAddrTable") or ()), *(answer.get("clusterAddrTable") or ())}
 
@@ -162,7 +163,7 @@ def _json(address: str, answer: Answer) -> dict[str, Any]:
 
 
 def _none(why: list[NetworkError]) -> NetworkError:
-    """One error of several servers'. A refusal says more than that a server is away."""
+    """Return one error for those of several servers. A refusal is more useful than that a server is away."""
     refusals = [error for error in why if isinstance(error, Refused)]
     if refusals and len({error.code for error in refusals}) == 1:
         return refusals[0]

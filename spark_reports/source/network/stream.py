@@ -1,7 +1,7 @@
-"""Reads brokers as a stream. Where it is, is Spark's to keep, in its checkpoint; brokers know nothing of it.
+"""Reads brokers as a stream. Spark keeps the stream's offsets in its checkpoint; brokers do not store them.
 
-An offset is `{broker: {topic: {queue: next offset}}}`. Queues and topics that come later are read from their first
-message. A broker that is away and not routed any more is passed over until it is back.
+An offset is `{broker: {topic: {queue: next offset}}}`. Queues and topics that are created later are read from their
+first message. A broker that is away and no longer routed is left out until it is back.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .task import NetworkPartition, Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: As Spark keeps it.
+#: The stream's offset as Spark keeps it.
 Place = dict[str, dict[str, dict[str, int]]]
 
 
 class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Pickles: it travels to the executors with each task."""
+    """Pickles: it is sent to the executors with each task."""
 
     def __init__(self, options: Options) -> None:
         if options.ending_offsets:
@@ -38,7 +38,7 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._access = access_of(options)
         self._rows = rows_of(options, options.from_ms, options.to_ms)
         self._task = Task(self._access, options.fail_on_data_loss, options.findings)
-        #: What there was when a run over what is available began; None for a stream that goes on.
+        #: Ends of the queues when a run with the trigger AvailableNow began; None for a stream that goes on.
         self._target: Offsets | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -78,7 +78,7 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = sorted({queue.topic for queue in found})
         names = NameServers(self._access)
         known = patiently(self._access, lambda: names.routes(topics, must_be_there=False)).brokers if found else {}
-        # A broker that has gone meanwhile is waited for by the task.
+        # The task waits for a broker that has gone meanwhile.
         brokers = {queue.broker: known.get(queue.broker, ()) for queue in found}
         ranges = tasks(found, brokers, self._options.max_rows_per_partition)
         return [NetworkPartition(of_task, self._rows) for of_task in ranges]
@@ -87,12 +87,13 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._task.read(partition)
 
     def _look(self) -> tuple[OffsetReader, Route]:
-        """What there is now. Name servers may be away for a while, and so may topics: they have been there."""
+        """Return the routes of now, and a reader of offsets. Name servers may be away for a while, and so may topics,
+        since they did exist."""
         route = patiently(self._access, lambda: route_of(self._access, self._options, must_be_there=False))
         return OffsetReader(self._access, route.brokers), route
 
     def _ends(self, reader: OffsetReader, route: Route, done: Offsets) -> Offsets:
-        """How far it can be read now, in this run."""
+        """Return the offsets up to which queues can be read now, in this run. Raises DataLoss if the option says so."""
         ends = reader.end(route.queues)
         for queue, behind in ends.items():
             # A slave may be behind its master, and catches up.
@@ -107,7 +108,7 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def place(offsets: Offsets) -> Place:
-    """In order, so that the same offsets are the same text."""
+    """Return offsets in Spark's form, in order, so that the same offsets give the same text."""
     found: Place = {}
     for queue in sorted(offsets):
         found.setdefault(queue.broker, {}).setdefault(queue.topic, {})[str(queue.queue_id)] = offsets[queue]

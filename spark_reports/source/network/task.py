@@ -1,4 +1,4 @@
-"""What one task does: its ranges, pulled and turned into columns. Runs where Spark wants it."""
+"""The work of one task: its ranges, pulled and turned into columns. Runs in Spark's executors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .routes import Queue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Of records, in one batch of columns.
+#: Bytes of records in one batch of columns.
 _BATCH_BYTES = 4 << 20
 
 
 @dataclass
 class NetworkPartition(InputPartition):
-    """What one task reads, in this order, and which of it become rows."""
+    """The ranges that one task reads, in this order. rows: selects the messages that become rows."""
 
     ranges: tuple[Range, ...]
     rows: Wanted
@@ -35,14 +35,14 @@ class NetworkPartition(InputPartition):
 
 @dataclass(frozen=True)
 class Task:
-    """Pickles. fails: whether messages that are gone end the read. findings: where they are counted otherwise."""
+    """Pickles. fails: missing messages end the read. findings: directory in which they are counted otherwise."""
 
     access: Access
     fails: bool
     findings: str | None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes up a partition without a value where there is nothing to read.
+        # Spark makes a partition without a value if there is nothing to read.
         if not isinstance(partition, NetworkPartition):
             return
         ledger, size, rows = Ledger(self.fails), 0, 0
@@ -59,7 +59,7 @@ class Task:
 
 
 def noted_in(ledger: Ledger) -> OnGap:
-    """An OnGap that notes what is missing, or ends the read, as the ledger has it."""
+    """Return an OnGap that notes missing messages, or ends the read, as the ledger is set."""
 
     def note(queue: Queue, start: int, end: int, why: str) -> None:
         some = f"{end - start} messages" if end - start > 1 else "1 message"
@@ -70,7 +70,7 @@ def noted_in(ledger: Ledger) -> OnGap:
 
 
 def _batches(data: bytes, wanted: Range, rows: Wanted, ledger: Ledger) -> Iterator[pa.RecordBatch]:
-    """Damaged records are noted and left out."""
+    """Yield batches of the wanted records; damaged ones are noted and left out."""
     servers = " or ".join(wanted.servers)
     begins, end = walk(data, 0, len(data))
     if end != len(data):
@@ -91,7 +91,7 @@ def _place(queue: Queue) -> str:
 
 
 def _joined(pulls: Pulls) -> Iterator[bytes]:
-    """What the pulls bring, in portions that are worth a batch."""
+    """Yield the pulled records in portions that are large enough for a batch."""
     found: list[memoryview] = []
     size = 0
     for piece in pulls.pieces():
