@@ -1,4 +1,4 @@
-"""`Client`: what speaks to one cluster. It makes producers, consumers and readers, and closes them."""
+"""`Client`: the connection to one cluster. It makes producers, consumers and readers, and closes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .reader import Reader
 
 _ENVIRONMENT = "NAMESRV_ADDR"
-#: What a client that nobody closed may take at the end of the process.
+#: Time for closing a client at the end of the process, if it was not closed before.
 _EXIT_S = 5.0
 
 
@@ -34,10 +34,10 @@ class Client:
             client.producer().send("orders", "paid")
 
     nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
-    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other question. client_ip,
+    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other request. client_ip,
     instance_name: parts of the client id, which brokers show.
 
-    Threads may share it. A process that was forked makes its own. Raises InvalidOption.
+    Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Client:
 
     @property
     def client_id(self) -> str:
-        """What brokers know it by, and consoles show."""
+        """Id by which brokers identify this client, and which consoles show."""
         return self._session.client_id
 
     # --- what it makes
@@ -74,10 +74,10 @@ class Client:
         max_in_flight_bytes: int = 64 << 20,
         compress_over: int = 4096,
     ) -> Producer:
-        """The producer of a group; asked twice, the same one, with the options of the first time.
+        """Return the producer of a group; a second call returns the same one, with the options of the first.
 
         retries: attempts after the first. max_in_flight, max_in_flight_bytes: unconfirmed messages and their bodies;
-        more wait. compress_over: bodies of so many bytes or more are compressed, if that makes them smaller.
+        more wait. compress_over: bodies of this many bytes or more are compressed, if that makes them smaller.
         """
         from .producer import Producer
 
@@ -104,11 +104,11 @@ class Client:
         start: Begin = "last",
         cache_messages: int = 1000,
     ) -> PullConsumer:
-        """A member of a consumer group, from which messages are taken by iteration or `poll`.
+        """Make a member of a consumer group, from which messages are taken by iteration or `poll`.
 
-        auto_commit: seconds between commits of what the user is done with; None: only `commit` commits. start: where a
-        queue begins of which the group has no offset yet: "last" - with what is sent from now on, "first", or a time.
-        cache_messages: fetched ahead, for each queue.
+        auto_commit: seconds between commits of messages that the user is done with; None: only `commit` commits. start:
+        where a queue begins for which the group has no offset yet: "last" - with messages sent from now on, "first", or
+        a time. cache_messages: number of messages fetched ahead, for each queue.
         """
         from .pull_consumer import PullConsumer
 
@@ -126,7 +126,7 @@ class Client:
             return consumer
 
     def reader(self) -> Reader:
-        """Reads queues at places of your choice: no group, no commits."""
+        """Return a reader of queues at places of your choice: no group, no commits."""
         from .reader import Reader
 
         self._session.check_usable()
@@ -135,9 +135,10 @@ class Client:
     # --- the end
 
     def close(self, timeout: float = 30.0) -> CloseReport:
-        """Take no new work, wait for sends in flight, commit what consumers are done with, unregister, disconnect.
+        """Take no new work, wait for sends in flight, commit messages that consumers are done with, unregister,
+        disconnect.
 
-        Returns what was left undone within `timeout` seconds. A second call returns the first one's report.
+        Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report.
         """
         session = self._session
         with session.lock:
@@ -178,7 +179,7 @@ class Client:
         self.close()
 
 
-#: Clients that have begun and are not closed: a producer lives as long as its client, whoever holds it.
+#: Clients that have begun and are not closed: it keeps them alive, and so their producers, without other references.
 _open_clients: set[Client] = set()
 
 

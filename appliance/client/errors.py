@@ -2,10 +2,10 @@
 
 ClientError
 ├── InvalidMessage, InvalidOption (ValueError)   the call is wrong; nothing was sent
-├── Closed              the client, or what it made, is closed
+├── Closed              the client, or a part that it made, is closed
 ├── ForkedError         the client belongs to the parent process
 ├── NoNameServer        none is configured, or none answers (ConnectionError)
-├── NoRoute             the name server knows no broker for the topic
+├── NoRoute             the name server has no broker for the topic
 ├── BrokerAway          a request other than a send: the broker cannot be reached (ConnectionError)
 ├── RequestTimeout      a request other than a send: no answer in time (TimeoutError)
 ├── RequestRefused      a request other than a send: the broker answered with a code
@@ -40,7 +40,7 @@ class InvalidOption(ClientError, ValueError):
 
 
 class Closed(ClientError):
-    """The client, or what it made, is closed; make a new one."""
+    """The client, or a part that it made, is closed; make a new one."""
 
 
 class ForkedError(ClientError):
@@ -52,7 +52,7 @@ class NoNameServer(ClientError, ConnectionError):
 
 
 class NoRoute(ClientError):
-    """The name server knows no broker for the topic."""
+    """The name server has no broker for the topic."""
 
 
 class BrokerAway(ClientError, ConnectionError):
@@ -77,14 +77,14 @@ class NotPermitted(RequestRefused):
 
 
 class BadAnswer(ClientError):
-    """What came cannot be read: the server does not speak RocketMQ's protocol, or a message is damaged."""
+    """An answer cannot be read: the server does not use RocketMQ's protocol, or a message is damaged."""
 
 
 class SendError(ClientError):
     """A message is not confirmed.
 
-    maybe_stored: True if a broker may have stored it nevertheless; sending it again may store it twice. attempts: how
-    often it was sent. message_id: its unique key, the same in every attempt; None if there was none yet. code, remark:
+    maybe_stored: True if a broker may have stored it nevertheless; sending it again may store it twice. attempts:
+    number of attempts. message_id: its unique key, the same in every attempt; None if there was none yet. code, remark:
     of the broker's last answer; None and "" without one.
     """
 
@@ -119,10 +119,10 @@ class Refused(SendError):
 
 
 class TooMuchInFlight(SendError):
-    """As many messages as the producer allows were unconfirmed for the whole time-out; this one was not sent."""
+    """The producer's limit of unconfirmed messages was reached for the whole time-out; this message was not sent."""
 
 
 class StoredUnconfirmed(SendError):
-    """The broker stored the message, but it is not on disk (10), or not at a slave (11, 12). result: where it is."""
+    """The broker stored the message, but it is not on disk (10), or not at a slave (11, 12). result: its place."""
 
     result: SendResult

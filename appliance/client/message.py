@@ -1,4 +1,4 @@
-"""Messages and what is said about them: values, no behaviour but reading themselves."""
+"""Messages, their places and results: values whose only behaviour is to decode themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .wire import (
     encode_offset_id,
 )
 
-#: The most that a compressed body may become: some hundred times what a broker takes.
+#: Largest size of a decompressed body: 16 times the largest message (4 MiB) that brokers accept by default.
 MAX_BODY_BYTES = 64 << 20
 
 
@@ -43,8 +43,8 @@ class Message:
     """A message to send.
 
     body: text is sent as UTF-8. tags: one tag, by which consumers filter. keys: business keys, by which the message is
-    found; none holds a blank. shard: messages of one shard go to one queue and stay in order (a number: as Java's
-    Long). delay_level: from 1 on, which of the broker's `messageDelayLevel` to wait (3: 10 s, unless configured).
+    found; none contains a blank. shard: messages of one shard go to one queue and stay in order (a number: as Java's
+    Long). delay_level: number of the broker's `messageDelayLevel` to wait, from 1 on (3: 10 s, unless configured).
     """
 
     topic: str
@@ -58,7 +58,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message is stored. message_id: its unique key. offset_id: names broker and place in its log."""
+    """The place of a stored message. message_id: its unique key. offset_id: names broker and place in its log."""
 
     message_id: str
     offset_id: str
@@ -71,8 +71,8 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class CloseReport:
-    """What `close` left undone. unconfirmed: sends that had no answer. uncommitted: queues whose offset could not be
-    committed, so that messages come again. still_running: names of threads that did not end."""
+    """Work that `close` left undone. unconfirmed: sends without an answer. uncommitted: number of queues whose offset
+    could not be committed, so that messages come again. still_running: names of threads that did not end."""
 
     unconfirmed: int = 0
     uncommitted: int = 0
@@ -80,9 +80,9 @@ class CloseReport:
 
 
 class ReceivedMessage:
-    """A message as a broker stored it. Properties and body are read when first asked for.
+    """A message as a broker stored it. Properties and body are decoded on first use.
 
-    queue, queue_offset: where it stands. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
+    queue, queue_offset: its place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
     """
 
     __slots__ = ("_body", "_properties", "_record", "queue")
@@ -132,7 +132,7 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The unique key that the producer made, the same at every delivery; without one the offset id."""
+        """Unique key that the producer made, the same at every delivery; without one the offset id."""
         return self.properties.get(UNIQUE_KEY) or self.offset_id
 
     @property
@@ -141,7 +141,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """Raises BadAnswer if it is compressed and cannot be decompressed, or would have more than 64 MiB."""
+        """The body, decompressed. Raises BadAnswer if that fails, or it would have more than 64 MiB."""
         if self._body is None:
             self._body = self._inflated()
         return self._body
@@ -166,5 +166,5 @@ class ReceivedMessage:
         return self.body.decode()
 
     def json(self) -> Any:
-        """The value of a JSON body. Raises ValueError."""
+        """Return the value of a JSON body. Raises ValueError."""
         return json.loads(self.body)

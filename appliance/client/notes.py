@@ -1,4 +1,4 @@
-"""The client's log: what goes wrong and mends itself. A sentence that repeats is one line a minute, with a count."""
+"""The client's log, of problems that pass by themselves. A repeated sentence is one line a minute, with a count."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ logger = logging.getLogger("rocketbox.client")
 logger.addHandler(logging.NullHandler())
 
 _QUIET_S = 60.0
-#: Different sentences that are remembered.
+#: Most different sentences that are remembered.
 _KEPT = 256
 
 
 class Notes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Sentence -> (when it may be said again, how often it was not said).
+        #: Sentence -> (time when it may be logged again, number of times it was held back).
         self._said: dict[str, tuple[float, int]] = {}
 
     def note(self, text: str) -> None:
-        """Log a sentence, unless it was said in the last minute."""
+        """Log a sentence, unless it was logged in the last minute."""
         now = time.monotonic()
         with self._lock:
             until, held_back = self._said.get(text, (0.0, 0))
@@ -34,7 +34,7 @@ class Notes:
         logger.warning("%s%s", text, f" (and {held_back} times more)" if held_back else "")
 
     def flush(self) -> None:
-        """Say how often sentences were held back."""
+        """Log how often sentences were held back."""
         with self._lock:
             left = [(text, count) for text, (_, count) in self._said.items() if count]
             self._said.clear()

@@ -26,10 +26,10 @@ from .wire import (
     topic_name_error,
 )
 
-#: What brokers take unless told otherwise; they say it themselves, and a client of Java's refuses it.
+#: Largest message of brokers by default. Brokers refuse larger ones themselves; Java's client does, too.
 MAX_MESSAGE_BYTES = 4 << 20
 _COMPRESS_LEVEL = 5
-#: Compressed, by zlib: the type bits are 5.x's, and older readers look at the first bit only.
+#: System flag for compressed by zlib: the type bits are 5.x's, and older readers use the first bit only.
 _ZLIB = SYS_COMPRESSED | 0x300
 
 #: Names of properties that clients and brokers use themselves: 5.3.3's `MessageConst.STRING_HASH_SET`.
@@ -70,7 +70,7 @@ class Producer:
 
     @property
     def in_flight(self) -> int:
-        """Messages that are neither confirmed nor failed."""
+        """Number of messages that are neither confirmed nor failed."""
         return self._in_flight
 
     def send(
@@ -86,13 +86,13 @@ class Producer:
         delay_level: int | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send a message, `send("orders", "paid")` or `send(Message(...))`, and return where it is stored.
+        """Send a message, `send("orders", "paid")` or `send(Message(...))`, and return its place.
 
         The arguments are the fields of `Message`. queue: exactly this one. With a shard or a queue there is one
         attempt. timeout: seconds, for all attempts; the client's without it.
 
-        Raises InvalidMessage, NoNameServer, NoRoute, Closed: nothing was sent; and SendError, whose `maybe_stored` says
-        whether it may be stored nevertheless.
+        Raises InvalidMessage, NoNameServer, NoRoute, Closed: nothing was sent; and SendError, with `maybe_stored` True
+        if the message may be stored nevertheless.
         """
         made = _message(message, body, tags, keys, properties, shard, delay_level)
         return self._submit(made, queue, timeout).result()
@@ -110,10 +110,10 @@ class Producer:
         delay_level: int | None = None,
         timeout: float | None = None,
     ) -> Pending[SendResult]:
-        """The same without waiting: `result()` of what is returned does that, and raises.
+        """Do the same without waiting for the answer: `result()` of the returned object waits, and raises.
 
-        It waits while the producer has as many messages in flight as it may, and raises TooMuchInFlight when that
-        lasts for the time-out. Raises InvalidMessage and Closed at once.
+        This call waits only while the producer has as many messages in flight as allowed, and raises TooMuchInFlight if
+        that lasts for the time-out. Raises InvalidMessage and Closed at once.
         """
         made = _message(message, body, tags, keys, properties, shard, delay_level)
         return self._submit(made, queue, timeout)
@@ -131,8 +131,8 @@ class Producer:
         delay_level: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Send without an answer: nobody learns whether it was stored. Raises as `send` if there is no route and no
-        connection."""
+        """Send without an answer, so it stays unknown whether the message was stored. Raises as `send` if there is no
+        route or no connection."""
         made = _message(message, body, tags, keys, properties, shard, delay_level)
         self._session.check_usable()
         envelope = self._envelope(made, queue)
@@ -141,7 +141,7 @@ class Producer:
         self._session.wait(self._sending.tell(envelope, deadline))
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until nothing is in flight; returns how many messages still are after `timeout` seconds."""
+        """Wait until nothing is in flight; return how many messages still are after `timeout` seconds."""
         with self._room:
             self._room.wait_for(lambda: not self._in_flight, timeout)
             return self._in_flight
@@ -239,7 +239,7 @@ def _message(
 
 
 def _properties(message: Message, message_id: str) -> dict[str, str]:
-    """In Java's order, the message's own behind them. Raises InvalidMessage."""
+    """Return the properties to send: RocketMQ's in Java's order, then the message's own. Raises InvalidMessage."""
     found = {}
     keys = [message.keys] if isinstance(message.keys, str) else list(message.keys)
     if keys:

@@ -28,9 +28,9 @@ class PullConsumer:
         for message in consumer:
             store(message)
 
-    Delivery is at least once. A message is done when the next one is asked for, and only offsets of messages that are
-    done are committed; so what was being handled when the process died comes again. `commit` says that all messages
-    taken so far are done. When the `with` block of the consumer or the client ends without an exception, the current
+    Delivery is at least once. A message is done when the next one is taken, and only offsets of messages that are done
+    are committed; so messages that were being handled when the process died come again. `commit` marks all messages
+    taken so far as done. When the `with` block of the consumer or the client ends without an exception, the current
     message of an iteration is done, too; messages that `poll` returned are done by `commit` or the next `poll`.
     """
 
@@ -113,11 +113,10 @@ class PullConsumer:
     # --- messages
 
     def poll(self, timeout: float = 5.0, most: int = _POLL_MOST) -> list[ReceivedMessage]:
-        """Messages that came, `most` at the most; an empty list if none comes within `timeout` seconds.
+        """Return messages, `most` at the most; an empty list if none arrives within `timeout` seconds.
 
-        Says that the messages taken before are done. The first call joins the group. Raises NoNameServer at the first
-        call, later outages are logged and mend themselves; NotPermitted and other errors that only somebody can mend;
-        Closed.
+        Marks the messages taken before as done. The first call joins the group. Raises NoNameServer at the first call,
+        while later outages are logged and retried; NotPermitted and other errors that need a person; Closed.
         """
         self._iterates = False
         return self._poll(timeout, most)
@@ -143,7 +142,7 @@ class PullConsumer:
         return found
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages one by one, until the consumer is closed. Raises as `poll`."""
+        """Yield messages one by one, until the consumer is closed. Raises as `poll`."""
         while True:
             try:
                 found = self._poll(None, 1)
@@ -177,9 +176,9 @@ class PullConsumer:
     # --- offsets
 
     def commit(self) -> None:
-        """Say that all messages taken so far are done, and commit. Returns when brokers have it.
+        """Mark all messages taken so far as done, and commit. Returns when brokers have it.
 
-        Raises BrokerAway, RequestTimeout, RequestRefused: what is not committed will be with the next commit.
+        Raises BrokerAway, RequestTimeout, RequestRefused: the next commit includes the offsets that failed.
         """
         self._check_open()
         with self._session.shell.lock:
@@ -189,13 +188,14 @@ class PullConsumer:
             raise errors[0]
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset of a queue at its broker, that of the next message; None if there is none. Raises as
-        `commit`."""
+        """Return the group's offset of a queue at its broker, that of the next message; None if there is none. Raises
+        as `commit`."""
         self._start()
         return self._session.wait(self._core.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on there; the next commit is of that place. Raises InvalidOption for a queue that it does not read."""
+        """Go on at an offset; the next commit is of that place. Raises InvalidOption for a queue that it does not
+        read."""
         self._start()
         if offset < 0:
             raise InvalidOption(f"An offset is 0 or more, not {offset}.")
@@ -207,18 +207,18 @@ class PullConsumer:
     # --- the end
 
     def done_with_current(self) -> None:
-        """The message that an iteration gave last is done."""
+        """Mark the message that an iteration returned last as done."""
         if self._iterates:
             with self._session.shell.lock:
                 self._core.pass_given()
 
     def close(self) -> int:
-        """Leave the group; commit what is done, unless auto_commit is None. Returns the number of queues whose offset
-        could not be committed, so that some of their messages come again."""
+        """Leave the group; commit messages that are done, unless auto_commit is None. Returns the number of queues
+        whose offset could not be committed, so that some of their messages come again."""
         return self.leave(self._session.clock.monotonic() + 3 * self._session.timeout)
 
     def leave(self, deadline: float) -> int:
-        """The same by a time of the client's clock."""
+        """Do the same as `close`, with a deadline by the client's clock."""
         if self._core.is_closed:
             return 0
         if not self._is_started:

@@ -21,13 +21,13 @@ class Reader:
         self._session = session
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's queues that can be read."""
+        """Return the topic's queues that can be read."""
         session = self._session
         deadline = session.clock.monotonic() + session.timeout
         return list(session.wait(session.core.directory.read_queues(topic, deadline)))
 
     def pull(self, queue: MessageQueue, offset: int, max: int = 32, wait: float = 0.0) -> Pulled:
-        """Messages of a queue from `offset` on. wait: seconds that the broker may wait if there is none yet."""
+        """Return messages of a queue from `offset` on. wait: seconds that the broker may wait if there is none yet."""
         if offset < 0 or max < 1 or wait < 0:
             raise InvalidOption(f"offset and wait are 0 or more, max 1 or more; not {offset}, {wait}, {max}.")
         session = self._session
@@ -35,16 +35,16 @@ class Reader:
         return session.wait(pull(session.core.directory, session.clock, _GROUP, queue, offset, most=max, wait=wait))
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the first message that is kept."""
+        """Return the offset of the first message that is kept."""
         return self._ask(queue, "min")
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will have."""
+        """Return the offset that the next message will have."""
         return self._ask(queue, "max")
 
     def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message stored at that time or later; without one, that of the next message. (A
-        broker of 4.9 gives the last message's.)"""
+        """Return the offset of the first message stored at that time or later; without one, that of the next message.
+        (A broker of 4.9 gives the last message's.)"""
         return self._ask(queue, int(time.timestamp() * 1000))
 
     def _ask(self, queue: MessageQueue, what: str | int) -> int:

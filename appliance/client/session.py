@@ -1,4 +1,4 @@
-"""What producers, consumers and readers share of their client: the core, the shell, and whether both may be used."""
+"""The part of a client that producers, consumers and readers share: the core, the shell, and checks before any use."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Session:
             )
 
     def begin(self) -> None:
-        """Called before each procedure. From the first on heartbeats are sent and routes kept fresh. Raises as
+        """Prepare for a procedure; from the first on heartbeats are sent and routes kept fresh. Raises as
         `check_usable`."""
         self.check_usable()
         if not self._keeps_house:
@@ -87,7 +87,7 @@ class Session:
         return self.shell.wait(procedure)
 
     def wait_until(self, procedure: Generator[Any, Any, Result], deadline: float) -> Result | None:
-        """The same, also while closing; None if it goes on at the deadline."""
+        """Do the same, also while closing; None if the procedure has not ended at the deadline."""
         try:
             return self.shell.wait(procedure, max(0.0, deadline - self.clock.monotonic()))
         except TimeoutError:
@@ -95,7 +95,7 @@ class Session:
 
 
 def _own_ip() -> str:
-    """An address of this machine, as others may know it: for names only. No packet is sent."""
+    """Return an address of this machine as others may see it, for names only. No packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

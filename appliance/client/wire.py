@@ -1,6 +1,6 @@
-"""The one door to the engine: everything of it that the client uses, and nothing else of `appliance`.
+"""The only module through which the client uses the engine; it uses nothing else of `appliance`.
 
-A wheel of the client alone replaces this module; so nothing is reached past it (`tests/test_layers.py`).
+A wheel of the client alone replaces this module; so nothing is imported past it (`tests/test_layers.py`).
 """
 
 from __future__ import annotations

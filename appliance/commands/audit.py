@@ -18,7 +18,7 @@ it when the reason is known, as after restoring an older copy of the data. The s
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Raises StartError for what cannot be done."""
+    """Run the command; return the exit status. Raises StartError if it cannot be done."""
     if not arguments or arguments[0] not in ("check", "accept") or {"--help", "-h"} & set(arguments):
         print(USAGE, file=sys.stderr)
         return 0 if {"--help", "-h"} & set(arguments) else 2

@@ -1,4 +1,4 @@
-"""`rocketbox backup`: a copy of a whole data directory, whether a broker runs in it or not."""
+"""`rocketbox backup`: a copy of a whole data directory; a broker may be running in it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ its manifest. A backup holds message bodies, password hashes and keys: only its 
 Exit status: 0 made and whole, 1 it is damaged, 2 it was not made."""
 
 _TELL_S = 1.0
-#: While a broker runs: of its time the copy takes this part.
+#: Share of the time that the copy works while a broker runs.
 _DUTY = 0.5
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Raises StartError and BackupError for what cannot be done."""
+    """Run the command; return the exit status. Raises StartError and BackupError if it cannot be done."""
     if {"--help", "-h"} & set(arguments):
         print(USAGE)
         return 0
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def checked(target: Path, step: Callable[[int, int], None], as_json: bool) -> int:
-    """Compare a backup with its manifest."""
+    """Compare a backup with its manifest; return the exit status."""
     from ..engine.backup import Damaged
 
     try:
@@ -99,7 +99,7 @@ def say(manifest: Manifest, target: Path, as_json: bool) -> None:
 
 
 def end_of_log(store_dir: Path, own_dir: Path) -> int:
-    """Behind the last whole record: what a start after a crash would find."""
+    """Return the physical offset behind the last whole record, where a start after a crash would end the log."""
     from ..engine.store.log.log_scan import LogScan
 
     store = find_store(store_dir, own_dir)
@@ -115,7 +115,7 @@ def end_of_log(store_dir: Path, own_dir: Path) -> int:
 
 
 class _Reporter:
-    """Damage is copied as it is: `rocketbox store verify` tells of it."""
+    """Ignores damage, which is copied as it is: `rocketbox store verify` reports it."""
 
     def damage(self, begin: int, end: int, reason: str) -> None:
         pass
@@ -126,7 +126,7 @@ def _nothing(_done: int, _total: int) -> None:
 
 
 class Gently:
-    """Rests between the steps, for the broker that uses the disk."""
+    """Pauses between the steps, for the broker that uses the disk."""
 
     def __init__(self, step: Callable[[int, int], None]) -> None:
         self._step = step
@@ -139,7 +139,7 @@ class Gently:
 
 
 class Told:
-    """How far it is, on stderr, once a second."""
+    """Prints the progress on stderr, once a second."""
 
     def __init__(self, live: bool) -> None:
         self._live = live

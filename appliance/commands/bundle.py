@@ -25,7 +25,7 @@ running console adds its figures and its log. Exit status: 0 written, 2 it was n
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Raises StartError for what cannot be done."""
+    """Run the command; return the exit status. Raises StartError if it cannot be done."""
     if {"--help", "-h"} & set(arguments):
         print(USAGE)
         return 0
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def gather(options: Sequence[str]) -> Bundle:
-    """All parts. Raises StartError for options that are wrong."""
+    """Gather all parts of the bundle. Raises StartError for wrong options."""
     from ..command_line import load
     from .doctor import examine
 

@@ -1,4 +1,4 @@
-"""`rocketbox doctor`: checks a whole installation, with a broker running or without. Changes nothing."""
+"""`rocketbox doctor`: checks a whole installation; a broker may be running. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ command is wrong."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     if {"--help", "-h"} & set(arguments):
         print(USAGE)
         return 0

@@ -1,4 +1,4 @@
-"""`rocketbox health`: whether the server with these options is ready. For containers, which have no other client."""
+"""`rocketbox health`: is the server with these options ready? For containers, which have no other client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT_S = 4.0
 
 
 def run(arguments: Sequence[str]) -> int:
-    """0 when every check passes, else 1 and one line that says why. Takes the options and variables of `serve`."""
+    """Return 0 if every check passes, else 1, and print one line with the reason. Takes the options of `serve`."""
     from ..command_line import load
 
     config, options = load(arguments, os.environ)
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _problem(host: str, port: int) -> str:
-    """What /readyz says is wrong; "" when nothing is."""
+    """Return the failed checks of /readyz, "" if there are none."""
     connection = http.client.HTTPConnection(host, port, timeout=LIMIT_S)
     connection.request("GET", "/readyz", headers={"Host": "localhost"})
     response = connection.getresponse()

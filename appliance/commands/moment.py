@@ -1,4 +1,4 @@
-"""A time of a command line, in this machine's zone."""
+"""Parses a time of a command line, in this machine's zone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..typed_times import EXAMPLES, milliseconds_of
 
 
 def moment(option: str, text: str) -> int:
-    """Milliseconds since 1970. Raises StartError, which names the option."""
+    """Return milliseconds since 1970. Raises StartError, which names the option."""
     try:
         return milliseconds_of(text, time.time_ns() // 1_000_000, None)
     except ValueError:

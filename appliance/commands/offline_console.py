@@ -29,7 +29,7 @@ def open_console(arguments: Sequence[str]) -> None:
 
 
 def who() -> str:
-    """Who runs the command, for the audit log."""
+    """Return the name of the user who runs the command, for the audit log."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers

@@ -1,4 +1,4 @@
-"""`rocketbox restore`: makes a data directory of a backup."""
+"""`rocketbox restore`: makes a data directory from a backup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ is first started. Exit status: 0 restored, 2 it was not."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Raises BackupError for what cannot be done."""
+    """Run the command; return the exit status. Raises BackupError if it cannot be done."""
     if {"--help", "-h"} & set(arguments):
         print(USAGE)
         return 0

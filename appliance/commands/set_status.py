@@ -1,7 +1,7 @@
-"""`rocketbox ha status` where no console answers: what the leader store says of the set, and this machine's files.
+"""`rocketbox ha status` when no console answers: the set's keys in the leader store, and this machine's files.
 
-It needs no administrator: who may read the data directory and the store's password may know. How far behind members are
-is known inside the leader only; its console tells it, and what is said here is as old as `heard_at_ms`.
+It needs no administrator: users who may read the data directory and the store's password may see it. How far behind
+members are is only known inside the leader, and shown by its console; the figures here are as old as `heard_at_ms`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..engine.failover.set_state import Announcement, SetState
 from ..engine.failover.settings import differences, shared_settings
 from ..engine.window.replica_set import MemberView, fullest_of
 
-#: A member says something every 3 s.
+#: Age at which an announcement is out of date; a member writes one every 3 s.
 _STALE_MS = 15_000
 
 
 def set_status(options: Sequence[str]) -> dict[str, Any] | None:
-    """The answer of GET /replication/set as far as it is known from outside; None for a broker in no set. Raises
+    """Return the answer of GET /replication/set as far as it is known from outside; None for a broker in no set. Raises
     StartError."""
     from ..command_line import load
 
@@ -37,7 +37,7 @@ def set_status(options: Sequence[str]) -> dict[str, Any] | None:
 
 
 def has_console(options: Sequence[str]) -> bool:
-    """Whether the settings name a console that was set up. Raises StartError."""
+    """True if the settings include a console, and it was set up. Raises StartError."""
     from ..command_line import load
 
     config, serve = load(options, os.environ)
@@ -108,14 +108,15 @@ def _members(config: EngineConfig, look: StoreLook, own: OwnLook) -> list[Member
 
 
 def _end(said: Announcement | None, own: OwnLook | None) -> int | None:
-    """What lies on the disk here is newer than what was said of it."""
+    """Return the log's end of a member: from the disk here, which is newer, or else from its announcement."""
     if own is not None and own.end is not None:
         return own.end
     return said.log_end if said is not None else None
 
 
 def _role(said: Announcement | None, is_leader: bool) -> str:
-    """One that leads by its own words only has gone, or does not know yet."""
+    """Return the role to show. A member that only its own announcement calls the leader is "unknown": it has gone, or
+    has not noticed yet that another one leads."""
     assert said is not None
     if said.role == "leader" and not is_leader:
         return "unknown"

@@ -73,7 +73,7 @@ class Arguments:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Raises StartError for what cannot be done."""
+    """Run the command; return the exit status. Raises StartError if it cannot be done."""
     command = arguments[0] if arguments else ""
     if command not in _COMMANDS or {"--help", "-h"} & set(arguments):
         print(USAGE, file=sys.stdout if {"--help", "-h"} & set(arguments) else sys.stderr)
@@ -86,7 +86,7 @@ def run(arguments: Sequence[str]) -> int:
             _say(f"process {holder} has this store open: what it is writing may look unfinished")
         return _COMMANDS[command](store, wanted)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the output has ended
         return 1
     except KeyboardInterrupt:
         return 130
@@ -185,7 +185,7 @@ def _moment(name: str, value: str | None) -> int | None:
 
 
 def _progress(quiet: bool) -> Progress:
-    """A line on stderr now and then, if that is a terminal."""
+    """Return a function that prints the progress on stderr now and then, if that is a terminal."""
     if quiet or not sys.stderr.isatty():
         return lambda what, done, total: None
     last = [time.monotonic()]

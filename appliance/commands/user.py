@@ -1,4 +1,4 @@
-"""`rocketbox user reset-password NAME`: for somebody who lost a password and can reach the data directory."""
+"""`rocketbox user reset-password NAME`: for a person who lost a password and can reach the data directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ All sessions and API tokens of the user end. The server may be running."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit status. Raises StartError for what cannot be done."""
+    """Run the command; return the exit status. Raises StartError if it cannot be done."""
     if len(arguments) < 2 or arguments[0] != "reset-password" or arguments[1].startswith("-"):
         print(USAGE, file=sys.stderr)
         return 0 if {"--help", "-h"} & set(arguments) else 2

@@ -1,4 +1,4 @@
-"""What an answer says, in words that help: names of codes, and what to do about them. PURE."""
+"""Texts and errors for answers: names of codes, and advice about them. PURE."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _ADVICE = {
 
 
 def code_text(code: int) -> str:
-    """ "code 16, NO_PERMISSION" """
+    """Return a code as text: "code 16, NO_PERMISSION"."""
     name = _NAMES.get(code)
     return f"code {code}, {name}" if name else f"code {code}"
 
 
 def advice(code: int) -> str:
-    """A sentence with a blank before it, or nothing."""
+    """Return a sentence with a blank before it, or ""."""
     found = _ADVICE.get(code)
     return f" {found}" if found else ""
 
 
 def refusal(answer: RemotingCommand, who: str, what: str) -> RequestRefused:
-    """The error of an answer whose code is none of those that `what` expects."""
+    """Return the error for an answer whose code is none of those that `what` expects."""
     remark = answer.remark or ""
     kind = NotPermitted if answer.code == ResponseCode.NO_PERMISSION else RequestRefused
     text = f"{who} refused {what} with {code_text(answer.code)}: {remark[:500]}.{advice(answer.code)}"
@@ -43,7 +43,7 @@ def refusal(answer: RemotingCommand, who: str, what: str) -> RequestRefused:
 
 
 def failure(failed: CallFailed, who: str, what: str) -> ClientError:
-    """The error of a request, not a send, that has no answer."""
+    """Return the error for a request, other than a send, that has no answer."""
     if failed.kind == "timeout":
         return RequestTimeout(f"{who} did not answer {what} in time.")
     if failed.kind == "broken":
@@ -52,7 +52,7 @@ def failure(failed: CallFailed, who: str, what: str) -> ClientError:
 
 
 def number(answer: RemotingCommand, field: str, who: str) -> int:
-    """A number of an answer's header, of 64 bits and not negative. Raises BadAnswer."""
+    """Return a number of an answer's header, of 64 bits and not negative. Raises BadAnswer."""
     text = answer.ext_fields.get(field, "")
     if text.isascii() and text.isdigit() and len(text) < 20 and (found := int(text)) < 1 << 63:
         return found

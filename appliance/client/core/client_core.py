@@ -1,4 +1,4 @@
-"""What one client is to its brokers: an id, heartbeats, producers and groups, routes kept fresh. PURE."""
+"""One client as its brokers see it: an id, heartbeats, producers and groups; it also keeps routes fresh. PURE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROUTES_S = 30.0
 
 
 class ClientCore:
-    """Owned by whoever holds the client's lock."""
+    """Guarded by the client's lock."""
 
     def __init__(
         self, directory: Directory, clock: Clock, client_id: str, timeout: float, note: Callable[[str], None]
@@ -34,7 +34,7 @@ class ClientCore:
     # --- what goes on by itself
 
     def keep_house(self) -> Steps[None]:
-        """Begin what is done again and again until the shell stops."""
+        """Start the loops of heartbeats and routes, which go on until the shell stops."""
         yield Start(self._keep_heartbeats())
         yield Start(self._keep_routes())
 
@@ -54,7 +54,7 @@ class ClientCore:
     # --- heartbeats
 
     def beat(self, address: str) -> Steps[None]:
-        """Tell one broker who is here. One that cannot be reached hears it when a connection to it opens."""
+        """Send a heartbeat to one broker. One that cannot be reached gets it when a connection to it opens."""
         if not self.producers and not self.groups:
             return
         consumers = [(group.group, list(group.subscriptions.values())) for group in self.groups.values()]
@@ -68,12 +68,12 @@ class ClientCore:
             self._note(f"broker at {address} refused a heartbeat with code {answer.code}: {answer.remark}")
 
     def opened(self, address: str) -> Steps[None]:
-        """A connection was made: a broker knows clients by their connections."""
+        """Send a heartbeat on a connection that was made: brokers identify clients by their connections."""
         if address in self.directory.addresses():
             yield from self.beat(address)
 
     def asked(self, question: RemotingCommand) -> tuple[Steps[None] | None, RemotingCommand]:
-        """(what to begin, the answer) for a request of a broker's."""
+        """Return (a procedure to start, the answer) for a request of a broker."""
         if question.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = self.groups.get(question.ext_fields.get("consumerGroup", ""))
             return None if group is None else group.rebalance(), requests.request(ResponseCode.SUCCESS, None)

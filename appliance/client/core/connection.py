@@ -1,7 +1,7 @@
 """One connection without its socket: frames out of bytes, calls by their opaque, deadlines. PURE.
 
-Deadlines are kept in a heap with calls that have long been answered; it is made anew when it holds more of those than
-of others. So each costs little, and the next deadline may be said too early, never too late.
+Deadlines are kept in a heap together with those of answered calls; it is made anew when it has more of these than of
+others. So each costs little, and `next_deadline` may be too early, never too late.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..wire import (
     encode_command,
 )
 
-#: Who waits for an answer: the connection only keeps and returns it.
+#: The waiter for an answer, any object: the connection only keeps and returns it.
 Waiting = TypeVar("Waiting")
 
-#: A header alone: less is no frame.
+#: Length of a frame with an empty header: less is no frame.
 _LEAST_BYTES = 4
 #: Deadlines of answered calls that are kept before the heap is looked at.
 _STALE = 64
 
 
 class Connection(Generic[Waiting]):
-    """Owned by whoever holds its shell's lock."""
+    """Guarded by the lock of its link in the shell."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -38,14 +38,13 @@ class Connection(Generic[Waiting]):
         self._waiting: dict[int, tuple[float, Waiting]] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._opaque = 0
-        #: Whether a whole frame has ever come.
+        #: True once a whole frame has arrived.
         self.has_spoken = False
-        #: Set when bytes came that are no frame; the connection has to be closed.
+        #: Set when bytes arrived that are no frame; the connection has to be closed.
         self.broken: BadAnswer | None = None
 
     def call(self, request: RemotingCommand, deadline: float, waiting: Waiting) -> int:
-        """Put a request into the output; its opaque is set here and returned. Raises FrameError for one that is too
-        large."""
+        """Put a request into the output; set and return its opaque. Raises FrameError for one that is too large."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
         self._output.append(encode_command(request))
@@ -57,28 +56,28 @@ class Connection(Generic[Waiting]):
         return opaque
 
     def tell(self, request: RemotingCommand) -> None:
-        """Put a request into the output that nobody answers. Raises as `call`."""
+        """Put a one-way request into the output, which gets no answer. Raises as `call`."""
         self._opaque = request.opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.flag |= FLAG_ONEWAY
         self._output.append(encode_command(request))
 
     def answer(self, question: RemotingCommand, answer: RemotingCommand) -> None:
-        """Answer a request of the server's; one that is one-way gets none."""
+        """Put the answer to a request of the server into the output, unless that is one-way."""
         if not question.is_oneway:
             answer.opaque = question.opaque
             answer.flag |= FLAG_RESPONSE
             self._output.append(encode_command(answer))
 
     def take_output(self) -> bytes:
-        """Bytes to send, each once."""
+        """Return the bytes to send, each only once."""
         output, self._output = b"".join(self._output), []
         return output
 
     def feed(self, data: bytes) -> tuple[list[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
-        """(answers with who waits for them, requests of the server's) of the bytes that came.
+        """Take received bytes; return (answers with their waiters, requests of the server).
 
-        Answers that nobody waits for any more are dropped. Bytes that are no frame set `broken`, and what came before
-        them is returned all the same: who waited for that waits no longer.
+        Answers without a waiter, for instance after the deadline, are dropped. Bytes that are no frame set `broken`;
+        the frames before them are still returned, since their waiters are no longer kept here.
         """
         received = self._received
         received += data
@@ -111,11 +110,11 @@ class Connection(Generic[Waiting]):
         return f"does not speak RocketMQ's protocol: its answer begins with {begin!r}"
 
     def next_deadline(self) -> float | None:
-        """When `expire` is to be called at the latest; None while nobody waits."""
+        """Return when `expire` has to be called at the latest; None while there are no waiters."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: float) -> list[Waiting]:
-        """Those whose deadline has come; they get no answer any more."""
+        """Remove and return the waiters whose deadline has come; they get no answer."""
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, opaque = heapq.heappop(self._deadlines)
@@ -126,7 +125,7 @@ class Connection(Generic[Waiting]):
         return expired
 
     def lost(self) -> list[Waiting]:
-        """All who wait: the connection is gone. Unsent bytes are dropped."""
+        """Remove and return all waiters, since the connection is gone. Unsent bytes are dropped."""
         waiting = [one for _, one in self._waiting.values()]
         self._waiting.clear()
         self._deadlines.clear()

@@ -1,7 +1,7 @@
-"""Name servers, the routes they told, and brokers' versions. PURE.
+"""Name servers, the routes from them, and brokers' versions. PURE.
 
-A route is asked for when a topic is first used, kept, and asked for again every 30 s or when a broker says that it does
-not know the topic. While name servers are away, what is known stays in use.
+A route is read when a topic is first used, kept, and read again every 30 s or when a broker answers that it does not
+have the topic. While name servers are away, the known routes stay in use.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HOW_TO_SAY_WHERE = (
 
 
 class Directory:
-    """Owned by whoever holds the client's lock."""
+    """Guarded by the client's lock."""
 
     def __init__(self, name_servers: Sequence[str], clock: Clock, timeout: float) -> None:
-        """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one question."""
+        """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one request."""
         self._servers = tuple(name_servers)
         self._chosen = 0
         self._clock = clock
@@ -34,17 +34,17 @@ class Directory:
         self._routes: dict[str, Route] = {}
         #: Topics that did not exist when they were looked up: their route is the template's.
         self._borrowed: set[str] = set()
-        #: Broker address -> MQVersion ordinal, as its answer to a heartbeat said.
+        #: Broker address -> MQVersion ordinal, from its answer to a heartbeat.
         self.versions: dict[str, int] = {}
 
     # --- looking up
 
     def known(self, topic: str) -> Route | None:
-        """The route of a topic that exists, as far as it was looked up."""
+        """Return the route of a topic that exists, None if it was not looked up."""
         return None if topic in self._borrowed else self._routes.get(topic)
 
     def look_up(self, topic: str, deadline: float) -> Steps[Route | None]:
-        """The name server's route of a topic, which is kept; None when it knows none, and what was kept stays.
+        """Read and keep the name server's route of a topic; None if it has none, and a route that was kept stays.
 
         Raises NoNameServer.
         """
@@ -55,7 +55,7 @@ class Directory:
         return route
 
     def publish_queues(self, topic: str, deadline: float) -> Steps[tuple[MessageQueue, ...]]:
-        """The queues to send to, at least one; of a topic that a send will make, those that it will have.
+        """Return the queues to send to, at least one; for a topic that a send will create, its future queues.
 
         Raises NoNameServer, NoRoute.
         """
@@ -76,7 +76,7 @@ class Directory:
         raise NoRoute(self._no_route(topic, route))
 
     def read_queues(self, topic: str, deadline: float) -> Steps[tuple[MessageQueue, ...]]:
-        """The queues that can be read. Raises NoNameServer, NoRoute."""
+        """Return the queues that can be read. Raises NoNameServer, NoRoute."""
         route = self.known(topic) or (yield from self.look_up(topic, deadline))
         queues = route.read_queues(topic) if route else ()
         if not queues:
@@ -97,12 +97,12 @@ class Directory:
         )
 
     def forget(self, topic: str) -> None:
-        """Have the next send look the topic up again; a broker said that it does not know it."""
+        """Have the next send look the topic up again, since a broker answered that it does not have it."""
         self._routes.pop(topic, None)
         self._borrowed.discard(topic)
 
     def refresh(self) -> Steps[bool]:
-        """Look all topics up again, side by side; True if anything changed. Errors leave what is known."""
+        """Look all topics up again, side by side; True if anything changed. On errors the known routes stay."""
         before = dict(self._routes)
         deadline = self._clock.monotonic() + self._timeout
         yield Together([self.look_up(topic, deadline) for topic in before])
@@ -113,11 +113,11 @@ class Directory:
     # --- addresses
 
     def master(self, queue: MessageQueue) -> str | None:
-        """The address of the master of the queue's broker."""
+        """Return the address of the master of the queue's broker."""
         return self._brokers(queue).get(MASTER)
 
     def readable(self, queue: MessageQueue) -> str | None:
-        """The address to pull from and commit to: the master, or while there is none another member."""
+        """Return the address to pull from and commit to: the master, or while there is none another member."""
         brokers = self._brokers(queue)
         return brokers.get(MASTER) or next(iter(brokers.values()), None)
 
@@ -126,7 +126,7 @@ class Directory:
         return route.brokers.get(queue.broker_name, {}) if route else {}
 
     def addresses(self, masters_only: bool = False) -> Iterable[str]:
-        """All brokers of all known routes, each once."""
+        """Return the addresses of all brokers of all known routes, each once."""
         return dict.fromkeys(
             address
             for route in self._routes.values()
@@ -138,7 +138,7 @@ class Directory:
     # --- name servers
 
     def _ask(self, topic: str, deadline: float) -> Steps[Route | None]:
-        """Ask name servers in turn until one answers; it is asked first from then on."""
+        """Query name servers in turn until one answers; it is the first from then on."""
         if not self._servers:
             raise NoNameServer(f"No name server is configured. {_HOW_TO_SAY_WHERE}")
         failures = []
@@ -170,5 +170,5 @@ def _why(failed: CallFailed) -> str:
 
 
 def first_error(outcomes: Iterable[object]) -> ClientError | None:
-    """The first error among what `Together` returned."""
+    """Return the first error among the outcomes of `Together`."""
     return next((one for one in outcomes if isinstance(one, ClientError)), None)

@@ -1,12 +1,12 @@
-"""A pull consumer: its queues, what was fetched of each, what was given to the user, what is committed. PURE.
+"""A pull consumer: its queues, and for each the messages fetched, given to the user, and committed. PURE.
 
     position   where the next pull goes on         messages   fetched, not given yet
     given      behind the last message given       passed     behind the last one that the user is done with
-    committed  as the broker knows it
+    committed  as the broker has it
 
-A message is passed when the user asks for the next one, and only what is passed is committed: a crash in between has it
-come again. Each queue has one loop, which pulls while its cache has room; a loop ends when its queue is given up, or is
-moved by `seek`, which starts another.
+A message is passed when the user takes the next one, and only passed ones are committed: after a crash in between it
+comes again. Each queue has one loop, which pulls while its cache has room; a loop ends when its queue is given up, or
+is moved by `seek`, which starts another.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 
 Begin: TypeAlias = Literal["last", "first"] | datetime
 
-#: How long a broker holds a pull for which it has nothing.
+#: Time that a broker holds a pull for which it has nothing.
 _WAIT_S = 20.0
 _PULL_MOST = 32
-#: Java looks at the members every 20 s; while a topic has no queue for anybody it is looked for more often.
+#: Time between two rebalances, as Java has it; shorter while a topic or its members are not known.
 _REBALANCE_S = 20.0
 _LOOK_S = 1.0
-#: After a broker that cannot be reached: doubled each time, up to a second.
+#: Pause after a broker could not be reached: doubled each time, up to a second.
 _FIRST_PAUSE_S = 0.01
 _PAUSE_S = 1.0
-#: A broker that answers "nothing" at once, although it was asked to wait, is asked again after this.
+#: Pause after a broker answered without messages at once, although it should have waited.
 _EMPTY_PAUSE_S = 0.1
-#: The broker does not know the subscription, as after its restart: a heartbeat mends it.
+#: Codes of a broker that does not have the subscription, as after its restart: a heartbeat mends it.
 _NOT_KNOWN = (
     ResponseCode.SUBSCRIPTION_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -49,7 +49,7 @@ _NOT_KNOWN = (
     ResponseCode.FILTER_DATA_NOT_EXIST,
     ResponseCode.FILTER_DATA_NOT_LATEST,
 )
-#: Offsets that did not move are written once more after so many rounds: a group's offsets at a broker may be lost.
+#: Rounds after which offsets that did not move are written again: a group's offsets at a broker may be lost.
 _ROUNDS_TO_ALL = 12
 
 
@@ -65,7 +65,7 @@ class Held:
         self.given: int | None = None
         self.passed: int | None = None
         self.committed: int | None = None
-        #: Raised by `seek`: loops and answers of before no longer count.
+        #: Increased by `seek`: loops and answers from before it no longer count.
         self.epoch = 0
         self.is_pulling = False
         self.dropped = False
@@ -74,12 +74,12 @@ class Held:
         self.position = self.given = self.passed = offset
 
     def is_settled(self) -> bool:
-        """Whether nothing is fetched that the user is not done with."""
+        """True if the user is done with all fetched messages."""
         return not self.messages and self.given == self.passed
 
 
 class PullGroup:
-    """Owned by whoever holds the client's lock."""
+    """Guarded by the client's lock."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class PullGroup:
         wake: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
-        """begin: where a queue begins that has no committed offset. timeout: seconds for one question. cache: messages
-        that are fetched ahead for each queue. beat: a heartbeat to an address. wake: called with the lock held when
-        there are messages or an error. note: a sentence for the log."""
+        """begin: where a queue begins without a committed offset. timeout: seconds for one request. cache: number of
+        messages fetched ahead for each queue. beat: sends a heartbeat to an address. wake: called with the lock held
+        when there are messages or an error. note: takes a sentence for the log."""
         self.group = group
         self._client_id = client_id
         self._directory = directory
@@ -122,8 +122,8 @@ class PullGroup:
     # --- beginning
 
     def start(self) -> Steps[None]:
-        """Subscribe at all brokers and take the first queues. Raises NoNameServer; a topic that nobody knows yet is
-        looked for from then on."""
+        """Subscribe at all brokers and take the first queues. Raises NoNameServer; a topic that does not exist yet is
+        looked up again from then on."""
         deadline = self._clock.monotonic() + self._timeout
         for topic in self.subscriptions:
             yield from self._directory.look_up(topic, deadline)
@@ -154,8 +154,8 @@ class PullGroup:
             yield from self.rebalance()
 
     def rebalance(self) -> Steps[None]:
-        """Give up and take on queues as the group's members share them; what cannot be learned now leaves them as they
-        are. A second call while one is under way has that one begin again."""
+        """Give up and take on queues as the group's members share them; queues stay as they are if routes or members
+        cannot be read now. A second call while one is under way makes that one begin again."""
         if self._is_balancing:
             self._balance_again = True
             return
@@ -183,7 +183,7 @@ class PullGroup:
             self._note(f"group {self.group} waits for the topic {topic}: {error}")
             return False
         members = yield from self._members(queues, deadline)
-        if self._client_id not in members:  # a broker that was restarted knows nobody until the next heartbeat
+        if self._client_id not in members:  # a broker that was restarted has no members until the next heartbeat
             yield from self._beat_all()
             members = yield from self._members(queues, deadline)
         if not members:
@@ -197,7 +197,7 @@ class PullGroup:
         return self._client_id in members
 
     def _members(self, queues: Sequence[MessageQueue], deadline: float) -> Steps[list[str]]:
-        """Client ids of the group's members, from the first broker that answers."""
+        """Return the client ids of the group's members, from the first broker that answers."""
         error: ClientError | None = None
         for name, queue in {queue.broker_name: queue for queue in queues}.items():
             address = self._directory.readable(queue)
@@ -211,7 +211,7 @@ class PullGroup:
             elif answer.code == ResponseCode.SUCCESS:
                 return read_members(answer.body)
             elif answer.code == ResponseCode.SYSTEM_ERROR:
-                return []  # it knows no member
+                return []  # it has no member
             else:
                 error = refusal(answer, who, what)
         raise error or BrokerAway(f"No broker of {queues[0].topic} has an address.")
@@ -223,7 +223,7 @@ class PullGroup:
         yield from self._resume(held)
 
     def _give_up(self, held: Held) -> Steps[None]:
-        """Commit what is passed and stop reading; another member goes on from there."""
+        """Commit the passed offset and stop reading; another member goes on from there."""
         held.dropped = True
         held.messages.clear()
         self._turn.remove(held)
@@ -242,7 +242,7 @@ class PullGroup:
             yield Start(self._fetch(held, held.epoch))
 
     def resume_all(self) -> Steps[None]:
-        """Have loops go on that ended because their cache was full."""
+        """Restart loops that ended because their cache was full."""
         for held in list(self.held.values()):
             if len(held.messages) < self._cache:
                 yield from self._resume(held)
@@ -274,7 +274,7 @@ class PullGroup:
         return not held.dropped and held.epoch == epoch and not self.is_closed
 
     def _pull(self, held: Held, epoch: int) -> Steps[bool]:
-        """One pull; True if there was nothing to do with it."""
+        """Do one pull; True if it brought nothing new."""
         subscription = self.subscriptions.get(held.queue.topic) or Subscription(held.queue.topic)
         asked = held.position or 0
         pulled = yield from pull(
@@ -300,12 +300,12 @@ class PullGroup:
         held.messages += pulled.messages
         if pulled.messages:
             self._wake()
-        elif settled:  # what was filtered out need not be looked at again
+        elif settled:  # messages that were filtered out need not be pulled again
             held.given = held.passed = pulled.next_offset
         return pulled.next_offset == asked
 
     def _begin_of(self, held: Held) -> Steps[int]:
-        """Where to begin: the committed offset, or what `begin` says."""
+        """Return the offset to begin at: the committed one, or else by `begin`."""
         queue = held.queue
         committed = yield from self.committed(queue)
         if committed is not None:
@@ -317,10 +317,10 @@ class PullGroup:
         return (yield from ask_offset(self._directory, self._clock, self._timeout, queue, what))
 
     def _mend(self, held: Held, error: ClientError, pause: float) -> Steps[float]:
-        """Do about a failed pull what can be done; returns seconds to wait."""
+        """React to a failed pull; return the seconds to wait before the next."""
         if isinstance(error, BrokerAway | RequestTimeout):
             self._note(f"{error} Group {self.group} tries again.")
-            if pause > _FIRST_PAUSE_S:  # not gone for a moment only: it may have another address
+            if pause > _FIRST_PAUSE_S:  # it is not gone for a moment only, and may have another address
                 try:
                     yield from self._directory.look_up(held.queue.topic, self._clock.monotonic() + self._timeout)
                 except ClientError as another:
@@ -351,7 +351,7 @@ class PullGroup:
     # --- giving
 
     def take(self, most: int) -> list[ReceivedMessage]:
-        """Fetched messages, of queues in turn; they count as given. What was given before counts as passed."""
+        """Return fetched messages, of queues in turn; they count as given, and those given before as passed."""
         self.pass_given()
         found: list[ReceivedMessage] = []
         for _ in range(len(self._turn)):
@@ -366,7 +366,7 @@ class PullGroup:
         return found
 
     def pass_given(self) -> None:
-        """The user is done with what was given. A queue whose cache is empty is done up to its position."""
+        """Count all given messages as passed. A queue whose cache is empty is passed up to its position."""
         for held in self.held.values():
             if held.given is not None:
                 if not held.messages and held.position is not None:
@@ -374,13 +374,13 @@ class PullGroup:
                 held.passed = held.given
 
     def take_trouble(self) -> ClientError | None:
-        """An error that only somebody can mend, once."""
+        """Return an error that needs a person, only once."""
         trouble, self._trouble = self._trouble, None
         return trouble
 
     def seek(self, queue: MessageQueue, offset: int) -> Steps[None]:
-        """Go on there; what was fetched is dropped, and the next commit is of this place. KeyError for a queue that
-        this consumer does not hold."""
+        """Go on at an offset; fetched messages are dropped, and the next commit is of this place. Raises KeyError for a
+        queue that this consumer does not hold."""
         held = self.held[queue]
         held.epoch += 1
         held.messages.clear()
@@ -391,7 +391,7 @@ class PullGroup:
     # --- offsets
 
     def committed(self, queue: MessageQueue) -> Steps[int | None]:
-        """The group's offset at the broker; None if there is none."""
+        """Return the group's offset at the broker, None if there is none."""
         address = self._directory.readable(queue)
         who = f"broker {queue.broker_name} at {address}"
         if address is None:
@@ -408,7 +408,7 @@ class PullGroup:
         return number(answer, "offset", who)
 
     def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
-        """Write the offsets that are passed and moved, or of all queues; returns what went wrong."""
+        """Write the passed offsets that have moved, or those of all queues; return the errors."""
         moved = [
             (held, held.passed)
             for held in self.held.values()
@@ -449,7 +449,7 @@ class PullGroup:
     # --- the end
 
     def leave(self, commit: bool) -> Steps[int]:
-        """Stop fetching, commit what is passed, unregister; returns the number of queues that were not committed."""
+        """Stop fetching, commit passed offsets, unregister; return the number of queues that were not committed."""
         self.is_closed = True
         self._wake()
         uncommitted = len((yield from self.commit())) if commit else 0

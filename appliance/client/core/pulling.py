@@ -1,4 +1,4 @@
-"""One pull: the request, and what its answer says. PURE."""
+"""One pull: the request, and the meaning of its answer. PURE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .directory import Directory
 from .records import read_messages
 from .steps import Call, CallFailed, Clock, Steps
 
-#: Beyond what the broker may wait: it has answered by then, or hangs.
+#: Time-out beyond the time that the broker may wait: it has answered by then, or hangs.
 _PATIENCE_S = 10.0
 _ANSWERED = (
     ResponseCode.SUCCESS,
@@ -26,7 +26,7 @@ _ANSWERED = (
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """messages: may be none. next_offset: where to go on. min_offset, max_offset: of the queue; max is that of the next
-    message. moved: the offset asked for is not in the queue, and next_offset is."""
+    message. moved: the requested offset is not in the queue, but next_offset is."""
 
     messages: list[ReceivedMessage]
     next_offset: int
@@ -47,7 +47,7 @@ def pull(
     tags: str = "*",
     tag_set: frozenset[str] = frozenset(),
 ) -> Steps[Pulled]:
-    """Messages from `offset` on, `most` of them at the most; `wait`: seconds, if there is none yet.
+    """Pull messages from `offset` on, `most` at the most; `wait`: seconds that the broker may wait for the first.
 
     Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
     """
@@ -81,7 +81,7 @@ def pull(
 
 
 def ask_offset(directory: Directory, clock: Clock, timeout: float, queue: MessageQueue, what: str | int) -> Steps[int]:
-    """The queue's "min" or "max" offset, or that of the first message stored at or after a wall time in ms.
+    """Return the queue's "min" or "max" offset, or that of the first message stored at or after a wall time in ms.
 
     Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
     """

@@ -1,4 +1,4 @@
-"""Which member of a group reads which queue: every member computes the same, so they need not talk. PURE."""
+"""Assigns queues to the members of a group: every member computes the same, so no messages are needed. PURE."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..errors import BadAnswer
 from ..message import MessageQueue
 from ..wire import read_json
 
-#: Ours: members of one group, and queues of one topic, are fewer.
+#: Own limit of values in the answer; a group has fewer members.
 _MOST_MEMBERS = 20_000
 
 
 def average(queues: Iterable[MessageQueue], members: Iterable[str], own: str) -> Sequence[MessageQueue]:
-    """Java's AllocateMessageQueueAveragely: contiguous shares, the first members have one more; none for who is no
-    member."""
+    """Return the queues of `own`, as Java's AllocateMessageQueueAveragely: contiguous shares, the first members have
+    one more; none if `own` is no member."""
     in_order = sorted(queues)
     ids = sorted(set(members), key=lambda member: member.encode("utf-16-be", "surrogatepass"))
     if own not in ids:
@@ -26,7 +26,7 @@ def average(queues: Iterable[MessageQueue], members: Iterable[str], own: str) ->
 
 
 def read_members(body: bytes) -> list[str]:
-    """The client ids of an answer to 38. Raises BadAnswer."""
+    """Decode the client ids of an answer to 38. Raises BadAnswer."""
     try:
         found = read_json(body, max_values=_MOST_MEMBERS)["consumerIdList"]
         if not all(isinstance(one, str) for one in found):

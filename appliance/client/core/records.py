@@ -8,8 +8,8 @@ from ..wire import CorruptFile, decode_record
 
 
 def read_messages(body: bytes, queue: MessageQueue, tags: frozenset[str] = frozenset()) -> list[ReceivedMessage]:
-    """The messages with one of the tags, all if there are none. Brokers filter by a hash of the tag, so a message of
-    another tag may be among them. Raises BadAnswer."""
+    """Return the messages with one of the tags, or all if no tags are given. Brokers filter by a hash of the tag, so
+    messages of other tags may be in the body. Raises BadAnswer."""
     found, at = [], 0
     while at < len(body):
         try:

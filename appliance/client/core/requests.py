@@ -15,7 +15,7 @@ from .routes import DEFAULT_QUEUES
 PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
 PULL_LITE = 16
-#: From this version on a broker knows 361: V5_0_0.
+#: First version whose brokers support 361: V5_0_0.
 LITE_PULL_SINCE = 413
 
 _MOST_PULL_BYTES = 2147483647
@@ -30,12 +30,12 @@ class Subscription:
     version: int = 0
 
     def tag_set(self) -> list[str]:
-        """Empty: all tags, and messages without one."""
+        """Return the tags, sorted; empty for all tags, and messages without one."""
         return [] if self.tags == "*" else sorted({tag.strip() for tag in self.tags.split("||")})
 
 
 def request(code: int, fields: dict[str, Any] | None, body: bytes = b"") -> RemotingCommand:
-    """fields: None for a request that Java writes without any."""
+    """Make a request. fields: None for one that Java writes without any."""
     texts = None if fields is None else {name: _text(value) for name, value in fields.items()}
     return RemotingCommand(code, version=VERSION, language="PYTHON", ext_fields=texts, body=body, bare=fields is None)
 
@@ -51,7 +51,7 @@ def route_of(topic: str) -> RemotingCommand:
 
 
 def send(group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int) -> RemotingCommand:
-    """310. properties: the text of a message's properties."""
+    """Make a 310. properties: the text of a message's properties."""
     fields = {
         "a": group, "b": queue.topic, "c": TEMPLATE_TOPIC, "d": DEFAULT_QUEUES, "e": queue.queue_id, "f": sys_flag,
         "g": born_ms, "h": 0, "i": properties, "j": 0, "k": False, "m": False, "n": queue.broker_name,
@@ -62,7 +62,7 @@ def send(group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag
 def heartbeat(
     client_id: str, producers: Iterable[str], consumers: Iterable[tuple[str, Iterable[Subscription]]]
 ) -> RemotingCommand:
-    """34. consumers: pull consumers as (group, what it subscribes to)."""
+    """Make a 34. consumers: pull consumers as (group, its subscriptions)."""
     body = {
         "clientID": client_id,
         "consumerDataSet": [
@@ -111,7 +111,7 @@ def committed_offset(group: str, queue: MessageQueue) -> RemotingCommand:
 
 
 def commit(group: str, queue: MessageQueue, offset: int) -> RemotingCommand:
-    """offset: of the next message."""
+    """Make a commit. offset: of the next message."""
     fields = {
         "queueId": queue.queue_id, "commitOffset": offset, "bname": queue.broker_name, "topic": queue.topic,
         "consumerGroup": group,
@@ -140,8 +140,8 @@ def offset_at(queue: MessageQueue, wall_ms: int) -> RemotingCommand:
 def pull(
     group: str, queue: MessageQueue, offset: int, most: int, wait_ms: int, tags: str, *, broker_version: int
 ) -> RemotingCommand:
-    """361, or 11 for a broker that does not know it or whose version is not known. wait_ms: how long the broker may
-    wait for a message; 0: not at all."""
+    """Make a 361, or an 11 for a broker that does not support it or whose version is unknown. wait_ms: how long the
+    broker may wait for a message; 0: not at all."""
     is_lite = broker_version >= LITE_PULL_SINCE
     fields = {
         "queueId": queue.queue_id,
@@ -162,7 +162,7 @@ def pull(
 
 
 def not_supported(question: RemotingCommand) -> RemotingCommand:
-    """The answer to a request of the server's that this client cannot do."""
+    """Make the answer to a request of a server that this client does not support."""
     answer = request(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None)
     answer.remark = f"the Python client does not support request code {question.code}"
     return answer

@@ -1,6 +1,6 @@
-"""Which brokers have which queues, as name servers tell it. PURE.
+"""Routes: the brokers and queues of a topic, from name servers. PURE.
 
-Everything of a route is a peer's word, so it is checked once, here: what is kept can be used without a further look.
+Everything in a route comes from a peer, so it is checked once, here: a Route can be used without further checks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..message import MessageQueue
 from ..wire import PERM_READ, PERM_WRITE, parse_host_port, read_json
 
 MASTER = 0
-#: Queues of a topic that a send makes: as many as Java asks for.
+#: Number of queues of a topic that a send creates, as Java requests it.
 DEFAULT_QUEUES = 4
 
-#: Ours: values in one route; a topic of a hundred brokers has some 1,500.
+#: Own limit of values in one route; a topic of a hundred brokers has some 1,500.
 _MOST_VALUES = 100_000
-#: Ours: queues of a topic on one broker. A route that says more would take the client's memory.
+#: Own limit of queues of a topic on one broker. A route with more would take the client's memory.
 _MOST_QUEUES = 10_000
 
 
@@ -41,7 +41,7 @@ class Route:
     order_conf: tuple[tuple[str, int], ...] = ()
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Queues to send to, in Java's order: shards depend on it."""
+        """Return the queues to send to, in Java's order: shards depend on it."""
         if self.order_conf:
             return tuple(
                 MessageQueue(topic, name, number) for name, count in self.order_conf for number in range(count)
@@ -54,7 +54,7 @@ class Route:
         )
 
     def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Queues to consume; their brokers need no master."""
+        """Return the queues to consume; their brokers need no master."""
         return tuple(
             MessageQueue(topic, data.broker_name, number)
             for data in self.queues
@@ -63,7 +63,7 @@ class Route:
         )
 
     def borrowed(self) -> Route:
-        """This route of the template topic, as one of a topic that the next send makes."""
+        """Return this route of the template topic as that of a topic which the next send creates."""
         queues = tuple(
             QueueData(data.broker_name, count, count, data.perm)
             for data in self.queues
@@ -77,7 +77,7 @@ class Route:
 
 
 def read_route(body: bytes) -> Route:
-    """The route in the body of an answer to 105. Raises BadAnswer."""
+    """Decode the route in the body of an answer to 105. Raises BadAnswer."""
     try:
         found = read_json(body, max_values=_MOST_VALUES)
         brokers = {
@@ -103,7 +103,7 @@ def read_route(body: bytes) -> Route:
 
 
 def _order_conf(text: Any) -> Iterator[tuple[str, int]]:
-    """ "broker-a:4;broker-b:2" """
+    """Parse "broker-a:4;broker-b:2"."""
     if text:
         for part in _text(text).split(";"):
             name, colon, count = part.partition(":")

@@ -1,4 +1,4 @@
-"""Which queue a message goes to. PURE."""
+"""Chooses the queue of a message. PURE."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..errors import InvalidMessage
 from ..message import MessageQueue
 from ..wire import java_hash
 
-#: (latency in seconds, how long a broker that slow is avoided): 5.3.3's table.
+#: (latency, time for which a broker that slow is avoided) in seconds: 5.3.3's table.
 _AVOIDED = ((15.0, 30.0), (5.0, 10.0), (3.0, 6.0), (1.8, 5.0), (0.55, 2.0))
-#: The same, for one that failed.
+#: Seconds for which a broker that failed is avoided.
 _AVOIDED_AFTER_FAILURE = 10.0
 
 
 class Faults:
-    """Which brokers were slow or failed lately. A time of being avoided is extended, never shortened."""
+    """Brokers that were slow or failed lately, and until when to avoid them. That time is extended, never shortened."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -37,15 +37,15 @@ class Faults:
 
 
 class RoundRobin:
-    """Takes queues in turn, those of brokers that are well first."""
+    """Takes queues in turn, preferring those of available brokers."""
 
     def __init__(self, begin: int) -> None:
-        """begin: where to start, so that many producers do not all begin at one queue."""
+        """begin: start of the round, so that many producers do not all begin at one queue."""
         self._next = begin
 
     def choose(self, queues: Sequence[MessageQueue], faults: Faults, now: float, failed: str | None) -> MessageQueue:
-        """The next queue of an available broker other than `failed`, the broker of the last attempt; else of another
-        broker; else the next."""
+        """Return the next queue of an available broker other than `failed`, the broker of the last attempt; else the
+        next of any other broker; else the next."""
         first = self._next
         self._next = first + 1 & 0x7FFFFFFF
         in_turn = [queues[(first + step) % len(queues)] for step in range(len(queues))]
@@ -55,7 +55,7 @@ class RoundRobin:
 
 
 def queue_of_shard(shard: str | int, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """The queue that Java's selector by hash takes: of a text by `String.hashCode`, of a number by that of Long.
+    """Return the queue that Java's selector by hash takes: for a text by `String.hashCode`, for a number by Long's.
 
     Raises InvalidMessage for a number that does not fit 64 bits.
     """

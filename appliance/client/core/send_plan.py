@@ -1,8 +1,8 @@
-"""One send: which queue, which attempt, what its answer means. PURE.
+"""One send: chooses queues, makes attempts, interprets answers. PURE.
 
-Follows RocketMQ 5.3.3 `DefaultMQProducerImpl.sendDefaultImpl`. Differs: a broker that is silent has half of what is
-left of the time-out while another broker has the topic; a broker that cannot be reached is tried again after a pause
-when it is the only one; codes 10 to 12 are errors, since the message is not as safe as the broker is set up to make it.
+Follows RocketMQ 5.3.3 `DefaultMQProducerImpl.sendDefaultImpl`. Differs: while another broker has the topic, one attempt
+may take at most half of the remaining time; a broker that cannot be reached is tried again after a pause if it is the
+only one; codes 10 to 12 are errors, since the message is not as safe as the broker is configured to make it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .directory import Directory
 from .selection import Faults, RoundRobin, queue_of_shard
 from .steps import Call, CallFailed, Clock, Sleep, Steps, Tell
 
-#: Codes after which another broker may do it.
+#: Codes after which another broker may store the message.
 RETRIED = frozenset(
     (
         ResponseCode.TOPIC_NOT_EXIST,
@@ -41,22 +41,22 @@ RETRIED = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
-#: Stored, but not as safe as the broker is configured to make it.
+#: Codes for a message that is stored, but not as safely as the broker is configured to.
 UNCONFIRMED = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "it was not synced to disk in time",
     ResponseCode.SLAVE_NOT_AVAILABLE: "no slave has it",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "no slave had it in time",
 }
 
-#: An attempt gets no less than this while another broker is left to try.
+#: Shortest time for an attempt while another broker is left to try.
 _LEAST_ATTEMPT_S = 1.0
-#: Before the only broker is tried again that could not be reached: it may be starting.
+#: Pauses before the only broker is tried again after it could not be reached: it may be starting.
 _PAUSES_S = (0.1, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message ready to be sent. properties: their text. shard, queue: where it has to go; such a send has one
+    """A message ready to be sent. properties: their text. shard, queue: determine its queue; such a send has one
     attempt."""
 
     group: str
@@ -70,10 +70,10 @@ class Envelope:
 
 
 class Sending:
-    """What all sends of a producer share; owned by whoever holds the client's lock."""
+    """The state that all sends of a producer share. Guarded by the client's lock."""
 
     def __init__(self, directory: Directory, clock: Clock, faults: Faults, begin: int, retries: int) -> None:
-        """begin: where the round robin of queues begins. retries: attempts after the first."""
+        """begin: start of the round robin of queues. retries: attempts after the first."""
         self._directory = directory
         self._clock = clock
         self._faults = faults
@@ -82,7 +82,7 @@ class Sending:
         self._in_turn: dict[str, RoundRobin] = {}
 
     def send(self, envelope: Envelope, deadline: float) -> Steps[SendResult]:
-        """Raises NoNameServer, NoRoute, InvalidMessage: nothing was sent; and SendError."""
+        """Send a message. Raises NoNameServer, NoRoute, InvalidMessage: nothing was sent; and SendError."""
         attempt = _Attempts(envelope)
         most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self._retries
         failed: str | None = None
@@ -90,7 +90,7 @@ class Sending:
             try:
                 queues = yield from self._directory.publish_queues(envelope.topic, deadline)
             except ClientError:
-                if attempt.number:  # what was sent before may be stored, and the error has to say so
+                if attempt.number:  # the message of an earlier attempt may be stored, and the error has to say so
                     raise attempt.error() from None
                 raise
             now = self._clock.monotonic()
@@ -127,7 +127,7 @@ class Sending:
             failed = broker
 
     def tell(self, envelope: Envelope, deadline: float) -> Steps[None]:
-        """Send without an answer. Raises NoNameServer, NoRoute, and NotConnected when there is no connection."""
+        """Send without an answer. Raises NoNameServer, NoRoute, and NotConnected if there is no connection."""
         queues = yield from self._directory.publish_queues(envelope.topic, deadline)
         queue = self._choose(envelope, queues, self._clock.monotonic(), None)
         attempt = _Attempts(envelope)
@@ -165,12 +165,12 @@ class Sending:
 
 
 class _Attempts:
-    """What became of the attempts of one send so far."""
+    """The outcomes of the attempts of one send so far."""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
         self.number = 0
-        #: How often in a row no connection could be made.
+        #: Number of attempts in a row in which no connection could be made.
         self.unreached = 0
         self._maybe_stored = False
         self._who = ""
@@ -194,7 +194,7 @@ class _Attempts:
         self.unreached = 0
 
     def error(self) -> SendError:
-        """The error of the last attempt."""
+        """Return the error of the last attempt."""
         last = self._last
         topic, message_id = self._envelope.topic, self._envelope.message_id
         tried = "1 attempt" if self.number == 1 else f"{self.number} attempts"

@@ -1,4 +1,4 @@
-"""What a procedure asks its shell to do. PURE.
+"""Effects: the requests of a procedure to its shell. PURE.
 
     def ask(...) -> Steps[int]:
         answer = yield Call("10.0.0.5:10911", request, deadline)     # a RemotingCommand, or a CallFailed
@@ -6,8 +6,8 @@
         outcomes = yield Together([ask(...), ask(...)])              # a list: what each returned, or its ClientError
         return 7
 
-A shell resumes procedures one at a time, under the client's lock, so all state of the core has one owner. What is asked
-is done without the lock.
+A shell resumes procedures one at a time, under the client's lock, so all state of the core is guarded by it. Effects
+are performed without the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Clock(Protocol):
-    """Time, handed in. monotonic: seconds, for deadlines. wall_ms: since 1970, for what others read."""
+    """Time, passed in. monotonic: seconds, for deadlines. wall_ms: since 1970, for times that others read."""
 
     def monotonic(self) -> float: ...
     def wall_ms(self) -> int: ...
@@ -76,7 +76,7 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Have a procedure go on by itself; nobody waits for it."""
+    """Run a procedure in the background; its result is not awaited."""
 
     procedure: Generator[Any, Any, Any]
 

@@ -1,1 +1,1 @@
-"""What does for the core what it asks for: sockets, time, threads."""
+"""Shells perform the effects that the core requests: sockets, time, threads."""

@@ -1,10 +1,10 @@
-"""Threads do what the core asks for: one I/O thread for a client, and whoever calls.
+"""Performs the core's effects by threads: one I/O thread for a client, and the threads that call it.
 
 The caller encodes a request and writes it as far as the socket takes it; the I/O thread writes the rest, reads, keeps
-deadlines, and goes on with procedures whose answer came. Nothing starts before the first procedure.
+deadlines, and resumes procedures whose answer arrived. Nothing starts before the first procedure.
 
 Locks, never one inside another: `lock` is the client's, for everything of the core; each link has its own, for its
-socket and its frames; `_table` is for the table of links and what is handed to the I/O thread.
+socket and its frames; `_table` is for the table of links and the calls posted to the I/O thread.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _CONNECT_S = 3.0
 _RECEIVE_BYTES = 256 * 1024
 #: Reads of one socket before others have their turn.
 _READS = 16
-#: Unsent bytes of one link; more are a server that does not read, and calls fail at once.
+#: Most unsent bytes of one link; with more the server does not read, and calls fail at once.
 _MOST_UNSENT = 64 << 20
 
 Result = TypeVar("Result")
 #: Called with the outcome of a call.
 Resume = Callable[[RemotingCommand | CallFailed | None], None]
-#: Called with what a procedure returned, or its error.
+#: Called with the result of a procedure, or its error.
 Done = Callable[[Any, BaseException | None], None]
 
 
@@ -55,7 +55,7 @@ class SystemClock:
 
 
 class Pending(Generic[Result]):
-    """What a procedure will return. A lock is only made for who has to wait."""
+    """The future result of a procedure. A lock is only made when a caller has to wait."""
 
     __slots__ = ("_error", "_event", "_is_done", "_result")
 
@@ -72,8 +72,8 @@ class Pending(Generic[Result]):
         return self._is_done
 
     def result(self, timeout: float | None = None) -> Result:
-        """What became of it. Raises the error that it ended with, and TimeoutError when it goes on after `timeout`
-        seconds."""
+        """Wait for the result and return it. Raises the error with which the procedure ended, and TimeoutError if it
+        has not ended after `timeout` seconds."""
         if not self._is_done:
             with Pending._making:
                 if self._event is None:
@@ -104,7 +104,8 @@ class ThreadShell:
         opened: Callable[[str], Generator[Any, Any, Any]],
         asked: Callable[[RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
     ) -> None:
-        """name: of the thread. opened, asked: the core's, called with the lock when a link is made, a server asks."""
+        """name: of the thread. opened, asked: the core's, called with the lock when a link is made, and when a server
+        sends a request."""
         self.lock = threading.Lock()
         # Constant after construction.
         self._name = name
@@ -131,17 +132,17 @@ class ThreadShell:
         self._advance(procedure, done, None)
 
     def wait(self, procedure: Generator[Any, Any, Result], timeout: float | None = None) -> Result:
-        """Run a procedure and return what it returns, or raise. Never called in the I/O thread."""
+        """Run a procedure and return its result, or raise. Never called in the I/O thread."""
         pending: Pending[Result] = Pending()
         self.run(procedure, pending.complete)
         return pending.result(timeout)
 
     def start(self, procedure: Generator[Any, Any, Any]) -> None:
-        """Begin a procedure that nobody waits for."""
+        """Begin a procedure in the background."""
         self.run(procedure, _log_error)
 
     def _advance(self, procedure: Generator[Any, Any, Any], done: Done, outcome: Any) -> None:
-        """outcome: an exception is raised in the procedure."""
+        """Resume a procedure with an outcome; an exception is raised in it."""
         while True:
             try:
                 with self.lock:
@@ -161,7 +162,8 @@ class ThreadShell:
                 return
 
     def _do(self, effect: Effect, resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        """(True, the outcome) of what is done at once; (False, None) when `resume` will be called with it."""
+        """Perform an effect: return (True, the outcome) if it is done at once, or (False, None) if `resume` will be
+        called with it."""
         if isinstance(effect, Call | Tell):
             link = self._link(effect.address)
             if link is None:
@@ -188,7 +190,7 @@ class ThreadShell:
     # --- links
 
     def _link(self, address: str) -> _Link | None:
-        """None when this shell is closed."""
+        """Return the link to an address, a new one if there is none; None if this shell is closed."""
         with self._table:
             if self._is_closed:
                 return None
@@ -201,7 +203,7 @@ class ThreadShell:
         return link
 
     def _post(self, act: Callable[[], None]) -> bool:
-        """Have the I/O thread do it; the thread starts when there is none. False once closed: it is not done."""
+        """Have the I/O thread call `act`; the thread starts if there is none. False once closed: it is not called."""
         with self._table:
             if self._is_closed:
                 return False
@@ -240,7 +242,7 @@ class ThreadShell:
         return self._thread is not None
 
     def close(self, timeout: float) -> bool:
-        """End the thread and all connections; calls that still wait fail. False if the thread did not end in time."""
+        """End the thread and all connections; waiting calls fail. False if the thread did not end in time."""
         with self._table:
             self._is_closed = True
             thread = self._thread
@@ -281,7 +283,7 @@ class ThreadShell:
                     _drain(wake_in)
                 else:
                     _safely(partial(key.data.ready, mask))
-        # What was handed in since then is of links, which fail now, or puts a procedure to sleep, which ends.
+        # Calls posted since then are of links, which fail now, or put a procedure to sleep, which ends.
         for act in posted:
             _safely(act)
         for link in links_of(self):
@@ -335,7 +337,7 @@ def links_of(shell: ThreadShell) -> list[_Link]:
 
 
 class _Gathering:
-    """Waits for several procedures."""
+    """Collects the outcomes of several procedures, and resumes the one that waits for them."""
 
     def __init__(self, outcomes: list[Any], resume: Callable[[Any], None]) -> None:
         self._outcomes = outcomes
@@ -355,7 +357,7 @@ class _Gathering:
 
 
 class _Link:
-    """One connection with its socket. It is made once, and dead when it broke; the shell makes another then."""
+    """One connection with its socket. It connects once, and is dead when it broke; then the shell makes another."""
 
     def __init__(self, address: str, shell: ThreadShell) -> None:
         # Constant after construction.
@@ -368,7 +370,7 @@ class _Link:
         self._is_open = False
         self._unsent = b""
         self._why_dead: CallFailed | None = None
-        #: Who sent something that has no answer while there was no connection yet.
+        #: Waiters of one-way requests that were sent before there was a connection.
         self._tellers: list[Resume] = []
         # Owned by the I/O thread.
         self._connect_deadline: float | None = None
@@ -382,7 +384,7 @@ class _Link:
     # --- any thread
 
     def call(self, call: Call, resume: Resume) -> tuple[bool, CallFailed | None]:
-        """Send a request. (True, why nothing was sent), or (False, None): `resume` will be called."""
+        """Send a request. Return (True, why nothing was sent), or (False, None): `resume` will be called."""
         with self._lock:
             failed = self._refusal()
             if failed is not None:
@@ -397,7 +399,8 @@ class _Link:
         return False, None
 
     def tell(self, tell: Tell, resume: Resume) -> tuple[bool, CallFailed | None]:
-        """The same for a request without an answer; resumed when there is a connection, or when there will be none."""
+        """Send a one-way request; `resume` is called when there is a connection, or when connecting has failed. (True,
+        None) if it was sent at once."""
         with self._lock:
             failed = self._refusal()
             if failed is not None:
@@ -433,7 +436,7 @@ class _Link:
             self._shell.post(self._watch_writing)
 
     def _write(self) -> bool:
-        """With the lock: send what can be sent; True if the I/O thread has to send the rest."""
+        """Send as many bytes as the socket takes; True if the I/O thread has to send the rest. Called with the lock."""
         if not self._is_open:
             return False
         assert self._sock is not None, "an open link has a socket"
@@ -464,7 +467,7 @@ class _Link:
         self._try_next("no address")
 
     def _resolve(self, host: str, port: int) -> None:
-        """In a thread of its own."""
+        """Look a name up, in a separate thread."""
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -479,7 +482,7 @@ class _Link:
             self._try_next("no address")
 
     def _try_next(self, why: str) -> None:
-        """Connect to the next address of the name; fail when there is none left."""
+        """Connect to the next address of the name; fail if there is none left."""
         while self._targets:
             family, target = self._targets.popleft()
             try:
@@ -505,7 +508,7 @@ class _Link:
         self.fail(CallFailed("connect", why, sent=False))
 
     def ready(self, mask: int) -> None:
-        """The socket can be read or written."""
+        """Read or write the socket, which can be."""
         if self._why_dead is not None or self._sock is None:
             return
         if not self._is_open:
@@ -586,7 +589,7 @@ class _Link:
         return until if connect is None else connect if until is None else min(until, connect)
 
     def expire(self, now: float) -> float | None:
-        """End calls whose deadline has come; returns the next deadline."""
+        """End calls whose deadline has come; return the next deadline."""
         if self._connect_deadline is not None and self._connect_deadline <= now:
             self.fail(CallFailed("connect", f"no connection within {_CONNECT_S:g} s", sent=False))
             return None
@@ -598,7 +601,7 @@ class _Link:
         return self.next_deadline()
 
     def fail(self, why: CallFailed) -> None:
-        """The connection is over; everybody who waits hears why."""
+        """Close the connection; all waiters are resumed with the reason."""
         with self._lock:
             if self._why_dead is not None:
                 return
@@ -621,7 +624,8 @@ class _Link:
 
 
 def _safely(act: Callable[[], None]) -> None:
-    """A slip of ours must not end the I/O thread: everybody would wait for ever."""
+    """Call `act` and log an exception: an error in this program must not end the I/O thread, or all callers would wait
+    for ever."""
     try:
         act()
     except Exception:
@@ -637,6 +641,6 @@ def _drain(sock: socket.socket) -> None:
 
 
 def _log_error(_result: Any, error: BaseException | None) -> None:
-    """What nobody waits for has failed: an error of a server was noted where it came; others are ours."""
+    """Log the error of a background procedure, unless a server caused it, which was noted where it arrived."""
     if error is not None and not isinstance(error, ClientError):
         logger.error("client: a procedure failed", exc_info=error)

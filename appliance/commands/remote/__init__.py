@@ -1,4 +1,4 @@
-"""The commands that speak to a running server through its REST API: `rocketbox topic list` and its kin.
+"""The commands that call a running server through its REST API: `rocketbox topic list` and similar ones.
 
-`table.py` says which there are; `run.py` reads a command line by it, `client.py` asks the server, `show.py` prints.
+`table.py` lists them; `run.py` reads a command line by it, `client.py` calls the server, `show.py` prints.
 """

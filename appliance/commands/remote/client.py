@@ -1,4 +1,4 @@
-"""Asks a server's REST API. Standard library only, and imported only by commands that need it."""
+"""Calls a server's REST API. Standard library only, and imported only by commands that need it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ... import server_proof
 from ...engine.errors import StartError
 from ...runtime import is_loopback
 
-#: Longer than any act of the server takes.
+#: Time-out of a call, longer than any act of the server takes.
 LIMIT_S = 60.0
-#: A token that the command makes for itself is good for so long, and removed when the command ends.
+#: Validity of a token that the command makes for itself; it is removed when the command ends.
 MINTED_FOR_S = 300
 PIECE_BYTES = 1 << 18
 
 
 class Problem(Exception):
-    """The server did not do it. problem: its problem details."""
+    """The server refused, or failed. problem: its problem details."""
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         super().__init__(problem.get("detail") or f"status {status}")
@@ -36,19 +36,19 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server is and what opens it. key: that of the data directory whose server has to be there."""
+    """A server's address and a token for it. key: of the data directory whose server has to answer there; None: any."""
 
     url: str
     token: str
     key: str | None = None
 
     def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> dict[str, Any]:
-        """The answer's JSON. Raises Problem and Unreachable."""
+        """Send a request; return the answer's JSON. Raises Problem and Unreachable."""
         with self._asked(method, path, query, body) as response:
             return _json(response.read())
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        """The answer's bytes, as they come."""
+        """Yield the answer's bytes as they arrive."""
         with self._asked("GET", path, None, None) as response:
             while piece := response.read(PIECE_BYTES):
                 yield piece
@@ -84,16 +84,16 @@ class Server:
             connection.close()
 
     def _prove(self, connection: http.client.HTTPConnection, base: str) -> None:
-        """Raises Unreachable unless the server of the data directory is at the other end. The token comes later."""
+        """Raise Unreachable unless the server of the data directory is at the other end. The token is sent later."""
         word = server_proof.challenge()
         connection.request("GET", f"{base}/healthz", headers={server_proof.ASK: word})
         response = connection.getresponse()
         response.read(PIECE_BYTES)
-        # Of an answer that ends the connection nothing is known: the next one may reach another program.
+        # An answer that ends the connection proves nothing: the next connection may reach another program.
         if connection.sock is not None:
             port = connection.sock.getpeername()[1]
             if server_proof.is_proven(self.key or "", word, port, response.headers.get(server_proof.ANSWER)):
-                connection.auto_open = 0  # never on to another connection
+                connection.auto_open = 0  # never change to another connection
                 return
         raise Unreachable(
             f"{self.url}: another program answers there than the server of this data directory, and was sent no token. "
@@ -115,8 +115,8 @@ def _json(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Server]:
-    """The one that options and environment name. Without a token one is made in the console's database, when this
-    machine has it, and removed at the end. Raises StartError and Unreachable.
+    """Yield the server that options and environment name. Without a token one is made in the console's database, if
+    this machine has it, and removed at the end. Raises StartError and Unreachable.
 
     given: --url, --token, --token-file and the options of serve.
     """
@@ -128,14 +128,14 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     if token is not None:
         yield Server(url, token) if url else Server(_local_url(options, environ), token, _key(options, environ))
         return
-    # One of this machine's is sent to another where the command line names both, and never where a variable does.
+    # A token of this machine is sent to another one only if the command line names both, never because of a variable.
     may = is_loopback(urlsplit(url).hostname or "") or bool(options and "--url" in given)
     if url and not (may and (options or environ.get("ROCKETBOX_DATA_DIR"))):
         raise StartError("Give a token: --token-file FILE, or the variable ROCKETBOX_TOKEN.")
     from .minted import minted
 
     with minted(options, MINTED_FOR_S) as secret:
-        # Elsewhere than on this machine it is the command line's word alone.
+        # On another machine the server need not prove anything: the command line has named it.
         is_here = not url or is_loopback(urlsplit(url).hostname or "")
         yield Server(url or _local_url(options, environ), secret, _key(options, environ) if is_here else None)
 
@@ -156,7 +156,7 @@ def _token(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
 
 
 def _key(options: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The key of the data directory, by which its server is known. Raises StartError."""
+    """Return the key of the data directory, by which its server is recognised. Raises StartError."""
     from ...command_line import load
     from ...runtime import Place
 
@@ -171,7 +171,7 @@ def _key(options: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def _local_url(options: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The console's address by the settings of `serve`."""
+    """Return the console's address by the settings of `serve`."""
     from ...command_line import load
     from ...engine.host_port import join_host_port, local_host
 

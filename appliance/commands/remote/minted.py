@@ -1,4 +1,4 @@
-"""A token for one command: who can write the console's database on this machine needs no other."""
+"""A token for one command: a user who can write the console's database on this machine needs no other."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NAME = "command line"
 
 @contextmanager
 def minted(options: Sequence[str], good_for_s: int) -> Iterator[str]:
-    """The secret of a new token of an administrator, gone at the end. Raises StartError.
+    """Yield the secret of a new token of an administrator, which is deleted at the end. Raises StartError.
 
-    The audit log has what is done with it, under its name, which says who; that it was made is not news.
+    The audit log has the acts done with it, under its name, which contains the user; its creation is not logged.
     """
     open_console(options)
     from django.db import DatabaseError, connection, transaction
@@ -29,7 +29,7 @@ def minted(options: Sequence[str], good_for_s: int) -> Iterator[str]:
     name = f"{NAME} of {who()}"[:64]
     try:
         with transaction.atomic():
-            # What a killed command left.
+            # Tokens that killed commands left.
             ApiToken.objects.filter(name__startswith=NAME, expires_at_ms__lt=now_ms()).delete()
             token, secret = tokens.create(
                 owner, name, "admin", may_read_bodies=owner.may_read_bodies, may_export=owner.may_export,
@@ -48,7 +48,7 @@ def minted(options: Sequence[str], good_for_s: int) -> Iterator[str]:
 
 
 def create_for_keeps(options: Sequence[str], name: str, fields: dict[str, object]) -> dict[str, object]:
-    """A token that stays, made in the database: those that a token makes end with it. Raises StartError."""
+    """Make a token that stays, in the database: one made by means of a token would end with that. Raises StartError."""
     open_console(options)
     from django.db import connection, transaction
 

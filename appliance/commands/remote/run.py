@@ -1,7 +1,7 @@
-"""`rocketbox topic|group|message|dlq|delayed|transaction|token|config|job ...`: a command line, by the table.
+"""`rocketbox topic|group|message|dlq|delayed|transaction|token|config|job ...`: runs a command line, by the table.
 
-Exit status: 0 done; 1 the job that was waited for failed; 2 a wrong command line, or asked and not confirmed; 3 no such
-thing; 4 not allowed; 5 it conflicts with what is there, or something would be lost; 6 a value is refused; 7 no server
+Exit status: 0 done; 1 the awaited job failed; 2 a wrong command line, or an act that was not confirmed; 3 no such
+thing; 4 not allowed; 5 a conflict with the present state, or something would be lost; 6 a value is refused; 7 no server
 answers, or it cannot do it now.
 """
 
@@ -51,7 +51,7 @@ Exit status: 0 done, 1 the job failed, 2 wrong command line or not confirmed, 3 
 
 @dataclass
 class Command:
-    """A command line that was understood."""
+    """A parsed command line."""
 
     verb: Verb
     arguments: dict[str, str]
@@ -71,7 +71,7 @@ class Command:
 
 
 def run(noun: str, words: Sequence[str]) -> int:
-    """Run one command; returns the exit status. Raises StartError for a command line that is wrong."""
+    """Run one command; return the exit status. Raises StartError for a wrong command line."""
     if {"--help", "-h"} & set(words) or not words:
         print(help_text(noun, words))
         return 0 if words else WRONG
@@ -100,7 +100,7 @@ def run(noun: str, words: Sequence[str]) -> int:
 
 
 def parse(noun: str, words: Sequence[str]) -> Command:
-    """Raises StartError, one sentence."""
+    """Parse a command line. Raises StartError, one sentence."""
     plain_words, given, flags, values = _sorted_out(noun, list(words))
     verb = _verb_of(noun, plain_words)
     rest = plain_words[len(verb.name.split()) - 1 :]
@@ -134,7 +134,7 @@ def parse(noun: str, words: Sequence[str]) -> Command:
 def _sorted_out(
     noun: str, words: list[str]
 ) -> tuple[list[str], dict[str, str], set[str], list[tuple[str, str | None]]]:
-    """(arguments, options of the server, flags, the verb's options with their values)."""
+    """Sort words into (arguments, options of the server, flags, the verb's options with their values)."""
     verbs = [verb for verb in VERBS if verb.noun == noun]
     bools = {f"--{name}" for verb in verbs for name in _names(verb, "bool")}
     known = {name for verb in verbs for name in (*options_of(verb), *SHAPE_OPTIONS.get(verb.shape, ()))}
@@ -185,7 +185,7 @@ def _verb_of(noun: str, words: Sequence[str]) -> Verb:
 
 
 def fields_of(text: str) -> dict[str, tuple[str, str]]:
-    """Field -> (option without its dashes, type) of a line of the table."""
+    """Return field -> (option without its dashes, type) of a line of the table."""
     found = {}
     for one in text.split():
         rest, _, kind = one.partition(":")
@@ -195,7 +195,7 @@ def fields_of(text: str) -> dict[str, tuple[str, str]]:
 
 
 def options_of(verb: Verb) -> dict[str, tuple[str, str, str]]:
-    """Option -> (query or body, the API's name, type)."""
+    """Return option -> (query or body, the API's name, type)."""
     return {
         f"--{option}": (part, name, kind)
         for part, text in (("query", verb.query), ("body", verb.body))
@@ -245,7 +245,7 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
 
 
 def help_text(noun: str, words: Sequence[str]) -> str:
-    """The commands of a noun and their options."""
+    """Return the commands of a noun and their options."""
     lines = [f"usage: rocketbox {noun} VERB [options]", ""]
     for verb in VERBS:
         if verb.noun == noun:
@@ -296,7 +296,7 @@ def _for_address(value: Any) -> Any:
 
 
 def _rest(command: Command, found: Server, query: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Every further page; a page may be empty and have a next one."""
+    """Add every further page to the answer; a page may be empty and have a next one."""
     while answer.get("next_cursor"):
         page = found.ask("GET", command.path, query | {"cursor": answer["next_cursor"]})
         answer["items"] += page["items"]
@@ -304,7 +304,7 @@ def _rest(command: Command, found: Server, query: dict[str, Any], answer: dict[s
 
 
 def _confirmed(command: Command, found: Server, query: dict[str, Any], body: Any) -> bool:
-    """Show what would happen, and have it confirmed; without somebody to ask --yes is needed."""
+    """Show what would happen, and have it confirmed; without a terminal --yes is needed."""
     if not sys.stdin.isatty():
         raise StartError(f"rocketbox {command.verb.name} asks before it acts, and nobody is here to answer: add --yes.")
     plan = found.ask(command.method, command.path, query | {"dry_run": "true"}, body)
@@ -326,7 +326,7 @@ def _place_of(answer: dict[str, Any], waits: str) -> str:
 
 
 def _wait(command: Command, found: Server, path: str) -> int:
-    """Until it has ended; its progress goes to standard error."""
+    """Wait until the job has ended; its progress goes to standard error."""
     said = ""
     while True:
         job = found.ask("GET", path)
@@ -409,7 +409,8 @@ def _has_console(command: Command) -> bool:
 
 
 def _set_status(command: Command) -> int:
-    """By the console, which knows most; where none answers, by the leader store and what lies on this machine."""
+    """Show the set's status: from the console, which knows most; if none answers, from the leader store and this
+    machine's files."""
     from ..set_status import has_console, set_status
 
     options = _local_options(command)
@@ -438,13 +439,13 @@ def _set_status(command: Command) -> int:
 
 
 def _is_local(command: Command) -> bool:
-    """True where neither a token nor a server is named."""
+    """True if neither a token nor a server is named."""
     return not _has_token(command) and "--url" not in command.given and "ROCKETBOX_URL" not in os.environ
 
 
 def _would_make_a_token(command: Command) -> bool:
-    """True where the command would ask by a token of this directory's that ends with it: a token that was made by that
-    one would end, too."""
+    """True if the command would use a token of this directory that ends with the command: a token made by means of it
+    would end, too."""
     named = {"--data-dir", "-c"} & command.given.keys() or "ROCKETBOX_DATA_DIR" in os.environ
     return bool(named) and not _has_token(command)
 

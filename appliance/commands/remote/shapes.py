@@ -1,4 +1,4 @@
-"""Bodies that are more than fields side by side."""
+"""Request bodies that are not just a list of fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def message(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """The body of a message: text, or any bytes of a file or of standard input."""
+    """Make the body of a message: text, or any bytes of a file or of standard input."""
     if "--text" in given:
         return {"body": {"encoding": "text", "data": given["--text"]}, **fields}
     data = _bytes_given(given)
@@ -35,12 +35,12 @@ def message(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fiel
 
 
 def lines(arguments: Arguments, fields: Fields, given: dict[str, str]) -> bytes:
-    """NDJSON as it is."""
+    """Return NDJSON as it is."""
     return _bytes_given(given)
 
 
 def json_given(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """A JSON object: it has secrets, and the whole machine sees a command line."""
+    """Read a JSON object from a file or standard input: it has secrets, and all users of a machine see arguments."""
     try:
         found = json.loads(_bytes_given(given))
     except ValueError:
@@ -59,7 +59,7 @@ def _bytes_given(given: dict[str, str]) -> bytes:
 
 
 def waiting(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """One place, as LEVEL/OFFSET; level 0 for a time of its own."""
+    """Parse one place, LEVEL/OFFSET; level 0 for messages with a delivery time instead of a level."""
     level, slash, offset = arguments["place"].partition("/")
     if not (slash and level.isascii() and level.isdigit() and offset.isascii() and offset.isdigit()):
         raise StartError(f"{arguments['place']} is no place: give LEVEL/OFFSET, as `delayed list` shows them.")
@@ -67,7 +67,7 @@ def waiting(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fiel
 
 
 def half(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """One open transaction, by the offset of its half message."""
+    """Parse one open transaction, the offset of its half message."""
     offset = arguments["half_offset"]
     if not (offset.isascii() and offset.isdigit()):
         raise StartError(f"{offset} is no offset: give the half_offset that `transaction list` shows.")
@@ -75,7 +75,7 @@ def half(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
 
 
 def option(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """An option's new value: true, false and numbers are what they look like."""
+    """Parse an option's new value: true, false and numbers become such JSON values, anything else a text."""
     text = arguments.get("value")
     if text is None:
         return {arguments["name"]: None}
@@ -87,7 +87,7 @@ def option(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Field
 
 
 def definitions(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """The text of a file, or of standard input."""
+    """Read the text of a file, or of standard input."""
     name = arguments["file"]
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()

@@ -12,15 +12,15 @@ from typing import Any
 from ...engine.plain_text import plain
 
 LONGEST_CELL = 60
-#: Three years: what is longer is a moment.
+#: Three years: a longer span is shown as a moment.
 _NO_SPAN_MS = 100_000_000_000
-#: What a heading says better than the API's name.
+#: Headings that are clearer than the API's names.
 _HEADS = {"consumers": "groups"}
 _ASKED = re.compile(r"(time) (\d{1,19})")
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
-    """Columns side by side, numbers to the right."""
+    """Return lines with the columns side by side, numbers to the right."""
     if not rows:
         return ["(none)"]
     names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))[:8]
@@ -38,19 +38,19 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
 
 
 def _value(row: dict[str, Any], name: str) -> Any:
-    """A row's value; "message.tags" is the tags of its message, if it has one."""
+    """Return a row's value; "message.tags" is the tags of its message, if it has one."""
     head, dot, rest = name.partition(".")
     value = row.get(head)
     return _value(value, rest) if dot and isinstance(value, dict) else None if dot else value
 
 
 def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ()) -> list[str]:
-    """name: value, one a line; what is nested is indented. columns: of a nested list that has all of them."""
+    """Return lines "name: value"; nested ones are indented. columns: of a nested list that has all of them."""
     lines = []
     for wire, value in answer.items():
         if (
             wire == "states" and isinstance(value, dict) and value.keys() == {""}
-        ):  # of a preview, where nothing has one yet
+        ):  # of a preview, in which no item has a state yet
             continue
         name = _label(wire, answer)
         if isinstance(value, dict) and value and not _is_sentence(value):
@@ -64,7 +64,7 @@ def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ())
 
 
 def change(answer: dict[str, Any]) -> list[str]:
-    """What differs, and what that would do."""
+    """Return lines with the differences of a change, its warnings, and whether it was applied."""
     lines = [f"{one['field']}: {cell('', one['before'])} -> {cell('', one['after'])}" for one in answer["differences"]]
     lines += [f"warning: {plain(one['text'])}" for one in answer["warnings"]]
     lines += [f"in the way: {plain(one['text'])}" for one in answer["blockers"]]
@@ -82,7 +82,7 @@ def is_diagnosis(answer: dict[str, Any]) -> bool:
 
 
 def diagnosis(answer: dict[str, Any]) -> list[str]:
-    """What is wrong with a group, and the commands that go on from there."""
+    """Return lines with the problems of a group, and the commands for the next step."""
     lines = []
     for one in answer["findings"]:
         lines.append(f"{one['level']}: {plain(one['sentence']['text'])}")
@@ -115,7 +115,7 @@ def _word(text: str) -> str:
 
 
 def cell(name: str, value: Any) -> str:
-    """A value in one line."""
+    """Return a value in one line."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -138,7 +138,7 @@ def cell(name: str, value: Any) -> str:
 
 
 def _in_units(name: str, value: float) -> str | None:
-    """A moment, a span, a size, a rate or a share as people read them; None for a plain number."""
+    """Return a moment, a span, a size, a rate or a share as people read them; None for a plain number."""
     if _is_time(name) or (name.endswith("_ms") and value >= _NO_SPAN_MS):
         return _time(int(value))
     if name.endswith("_ms"):
@@ -151,7 +151,7 @@ def _in_units(name: str, value: float) -> str | None:
 
 
 def _span(ms: float) -> str:
-    """Its two largest units."""
+    """Return a span in its two largest units."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     left = int(ms // 1000)
@@ -172,7 +172,7 @@ def _size(count: float) -> str:
 
 
 def _label(name: str, others: Iterable[str]) -> str:
-    """A name without its unit, which the value shows."""
+    """Return a name without its unit, which the value shows."""
     if name == "at_ms":
         return "at"
     short = name.removesuffix("_at_ms").removesuffix("_ms")
@@ -180,7 +180,7 @@ def _label(name: str, others: Iterable[str]) -> str:
 
 
 def series(answer: dict[str, Any]) -> list[str]:
-    """A figure over time, one step a line."""
+    """Return lines of a figure over time, one step each."""
     unit = plain(str(answer.get("unit") or ""))
     rows = [
         f"{_time(at)}  {cell('', value)}" for at, value in zip(answer["times_at_ms"], answer["values"], strict=True)
@@ -201,7 +201,7 @@ def _is_sentence(value: dict[str, Any]) -> bool:
 
 
 def _time(at_ms: int) -> str:
-    """In this machine's zone, as `--from` and `--at` take it."""
+    """Return a time in this machine's zone, as `--from` and `--at` take it."""
     try:
         found = datetime.fromtimestamp(at_ms // 1000).astimezone()
         return found.isoformat(" ", "seconds").replace("+00:00", "Z")

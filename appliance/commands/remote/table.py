@@ -1,8 +1,8 @@
-"""Which commands there are: one line each. A test holds their options against the API's description.
+"""The table of commands, one line each. A test compares their options with the API's description.
 
 A field is `name`, `name:type` or `name=option:type`: `name` is the API's, the option is `--name` with dashes unless
 another one is given. Types: text (without one), int, bool (`--x`, `--no-x`), time, list (may be repeated), ints, pairs
-(`--x key=value`), int_pairs (`--x key=12`), number. A dot in a name leads into what is nested.
+(`--x key=value`), int_pairs (`--x key=12`), number. A dot in a name leads into a nested object.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class Verb:
     """One command.
 
     words: as "topic edit NAME"; capitals are arguments. asks: method and path below /api/v1, with {arguments}. query,
-    body: fields. fixed: fields of the body that the command itself says, as "action=commit". columns: of a list, those
-    shown without --json, with a dot those of what is nested. lists: the answer has items and a cursor. ask_first: it is
-    shown and asked about before it is done. shape: the function in `shapes.py` that makes the body. waits: a job that
-    --wait waits for.
+    body: fields. fixed: fields of the body that the command itself sets, as "action=commit". columns: of a list, those
+    shown without --json; a dot leads into a nested object. lists: the answer has items and a cursor. ask_first: its
+    effect is shown, and has to be confirmed, before it is done. shape: the function in `shapes.py` that makes the body.
+    waits: a job that --wait waits for.
     """
 
     words: str
