@@ -1,4 +1,4 @@
-"""The API as a whole: its routers, its errors, and its description, with every operation's rule of access."""
+"""The whole API: its routers, its errors, and its description, with the access rule of each operation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _made() -> NinjaAPI:
         version=__version__,
         description=DESCRIPTION,
         urls_namespace="api",
-        # Who may is decided before a view is called, by console.access: operations that it does not list are refused.
+        # Access is decided before a view is called, by console.access: operations that it does not list are refused.
         auth=None,
         docs_url=None,
         openapi_url=None,
@@ -81,7 +81,7 @@ def _made() -> NinjaAPI:
         renderer=JsonRenderer(),
     )
     errors.install(api)
-    # The two below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
+    # The two addresses below /messages/<ref>/ come before /messages/<ref>, whose ref may hold slashes: order matters.
     for part in (
         account,
         alerts,
@@ -160,7 +160,7 @@ def openapi() -> dict[str, Any]:
     schema["security"] = [{"token": []}, {"session": []}]
     for one in operations():
         operation = schema["paths"][one.path][one.method.lower()]
-        # Ninja's are made of the module's path and the function's name.
+        # Ninja would make the id of the module's path and the function's name.
         operation["operationId"] = one.name
         for parameter in operation["parameters"]:
             parameter["schema"] = _without_null(parameter["schema"])

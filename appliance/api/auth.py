@@ -1,6 +1,6 @@
-"""What the access table cannot say: which names a caller may access, and what only signed-in users may do.
+"""Access rules beyond the access table: names that a caller may access, and acts for signed-in users only.
 
-The caller, and whether it may call the operation at all, is settled before a handler runs (`console.middleware`).
+The caller is identified, and its right to call the operation checked, before a handler runs (`console.middleware`).
 """
 
 from __future__ import annotations

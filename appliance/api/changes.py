@@ -1,4 +1,4 @@
-"""Changes: asked for with the revision that was read, answered with the new one, written down in the audit log."""
+"""Changes: requested with the revision that was read, answered with the new one, and recorded in the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API's description, for programs and for people; nothing of it comes from elsewhere."""
+"""The API's description, for programs and for people; the pages load nothing from other servers."""
 
 from __future__ import annotations
 

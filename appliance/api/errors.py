@@ -1,4 +1,4 @@
-"""Why a request was not served: every kind of error, as one of the `problems`."""
+"""Turns every kind of error of a request into one of the `problems`."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def _not_running(request: HttpRequest, error: runtime.EngineNotRunning) -> HttpR
 
 
 def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    found = {(_field(one), _message(one)): None for one in error.errors}  # each branch of a union says it again
+    found = {(_field(one), _message(one)): None for one in error.errors}  # each branch of a union repeats it
     errors = [{"field": field, "message": message} for field, message in found]
     detail = "; ".join(f"{one['field']}: {one['message']}" for one in errors[:3])
     return problem(request, "invalid_input", detail, errors=errors[:50])
 
 
-#: Pydantic's kinds of errors -> what is said instead of its own words, which name types of Python.
+#: Pydantic's kinds of errors -> text instead of its own, which names types of Python.
 _MESSAGES = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "dict_attributes_type"), "must be an object"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type"), "must be an array"),
@@ -113,7 +113,7 @@ _MESSAGES = {
     "none_required": "must be null",
     "recursion_loop": "is nested too deeply",
 }
-#: What pydantic puts behind a field for each branch of a union.
+#: Part that pydantic appends to a field for each branch of a union.
 _BRANCH = re.compile(r"(bool|int|str|float|none|list|dict|tuple|model)(\[.*)?\Z|(function|constrained|lax|tagged)-")
 _MODEL = re.compile(r"[A-Z][A-Za-z0-9]*In\Z")
 _SHOULD = re.compile(r"(Input|Value|String|List|Tuple|Set|Dictionary|Data) should (be|have|match) ")
@@ -151,7 +151,7 @@ def _suspicious(request: HttpRequest, error: SuspiciousOperation) -> HttpRespons
 
 def _internal_error(request: HttpRequest, error: Exception) -> HttpResponse:
     if is_damage(error):
-        raise error  # as for a page: what failed before this was asked for is answered there, too
+        raise error  # as for a page: damage that is found before a handler runs is answered there, too
     number, path = getattr(request, "request_id", ""), without_secret(request.path)
     logger.error("api: failed request=%s path=%r", number, path, exc_info=error)
     return problem(request, "internal", "The log has the details under the number of this request.")

@@ -1,4 +1,4 @@
-"""What an operation answers that starts a job: 202, the job, and where it is."""
+"""The answer of an operation that starts a job: 202, the job, and its address."""
 
 from __future__ import annotations
 

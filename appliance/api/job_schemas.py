@@ -1,4 +1,4 @@
-"""Jobs as the API gives them."""
+"""Jobs as the API returns them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The API's door. What lies behind it takes 20 MB and half a second, which a start does not spend: Django would import
-it for the first link of the first page. `asgi` does so for the first call."""
+"""Imports the API when it is first used. It takes 20 MB and half a second, which a start must not cost: Django would
+import it for the first link of the first page. `asgi` imports it for the first call."""
 
 from __future__ import annotations
 

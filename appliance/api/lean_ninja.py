@@ -1,7 +1,7 @@
 """Imports ninja without Django's test kit.
 
 ninja takes a signal from `django.test.signals`, and so loads unittest, html and a test client: 2 MB that nothing here
-uses. The signal is `django.core.signals.setting_changed`; ninja gets it from a module that is there for the moment.
+uses. The signal is `django.core.signals.setting_changed`; ninja gets it from a temporary module of that name.
 """
 
 from __future__ import annotations

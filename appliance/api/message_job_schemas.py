@@ -1,4 +1,4 @@
-"""What starts jobs about messages, as JSON; the conventions are those of `schemas`."""
+"""Requests that start jobs about messages, as JSON; the conventions are those of `schemas`."""
 
 from __future__ import annotations
 

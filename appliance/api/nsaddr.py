@@ -1,8 +1,8 @@
-"""Where the name servers are, for clients and brokers that were given only an address to ask.
+"""The addresses of the name servers, for clients and brokers that are configured with this address only.
 
 RocketMQ's clients fetch `http://<domain>:8080/rocketmq/nsaddr` (with a unit: `nsaddr-<unit>?nofix=1`) at their start
-and every two minutes when no name server was configured; brokers do with fetchNamesrvAddrByAddressServer. So a list
-that grows reaches them without a restart.
+and every two minutes if no name server is configured; brokers do with fetchNamesrvAddrByAddressServer. So a list that
+grows reaches them without a restart.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def namesrv_addresses() -> list[str]:
     own = engine.namesrv_address
     if own is None:
         return list(engine.namesrvs)
-    # The broker speaks to the own one at the address bound to; clients are told the advertised one.
+    # The broker reaches its own name server at the bound address; clients get the advertised one.
     inside = join_host_port(local_host(engine.bind), split_host_port(own)[1])
     return [own if address == inside else address for address in engine.namesrvs] or [own]

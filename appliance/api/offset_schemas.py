@@ -1,4 +1,4 @@
-"""Offsets of groups that are moved, as JSON; the conventions are those of `schemas`."""
+"""Moves of groups' offsets, as JSON; the conventions are those of `schemas`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def print_openapi() -> int:
     """Print OpenAPI 3.1 as indented JSON; returns the exit status."""
     from ..runtime import Place, set_place
 
-    # Django's settings ask for a place; nothing is made there.
+    # Django's settings need a place; nothing is created there.
     with tempfile.TemporaryDirectory() as empty:
         set_place(Place(Path(empty) / "none"))
         os.environ["DJANGO_SETTINGS_MODULE"] = "appliance.settings"

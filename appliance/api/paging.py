@@ -1,4 +1,4 @@
-"""Cursors of lists. A cursor says where the next page begins and which question it belongs to; it is no secret."""
+"""Cursors of lists. A cursor contains the begin of the next page and the query it belongs to; it is not secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cursor = Annotated[str | None, Query(None, max_length=4096, description="The nex
 From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
 To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
 
-# The largest page the window makes.
+# The largest page that the window makes.
 _MOST = 500
 
 

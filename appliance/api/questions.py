@@ -1,6 +1,6 @@
-"""What an address may ask: the parameters of its operation and no other.
+"""Refuses query parameters that an operation does not have.
 
-`DELETE ...?dry-run=true` would else delete: a name that nobody knows means something to the one who wrote it.
+Otherwise `DELETE ...?dry-run=true` would delete: an unknown name did mean something to the person who wrote it.
 """
 
 from __future__ import annotations

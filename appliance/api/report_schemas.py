@@ -1,4 +1,4 @@
-"""Reports, their runs and settings, as the API takes and gives them."""
+"""Reports, their runs and settings, as the API accepts and returns them."""
 
 from __future__ import annotations
 

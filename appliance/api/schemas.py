@@ -1,7 +1,7 @@
-"""What the API takes and gives, as JSON. Outgoing shapes are the window's snapshots, whose docstrings hold for them.
+"""Requests and answers of the API, as JSON. Answers are the window's snapshots, whose docstrings hold for them.
 
-Names are snake_case. Times end in `_at_ms` (milliseconds since 1970, UTC), spans in `_ms`, rates are per second. What
-is not known is null, and the field beside it that ends in `_why` says why; 0 always means zero.
+Names are snake_case. Times end in `_at_ms` (milliseconds since 1970, UTC), spans in `_ms`, rates are per second. An
+unknown value is null, and the field beside it that ends in `_why` gives the reason; 0 always means zero.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from .problems import clean
 from .times import Moment
 
-#: In `openapi_extra` of an operation whose answer is a file: what it is.
+#: Key in `openapi_extra` for the media type of an operation whose answer is a file.
 MEDIA_TYPE = "x-media-type"
 
 
@@ -21,7 +21,7 @@ def _printable(value: Any) -> Any:
     return clean(value) if isinstance(value, str) else value
 
 
-# Anything that a client of the broker chose.
+# Text that a client of the broker chose.
 Text = Annotated[str, BeforeValidator(_printable)]
 
 
@@ -395,7 +395,7 @@ class ConfigurationOut(Out):
     revision: str
 
 
-# Upstream's name of a hot option -> its value; null goes back to what was configured.
+# Upstream's name of an option that can be changed at run time -> its value; null restores the configured one.
 ConfigurationIn = dict[str, bool | int | str | None]
 
 

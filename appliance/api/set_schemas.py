@@ -1,4 +1,4 @@
-"""The set of brokers with fail-over, as JSON. What its fields mean: `window.replica_set`."""
+"""The set of brokers with fail-over, as JSON. `window.replica_set` explains its fields."""
 
 from __future__ import annotations
 

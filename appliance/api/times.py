@@ -1,4 +1,4 @@
-"""Moments as callers may give them: milliseconds since 1970, or text as people type it (`typed_times`)."""
+"""Times as callers may give them: milliseconds since 1970, or text as people type it (`typed_times`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from ..console.models import now_ms
 from ..typed_times import EXAMPLES, LONGEST, milliseconds_of
 
-#: As SQLite and the wire hold them: in 63 bits, and the window counts one further.
+#: Largest time: SQLite and the wire have 63 bits, and the window adds one.
 LAST_MS = (1 << 63) - 2
 
 _MESSAGE = f"must be milliseconds since 1970, or a time like 2026-11-21T13:34:32Z, {', '.join(EXAMPLES[1:])}"

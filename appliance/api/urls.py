@@ -1,4 +1,4 @@
-"""Addresses of the operations, below /api/v1/. Imported when the first of them is asked for; see `lazy`."""
+"""Addresses of the operations, below /api/v1/. Imported when the first of them is used; see `lazy`."""
 
 from . import lean_ninja  # noqa: F401
 
@@ -6,5 +6,5 @@ from . import lean_ninja  # noqa: F401
 from .api import api
 
 app_name = "api"
-# Without ninja's root view, which would only say that it is not there.
+# Without ninja's root view, which would only answer that there is nothing.
 urlpatterns = [pattern for pattern in api.urls[0] if pattern.name != "api-root"]

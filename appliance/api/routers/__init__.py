@@ -1,1 +1,1 @@
-"""One module per resource. A handler parses the request, asks the window, and shapes the answer."""
+"""One module per resource. A handler parses the request, calls the window, and shapes the answer."""

@@ -1,4 +1,4 @@
-"""Who is asking, and their tokens."""
+"""The caller, its sessions and its tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: what is on and was, rules and their dry runs, channels and their tests, silences."""
+"""Alerts: active and past ones, rules and their dry runs, channels and their tests, silences."""
 
 from __future__ import annotations
 

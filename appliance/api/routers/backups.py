@@ -1,4 +1,4 @@
-"""Backups that the console makes: the list, one more, how often, checks and files."""
+"""Backups that the console makes: their list, new ones, the schedule, checks and files."""
 
 from __future__ import annotations
 

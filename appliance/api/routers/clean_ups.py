@@ -1,4 +1,4 @@
-"""Cleaning up: groups, topics and offsets that nobody uses."""
+"""Cleaning up unused groups, topics and offsets."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def archive_dead_letters(
     picked = [(queue_id, offset) for queue_id, offset in body.offsets or ()]
     wanted = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
     asked = {"from_ms": body.from_ms, "to_ms": body.to_ms, "wanted": wanted}
-    # What is asked wrongly is said now, and not by the job.
+    # Errors in the request are returned now, not by the job.
     runtime.window().dead_letters(group, from_ms=body.from_ms, to_ms=body.to_ms, wanted=wanted, limit=1)
     return accepted(request, idempotency_key, lambda: start_archive(request, group, asked, picked, body.format))
 
@@ -127,7 +127,7 @@ def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: 
     if not places:
         chosen = {"group": group} | ({} if body.level is None else {"level": body.level})
     else:
-        chosen = {} if body.level is None else {"level": body.level}  # both is refused
+        chosen = {} if body.level is None else {"level": body.level}  # places and a level together are refused
     window.check_retries(group, places)
     act = lambda: window.act_on_waiting(  # noqa: E731
         body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
@@ -148,7 +148,7 @@ def start_replay(request: HttpRequest, response: HttpResponse, group: str, body:
     auth.require_groups(request, group)
     if body.topic:
         auth.require_topics(request, body.topic)
-    if body.target == "original":  # wherever they came from
+    if body.target == "original":  # any topic from which they came
         auth.require_all_names(request)
     asked = body.model_dump(exclude={"filter"})
     asked["wanted"] = None if body.filter is None else body.filter.model_dump(exclude_none=True)
@@ -196,7 +196,7 @@ def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume"
     """Pause it (nothing is sent any more when this is answered), have it go on, or end it for good. 409 when its state
     does not allow that."""
     found = _reach(request, job)
-    # Who may not send there may not have it go on, nor stop what others sent there.
+    # A caller who may not send to that topic may neither resume the replay nor stop one of others.
     if not may_send(request, found.target, found.topic):
         auth.require_topics(request, found.topic or "")
         auth.require_all_names(request)

@@ -1,4 +1,4 @@
-"""Definitions: topics, groups, users and alert rules as one YAML text, out and in."""
+"""Definitions: topics, groups, users and alert rules as one YAML text, for export and import."""
 
 from __future__ import annotations
 

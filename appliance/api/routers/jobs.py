@@ -1,4 +1,4 @@
-"""Jobs: long acts that are started elsewhere, watched, cancelled, and fetched from here."""
+"""Jobs: long acts that other operations start; here they are watched and cancelled, and their files fetched."""
 
 from __future__ import annotations
 

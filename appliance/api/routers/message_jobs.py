@@ -34,7 +34,7 @@ def export_messages(request: HttpRequest, topic: str, body: ExportIn, idempotenc
         auth.require_bodies(request)
     if body.bodies:
         auth.require_export(request)
-    # What is asked wrongly is said now, and not by the job.
+    # Errors in the request are returned now, not by the job.
     window.messages(topic, queue_id=body.queue_id, from_ms=body.from_ms, to_ms=body.to_ms, limit=1)
     kind = exports.EXPORT if body.bodies else exports.BODY_SEARCH if reads_bodies else exports.SEARCH
     return accepted(

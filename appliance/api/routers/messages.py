@@ -1,4 +1,4 @@
-"""Messages: those of a topic by time, one of them, its body for those who may read bodies, and test messages."""
+"""Messages: those of a topic by time, one of them, its body for users who may read bodies, and test messages."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from ..paging import Cursor, From, Limit, To
 
 router = Router(tags=["messages"])
 
-# As much of a body as its page shows to those who may read and not export.
+# Bytes of a body that its page shows to users who may read bodies but not export.
 _SHOWN_BYTES = 65_536
-# Topics and groups that a search names, and what their names have at most.
+# Most topics and groups that a search may name, and most characters of a name.
 _NAMES = 20
 _LONGEST_NAME = 255
 _LAST_QUEUE = (1 << 31) - 1

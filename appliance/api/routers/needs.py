@@ -1,4 +1,4 @@
-"""What needs a person, and what is muted."""
+"""Problems that need a person, and muted ones."""
 
 from __future__ import annotations
 

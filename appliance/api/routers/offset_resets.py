@@ -1,4 +1,4 @@
-"""Offsets of a group: moved, watched until clients have come for them, taken back."""
+"""Resets of a group's offsets: made, watched until clients have taken them, and undone."""
 
 from __future__ import annotations
 

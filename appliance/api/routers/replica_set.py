@@ -1,4 +1,4 @@
-"""The set of brokers with fail-over: who leads, who may, and having another one lead."""
+"""The set of brokers with fail-over: its leader, the members that may lead, and switches to another leader."""
 
 from __future__ import annotations
 

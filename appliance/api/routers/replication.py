@@ -1,4 +1,4 @@
-"""Replication: who follows this broker, or whom it follows; what was cut from its log."""
+"""Replication: the slaves of this broker, or its master; messages that were cut from its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system: what runs, how well, with which settings, and its figures over time."""
+"""The system: the running server, its health and settings, and its figures over time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..schemas import (
 
 router = Router(tags=["system"])
 
-#: Figures of the last ten minutes, which the engine itself remembers.
+#: Figures of which the engine itself keeps the last ten minutes.
 LIVE = ("in", "out", "in_bytes", "out_bytes")
 _LEVELS = ("ok", "warning", "failed")
 

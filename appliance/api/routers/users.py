@@ -1,7 +1,7 @@
-"""Users: who may sign in, as what. Usernames stand in addresses.
+"""Users who may sign in, and their roles. Usernames are part of addresses.
 
-A token manages those who may do no more than it, and no administrators: one that leaked makes nobody who could undo its
-end.
+A token manages users who may do no more than itself, and no administrators: so with a token that leaked no user can be
+made who could undo its revocation.
 """
 
 from __future__ import annotations

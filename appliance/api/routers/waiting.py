@@ -1,4 +1,4 @@
-"""Messages that wait until they are due, and transactions: lists, and acts on them."""
+"""Messages that wait until they are due, and open transactions: lists, and acts on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..waiting_schemas import (
     WaitingPageOut,
 )
 
-#: A half message's offset, and its unique id as a check.
+#: A half message's offset, and its unique id to check it.
 Half = tuple[int, str | None]
 
 router = Router(tags=["delayed messages and transactions"])
