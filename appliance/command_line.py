@@ -264,7 +264,7 @@ def _take_entry(entry: Entry, origin: str, settings: Settings, without_effect: l
         return
     section = home.partition(".")[0]
     if section in SECTIONS:
-        # Apache's broker.conf holds what are two tables here, [broker] and [store].
+        # Apache's broker.conf contains the settings of two tables here, [broker] and [store].
         if section != table and not is_apaches:
             raise StartError(f"{origin}: {key} belongs to the table [{section}], not to [{table}].")
         if not options_of(section)[key].metadata["effect"]:

@@ -6,8 +6,8 @@
         produce(rocketmq_topic, b'{"id": 17}', tags="paid")
         assert consumed("invoices", 1)[0].json()["order"] == 17
 
-The server is a process of its own, `rocketbox serve --test`, one for each process of pytest. It starts when a test
-first asks for it, and ends with its standard input: so also when pytest is killed. docs/python.md lists the fixtures.
+The server is a separate process, `rocketbox serve --test`, one for each process of pytest. It starts when a test first
+uses it, and ends with its standard input: so also when pytest is killed. docs/python.md lists the fixtures.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Consumed:
         return found[:count]
 
     def none(self, topic: str, within: float = 0.2) -> None:
-        """Fail if a message arrives within so many seconds."""
+        """Fail if a message arrives within `within` seconds."""
         deadline = time.monotonic() + within
         while True:
             found = self._left.pop(topic, []) + self._new(topic)

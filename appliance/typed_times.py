@@ -5,8 +5,8 @@
     1 h ago               1 h 30 min ago, in 10 min; days and weeks are the calendar's and take a time: 2 days ago 10:00
     1795268072000         milliseconds since 1970
 
-The words may be Chinese (昨天 18:00, 2 小时前), capitals do not matter. What names no zone is read in the one that is
-passed in. A time that depends on the present moment is a whole second, so that it can be written down and used again.
+The words may be Chinese (昨天 18:00, 2 小时前), capitals do not matter. A text without a zone is read in the zone that
+is passed in. A time that depends on the present moment is a whole second, so that it can be written down and reused.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ class PullConsumer:
         return self
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, whoever else does; `Reader.queues` lists them. Instead of `subscribe`.
+        """Read exactly these queues, no matter which other consumers do; `Reader.queues` lists them. Replaces
+        `subscribe`.
 
         Raises InvalidOption.
         """

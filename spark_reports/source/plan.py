@@ -3,9 +3,9 @@
     file 1           | file 2           | file 3 ....... end |
     [ range )[ range | [ range )[ range | [ range )[ range   )      each begins and ends where a record begins
 
-Ranges begin at messages that queue entries name. (Looking for records by their magic number could be led astray: a
-body may hold what looks like one.) Where the wanted topics are a small part of a file, its partition is a list of
-their messages instead, taken from the same entries. The same store and options give the same partitions.
+Ranges begin at messages that queue entries name. (A search for magic numbers could find false records, since a body may
+contain bytes that look like one.) If the wanted topics are a small part of a file, its partition is a list of their
+messages instead, taken from the same entries. The same store and options give the same partitions.
 """
 
 from __future__ import annotations

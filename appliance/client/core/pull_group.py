@@ -132,7 +132,7 @@ class PullGroup:
         yield Start(self._keep_balanced())
 
     def start_assigned(self, queues: Iterable[MessageQueue]) -> Steps[None]:
-        """Read these queues, whoever else does. Raises NoNameServer, NoRoute."""
+        """Read these queues, no matter which other consumers do. Raises NoNameServer, NoRoute."""
         deadline = self._clock.monotonic() + self._timeout
         for topic in {queue.topic for queue in queues}:
             found = yield from self._directory.read_queues(topic, deadline)

@@ -1,1 +1,1 @@
-"""Fail-over of a set of brokers: who leads is one key in a consensus store, changed only by compare-and-swap."""
+"""Fail-over of a set of brokers. One key in a consensus store names the leader; only compare-and-swap changes it."""

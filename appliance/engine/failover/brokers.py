@@ -112,7 +112,7 @@ class OwnBrokers:
         self._followed: BoundFollower | None = None
         self._topics: LeadersTopics | None = None
         self._tables: LeadersTables | None = None
-        #: Topics whose deletion the leader does not know; appended by the thread `sync-topics`.
+        #: Topics that were deleted here but not at the leader; appended by the thread `sync-topics`.
         self._not_deleted: list[str] = []
         self._followed_as: tuple[Leader, int] | None = None
         #: Offsets of records that this store could not take, and because of which it was set aside and copied anew.
@@ -208,8 +208,8 @@ class OwnBrokers:
         return status
 
     def _undo_deletions(self) -> None:
-        """Bring back the topics that were deleted here but that the leader still has, because it did not learn of the
-        deletion before it led: clients may ask it for them. Their queues are made again from the log."""
+        """Bring back topics that were deleted here but that the leader still has, because it did not learn of the
+        deletion before it led: clients may still use them there. Their queues are made again from the log."""
         topics, following = sorted(set(self._not_deleted)), self._followed_as
         if not topics or following is None or self._followed is None:
             return

@@ -494,7 +494,7 @@ def _delay(s: Sight, r: Rules, state: SetState) -> float:
 def _campaign(
     m: Memory, now: float, s: Sight, r: Rules, key: Read, delay: float, why: str, forced: bool = False
 ) -> _Turn:
-    """Wait for the turn, close the stream, and only then ask for the epoch."""
+    """Wait for this candidate's turn, close the stream, and only then request the epoch."""
     if m.run_at is None:
         m = m._replace(run_at=now + delay)
     m = m._replace(role="candidate", why=why)

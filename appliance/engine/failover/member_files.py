@@ -1,6 +1,6 @@
 """A member's own state in its broker set: small files in DATA/rocketbox/ha/ (docs/formats/ha.md).
 
-    identity    uuid of the store, name and id of the set, slot     epochs    which epoch began where in the log
+    identity    uuid of the store, name and id of the set, slot     epochs    where in the log each epoch began
     seen        the highest epoch known to exist                last-run  where this directory was used last
     key         who was in sync when the set's key was last seen
 

@@ -1,6 +1,6 @@
 """A log that diverged from its set: finds where the two part, cuts off the bytes behind that point and keeps them.
 
-    begin    copy what will be cut off to quarantine/ --- the intent, in DATA/rocketbox/ha/truncation
+    begin    copy the bytes to cut off to quarantine/ --- the intent, in DATA/rocketbox/ha/truncation
     finish   the log --- queues, index, progress --- the leader's list of epochs --- the intent is removed
 
 Works on a store that is not open. Before the intent is durable nothing is changed. After that, everything is done again

@@ -84,7 +84,7 @@ class KVConfigManager:
 
 
 def _make_directory(path: Path, ours: int = 2) -> None:
-    """Make a directory and what is missing above it, each synced before the next is made.
+    """Make a directory and the missing ones above it, each synced before the next is made.
 
     ours: number of names at the end of the path that only this user may read; 2 for `rocketbox/namesrv`.
     """

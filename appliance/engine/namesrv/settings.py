@@ -33,7 +33,7 @@ CHANGEABLE = frozenset(
         "supportActingMaster",
     }
 )
-#: Apache's `configBlackList`, and what it adds to it by itself.
+#: Apache's `configBlackList`, and the names that it adds itself.
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 #: A properties text is a few lines.
 _MAX_BODY_BYTES = 64 * 1024

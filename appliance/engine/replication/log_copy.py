@@ -240,6 +240,6 @@ class LogCopy:
         self._on_loop(lambda: self._appender.append(piece))
 
     def _on_loop(self, job: Callable[[], None]) -> None:
-        """Do it on remoting-io, and raise here what it raises there."""
+        """Call `job` on remoting-io, and raise its error here."""
         if not raise_from_loop(self._home.call_soon, job, self._home.stopped):
             raise CannotFollow(STOPS)

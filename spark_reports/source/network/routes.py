@@ -14,7 +14,7 @@ from .access import Access
 from .connection import Answer, Connection, refused
 from .errors import Garbled, NetworkError, Refused, Unreachable
 
-#: Apache's writer of JSON leaves numbers bare where they are keys.
+#: Apache's writer of JSON does not quote numbers that are keys.
 _BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
 
 

@@ -4,7 +4,7 @@ No client library: five calls are needed, and the maintained libraries use one e
 Keys and values go in base64, 64-bit numbers as texts. Every answer's header has the cluster's id and the revision of
 the whole store, which grows with each write.
 
-    POST /v3/kv/range            linearizable unless asked otherwise: the member asks a majority first
+    POST /v3/kv/range            linearizable unless requested otherwise: the member consults a majority first
     POST /v3/kv/txn              compare MOD (revision of the key's last write) or CREATE = 0 (there is none), then put
     POST /v3/kv/put
     POST /v3/kv/compaction       forgets values that were replaced before a revision
@@ -89,7 +89,7 @@ class _Alarm(msgspec.Struct):
 
 
 class _AlarmAnswer(msgspec.Struct):
-    """It comes without a header."""
+    """This answer has no header."""
 
     alarms: list[_Alarm] = []
 
