@@ -25,7 +25,7 @@ from .tables import (
     t0_of,
 )
 
-#: Kind of the finding about it; its place says which rows are the earlier ones.
+#: Kind of the finding that rows of an earlier run were kept; its place says which ones.
 EARLIER = "earlier run"
 DAY_MS = 86_400_000
 

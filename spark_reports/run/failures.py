@@ -47,7 +47,7 @@ def sentence(why: str, values: dict[str, Any]) -> str:
 
 
 def of_exception(error: BaseException, place: str) -> RunFailed:
-    """Return the reason that an exception means which ended the work. place: the run's directory, for a full disk."""
+    """Return the failure for an exception that ended the work. place: the run's directory, for a full disk."""
     if isinstance(error, RunFailed):
         return error
     text = _text_of(error)

@@ -35,7 +35,7 @@ DIRECTORY = "ha"
 MARK = "rocketbox-member"
 #: Epochs that are kept: the newest. A log that begins before them all is a stranger's.
 MAX_EPOCHS = 10_000
-#: RocketBox writes no longer file here.
+#: Largest file that is read; RocketBox's own are smaller.
 MAX_BYTES = 1024 * 1024
 _T = TypeVar("_T")
 

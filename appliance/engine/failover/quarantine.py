@@ -32,7 +32,7 @@ MAX_TOPICS = 1000
 #: Messages of one page, and bytes that are read for it.
 MAX_PAGE = 1000
 PAGE_BYTES = 64 * 1024 * 1024
-#: Most bytes of a .json that are read; RocketBox writes no longer one, and the beginning of one does not parse.
+#: Most bytes of a .json that are read. RocketBox's own are shorter; only a part of a longer one does not parse.
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
 

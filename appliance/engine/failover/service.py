@@ -68,7 +68,7 @@ _MAX_SLOT = 64
 _TELL_S = 60.0
 #: Roles in which a member has read the key and takes it for its set's: it must not touch another set's slots.
 _BELIEVES = frozenset(("leader", "in-sync", "follower", "candidate"))
-#: Announcements that are read; no set has more members than slots.
+#: Most announcements that are read; no set has more members than slots.
 _MAX_ANNOUNCED = 2 * _MAX_SLOT
 _ANNOUNCED_EPOCHS = 8
 
