@@ -63,11 +63,10 @@ HOT = frozenset(
         ("broker", "recallMessageEnable"),  # RecallPath
         ("broker", "allowRecallWhenBrokerNotWriteable"),  # RecallPath
         ("broker", "traceOn"),  # SendProcessor.take_options
-        ("store", "timerMaxDelaySec"),  # WaitingPlaces, RecallPath
         ("store", "maxMessageSize"),  # SendProcessor.take_options
         ("store", "maxMsgsNumBatch"),  # QueryMessageProcessor.handle_query
         ("store", "syncFlushTimeout"),  # Durability
-        # WaitingPlaces.rules; DeliverTimers and RollTimers read the last one.
+        # WaitingPlaces.rules; RecallPath reads the first, DeliverTimers and RollTimers the last.
         ("store", "timerMaxDelaySec"),
         ("store", "timerWheelEnable"),
         ("store", "timerPrecisionMs"),

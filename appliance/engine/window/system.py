@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ... import __version__
 from ..broker.registration import Registration
@@ -20,10 +20,6 @@ from .disk_room import disk_figures
 from .options import Options
 from .sentences import say
 from .system_snapshots import SystemInfo
-
-if TYPE_CHECKING:
-    from ..broker.registration import Registration
-    from ..store.message_store import MessageStore
 
 
 class Addresses(NamedTuple):
