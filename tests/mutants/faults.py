@@ -920,8 +920,8 @@ FAULTS: list[Fault] = [
         "filters",
         "a record that cannot be read is kept from its group",
         ENGINE + "filter/sql_filter.py",
-        "            return True  # no text",
-        "            return False  # no text",
+        "            return True  # not UTF-8",
+        "            return False  # not UTF-8",
         (T + "filter/test_sql_filter.py",),
     ),
     # --- the name server

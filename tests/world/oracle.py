@@ -312,9 +312,17 @@ class Oracle:
                     message.may_be_lost = True
                 self.shown.pop(key, None)
         for commit in [commit for commit in self.commits if commit[1] == topic]:
-            del self.commits[commit]
+            if sure:
+                del self.commits[commit]
+            else:
+                self.offset_in_doubt(commit)
         if sure:
             self.topics.pop(topic, None)
+
+    def offset_in_doubt(self, key: tuple[str, str, int]) -> None:
+        """Neither a group's offset of a queue is known any more, nor what its file holds. key: group, topic, queue."""
+        commits = self.commits.setdefault(key, Commits())
+        commits.tainted = commits.unknown = True
 
     def narrowed(self, topic: str) -> None:
         """The topic has fewer queues: what waits for one of the others is seen by nobody."""

@@ -294,13 +294,13 @@ def _move(world: World, act: Act) -> str:
     answer = world.ask(222, {"topic": topic, "group": group, "timestamp": asked, "isForce": "true"})
     if answer is None:
         for queue in range(count):
-            world.oracle.commits.pop((group, topic, queue), None)
+            world.oracle.offset_in_doubt((group, topic, queue))
         return "no answer"
     if answer.code != 0:
         if not world.has_faults:
             raise Violation("a group is not moved", f"{act}: {answer.code} {answer.remark}")
         for queue in range(count):
-            world.oracle.commits.pop((group, topic, queue), None)
+            world.oracle.offset_in_doubt((group, topic, queue))
         return f"refused with {answer.code}"
     targets = {}
     for queue, offset in re.findall(rb'"queueId":(\d+)[^}]*}:(\d+)', answer.body):
@@ -308,7 +308,7 @@ def _move(world: World, act: Act) -> str:
     for queue in range(count):
         low, high = spans[queue]  # type: ignore[misc]
         if world.machine.broker.store.offset_range(topic, queue) != spans[queue]:
-            world.oracle.commits.pop((group, topic, queue), None)
+            world.oracle.offset_in_doubt((group, topic, queue))
             continue
         shown = world.oracle.shown.get((topic, queue), {})
         wanted = high if asked < 0 else world.oracle.search(topic, queue, low, high, asked, world.wall_ms)
