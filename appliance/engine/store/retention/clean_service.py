@@ -245,6 +245,10 @@ class CleanService(ServiceThread):
         """Delete the log files that are due; return their number. Raises OSError if one fails, which ends the round."""
         options = self.options
         deleted = self._unlink_leaving()
+        # The file that is being written may fill while older ones go, and would take what was just stored with it. After
+        # a start it need not be the last one: the next may have been prepared.
+        written = self._log.written
+        closed = sum(segment.end <= written for segment in self._log.segments[:-1])
         wanted = 0
         spans, now_ms = self._now()
         if self._may_expire(now_ms) or self.status.used_share > stages.clean:
@@ -262,6 +266,7 @@ class CleanService(ServiceThread):
                 forced,
             )
             wanted = forced
+        wanted = min(wanted, closed)
         for index in range(wanted):
             if not self._is_let_go(index, wanted) or not self._take_first():
                 break

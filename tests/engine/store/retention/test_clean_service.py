@@ -301,6 +301,36 @@ def test_files_in_which_messages_wait_stay_until_these_are_stored_once_more(stor
     assert store.look().log_files_deleted == 3
 
 
+def test_a_file_that_fills_while_older_ones_go_is_as_young_as_its_last_message(store):
+    """After a start the next file is there, and the one that is written to is as old as what it had before."""
+    store.fill(2)
+    log = store.store.log
+    wait_for(lambda: store.write("T", 0, b"x" * 100) or log._allocator._ready, "the next file is prepared")
+    store.flushed().stop()
+    other = Kept(store.directory, store.clock, disk=store.disk).open()
+    try:
+        log = other.store.log
+        assert len(log.segments) == 4
+        assert log.written < log.segments[2].end
+        for segment in log.segments:
+            os.utime(segment.path, (other.clock.wall_ms() / 1000,) * 2)
+        other.flushed().pass_time(24 * HOUR_MS + DAYS_3)
+        end = log.segments[2].end
+        young = []
+
+        def keep(wanted):
+            while log.written <= end:
+                young.append(b"young %d" % len(young))
+                other.write("T", 0, young[-1] * 10)
+            other.flushed()
+
+        other.store.cleaner.keepers.append(keep)
+        assert other.look().log_files_deleted == 2
+        assert other.bodies("T", 0)[-len(young) :] == [body * 10 for body in young]
+    finally:
+        other.stop()
+
+
 def test_a_file_whose_entries_are_in_no_queue_file_stays(store, monkeypatch):
     """Found by the replayer: the queue began at 0 again after a kill, below what its group had committed."""
     monkeypatch.setattr(store.store._flush_queues, "_write_queues", lambda current, running: False)
