@@ -1,4 +1,4 @@
-"""A broker's tables and their processors without sockets: requests in, answers out, a clock that is moved by hand."""
+"""A broker's tables and processors without sockets: requests go in, answers come out, and the test moves the clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.fakes import FakeConnection, InlinePool
 
 
 class FakeStore:
-    """What the processors ask of the store. hot: queues whose first message is in memory, error: what it fails with."""
+    """A store as processors use it. `hot`: queues whose first message is in memory; `error`: raised by calls."""
 
     def __init__(self) -> None:
         self.min_offsets: dict[tuple[str, int], int] = {}
@@ -74,7 +74,7 @@ class FakeStats:
 
 
 class BrokerDesk:
-    """The tables of one directory and everything that answers from them."""
+    """The tables of one directory and the processors that answer from them."""
 
     def __init__(self, directory: Path, clock: FakeClock, journal_calls: Any = None, **options: Any) -> None:
         self.clock = clock
@@ -95,7 +95,7 @@ class BrokerDesk:
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.name_servers)
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         engine = EngineConfig(data_dir=directory, broker=self.config)
-        #: What is to run in the next ticks.
+        #: Calls to run in the next ticks.
         self.later: list[Callable[[], None]] = []
         self.dispatcher = Dispatcher({"admin": InlinePool()})  # type: ignore[dict-item]
         for processor in (
@@ -125,7 +125,7 @@ class BrokerDesk:
         version: int = 479,
         flag: int = 0,
     ) -> RemotingCommand:
-        """The answer to one request; body: bytes, or a value to send as JSON."""
+        """Return the answer to one request. body: bytes, or a value to send as JSON."""
         peer = peer or self.peer
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = RemotingCommand(code, opaque=7, flag=flag, version=version, ext_fields=ext, body=raw)
@@ -143,7 +143,7 @@ class BrokerDesk:
         return self.ask(34, body={"clientID": client_id, **body}, peer=peer)
 
     def stop(self) -> None:
-        """The orderly end."""
+        """Stop in an orderly way."""
         for table in (self.offsets, self.topics, self.groups):
             table.stop()
         self.journal.stop()
@@ -160,7 +160,7 @@ def consumer(group: str, *topics: str | dict[str, Any], **more: Any) -> dict[str
 
 
 class ForgetfulCalls(OsJournalCalls):
-    """A journal's disk that keeps after a power cut what was synced, and nothing else."""
+    """A journal's disk that loses everything but the synced bytes at a power cut."""
 
     path: Path
     synced = b""
@@ -192,7 +192,7 @@ def clock():
 
 @pytest.fixture
 def open_desk(tmp_path, clock):
-    """Opens the broker on the same directory as often as it is called; options as BrokerConfig names them."""
+    """Open the broker on the same directory, as often as it is called; options are fields of BrokerConfig."""
     desks = []
 
     def open_(journal_calls=None, **options):

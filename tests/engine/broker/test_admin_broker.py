@@ -8,7 +8,7 @@ from tests.support.golden import GOLDEN, frames
 
 WIRE = GOLDEN / "wire" / "5.3.3"
 
-#: Measured by Apache and not by us: left out rather than made up.
+#: Figures that Apache measures and RocketBox does not: left out rather than made up.
 NOT_MEASURED = {
     "commitLogDiskRatio_store/commitlog",
     "getMessageEntireTimeMax",
@@ -48,7 +48,7 @@ def test_the_configuration_is_a_sorted_list_of_upstreams_names(open_desk):
 def test_every_name_is_one_of_apaches_but_for_our_delivery_events(desk):
     theirs = {line.split("=")[0] for line in recorded_body("mqadmin-getBrokerConfig", 26).decode().splitlines()}
     ours = {line.split("=")[0] for line in desk.ask(26).body.decode().splitlines()}
-    # 4.9's tools ask for the first two; the last one is 4.9's.
+    # The tools of 4.9 ask for the first two; the last one exists in 4.9 only.
     assert ours - theirs <= {
         "filterServerNums",
         "useTLS",
@@ -56,7 +56,7 @@ def test_every_name_is_one_of_apaches_but_for_our_delivery_events(desk):
         "haSlaveAddresses",
         "haSlaveFallbehindMax",
     }
-    # What `exportConfigs` takes out of it.
+    # The settings that `exportConfigs` reads.
     wanted = "brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType \
         maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS \
         autoCreateTopicEnable autoCreateSubscriptionGroup".split()

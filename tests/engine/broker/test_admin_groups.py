@@ -94,7 +94,7 @@ def test_deleting_what_is_not_there_is_fine(desk):
 
 
 def test_a_group_that_is_asked_for_springs_up(desk):
-    """As 5.3.3 does; recorded."""
+    """5.3.3 does so, too; recorded."""
     answer = desk.ask(352, {"group": "g"})
     assert answer.code == 0
     assert json.loads(answer.body) == table_of(desk)["g"]

@@ -1,4 +1,4 @@
-"""What may be set of topics and groups: read back as written, within limits, nothing else touched."""
+"""Settings of topics and groups: read back as written, within limits, and nothing else changes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What one peer may make the broker keep: each bound with an honest client below it and a stranger beyond."""
+"""How much one peer can make the broker keep: each bound with an honest client below it and a stranger beyond."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_what_a_connection_subscribes_is_bounded_over_all_its_heartbeats(desk, m
         desk.heartbeat(FakeConnection("another"), consumerDataSet=[consumer("h", subscription("T", expression))]).code
         == 0
     )
-    # A group that says something else gives back what it had.
+    # A group that sends another expression gives back the room of its old one.
     for number in range(4):
         assert desk.heartbeat(desk.peer, consumerDataSet=[consumer(f"g{number}", "T")]).code == 0
     assert desk.heartbeat(desk.peer, consumerDataSet=[consumer("g9", subscription("T", expression))]).code == 0

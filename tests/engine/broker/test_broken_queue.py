@@ -1,4 +1,4 @@
-"""What clients and administrators are told of a queue whose files are being built anew: the truth, or nothing yet."""
+"""Answers to clients and administrators about a queue whose files are being rebuilt: the truth, or nothing yet."""
 
 import shutil
 
@@ -53,7 +53,7 @@ def ask_offset(peer):
 
 
 def test_a_new_group_is_not_told_that_it_has_no_offset_while_the_queue_is_built_anew(broken):
-    """A consumer that starts from the last offset took that for "none", and skipped all that waited."""
+    """A consumer that starts from the last offset would take that for "none" and skip all that waited."""
     assert broken.queue.max_offset == COUNT
     with pytest.raises(ConnectionError):
         ask_offset(broken.peer)

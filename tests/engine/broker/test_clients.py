@@ -1,4 +1,4 @@
-"""Heartbeats and who is told what: joining, leaving, silence, closed connections."""
+"""Heartbeats and notices to clients: joining, leaving, silence, closed connections."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_a_topic_that_comes_or_goes_is_told_a_new_version_is_not(desk, peers):
     steps = [
         ([subscription("T", "A", 1)], ["g"]),
         ([subscription("T", "B", 2)], []),
-        ([subscription("T", "C", 1)], []),  # older, and what it says now
+        ([subscription("T", "C", 1)], []),  # an older version, and the current one
         ([subscription("T", "B", 2), subscription("U")], ["g"]),
         ([subscription("U")], ["g"]),
         ([], ["g"]),
@@ -250,7 +250,7 @@ def v2(desk, peer, fingerprint, without_sub=False, topics=("T",)):
 
 
 def test_a_client_without_v2_is_always_told_that_subscriptions_changed(desk, peers):
-    """As recorded; such a client does not look at it."""
+    """As recorded; such a client ignores the field."""
     for _ in range(2):
         answer = desk.heartbeat(peers[0], consumerDataSet=[consumer("g", "T")])
         assert answer.ext_fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
@@ -270,7 +270,7 @@ def test_another_fingerprint_asks_for_the_full_heartbeat(desk, peers):
 
 
 def test_a_broker_that_was_started_again_asks_for_the_full_heartbeat(desk, peers):
-    """5.3.3 does not, and its consumers would pull without a subscription until their own change."""
+    """5.3.3 does not, and its consumers would pull without a subscription until their own next change."""
     assert v2(desk, peers[0], 77, without_sub=True) == "true"
     assert desk.clients.consumer_group("g").subscriptions == {}
 
@@ -406,7 +406,7 @@ def test_the_cpp_clients_numbers_are_javas_enums(desk, peers):
 
 @pytest.fixture
 def gone(desk):
-    """(group, client id, signed off) of those that are in a group no more, and (group, client id) of those that are."""
+    """(group, client id, signed off) of clients that left a group, and (group, client id) of clients in a group."""
     found = []
     desk.clients.on_consumer_gone = lambda *what: found.append(what)
     desk.clients.on_consumer = lambda *what: found.append(what)

@@ -1,5 +1,5 @@
-"""The clock is set, brokers restart, and members with other clocks take over, while messages wait at levels and for
-times of their own: each comes once, when its time has passed."""
+"""The clock is set, brokers restart, and members with other clocks take over while messages wait at levels and for
+times of their own: each comes once, and not before its time."""
 
 import shutil
 import tempfile
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Waiting:
-    """Two kinds of waiting over one store, whose broker is restarted, or followed by another member."""
+    """Delayed and timed messages over one store; the broker is restarted, or another member takes over."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,7 +82,7 @@ class Waiting:
         self.begin()
 
     def take_over(self, ms: int) -> None:
-        """A member whose clock is ahead by so much, which had followed this one."""
+        """Let a member take over that followed this one and whose clock is ahead by `ms`."""
         self.rounds()
         self.timers.save()
         done, indexed = Done(*self.timers.index.settled()), self.timers.index.indexed
@@ -117,7 +117,7 @@ class Waiting:
         self.sent[body] = Sent(self.now_ms, delay_ms, kind == "time" or not is_stuck)
 
     def pass_time(self, ms: int, step_ms: int = 100) -> None:
-        """The first seconds in small steps, as a broker looks at its clock more than once a second."""
+        """Pass the first 3 s in small steps, as a broker looks at its clock more than once a second."""
         near_ms = ms - 3000
         while ms > 0:
             passed = min(ms, step_ms if ms <= near_ms else 100)
@@ -129,7 +129,8 @@ class Waiting:
                 self.came.append((body, now_ms, passed))
 
     def judge(self) -> None:
-        """Nothing is lost, given up, twice, early; and late only where nobody can tell."""
+        """Check that nothing is lost, given up, twice or early. Only a level's message that was stored while store
+        times stood still may be late."""
         bodies = [body for body, _, _ in self.came]
         assert sorted(bodies) == sorted(self.sent)
         for body, at_ms, passed in self.came:
@@ -140,7 +141,7 @@ class Waiting:
             assert waited <= most, f"{sent} came late, after {waited}"
 
     def look_at_now(self) -> None:
-        """A reset to now is one to the end, whatever the times are."""
+        """Check that a reset to now goes to the end, whatever the store times are."""
         store = self.under_test.store
         search = TimeSearch(store.queues, store.records, self.clock.wall_ms)
         end = store.max_offset(TARGET, 0)

@@ -1,4 +1,5 @@
-"""Pulls of what is not in the page cache, or where nobody can tell: one round through the pool, whatever happens."""
+"""Pulls of entries or records that are not in the page cache, or where that cannot be found out: one round through the
+pool, whatever happens."""
 
 import errno
 import os
@@ -41,7 +42,7 @@ def topic(request, engine, peer):
 
 @pytest.fixture
 def jobs(engine, monkeypatch):
-    """What was handed to the pool."""
+    """The jobs that were handed to the pool."""
     pool = engine.broker.pull._cold._pool
     found = []
     real = pool.submit
@@ -56,7 +57,7 @@ def jobs(engine, monkeypatch):
 
 @pytest.fixture
 def hold(engine):
-    """Keeps the pool's thread busy until it is set."""
+    """Keep the pool's thread busy until this event is set."""
     go_on, busy = threading.Event(), threading.Event()
     pool = engine.broker.pull._cold._pool
     type(pool).submit(pool, lambda: (busy.set(), go_on.wait(60)))
@@ -67,7 +68,7 @@ def hold(engine):
 
 @pytest.fixture
 def cold(engine, monkeypatch):
-    """Nothing is in the page cache, ever."""
+    """Make every read miss the page cache."""
     disk = engine.broker.store.disk
     monkeypatch.setattr(disk, "reads_without_waiting", True, raising=False)
     monkeypatch.setattr(disk, "is_resident", lambda fd, position, size: False, raising=False)
@@ -90,20 +91,20 @@ def pull_all(peer, topic):
 
 @pytest.mark.parametrize("number", sorted({errno.EAGAIN, *NO_SUCH_READ}), ids=errno.errorcode.get)
 def test_what_no_read_finds_in_the_page_cache_is_read_by_the_pool_once(peer, topic, engine, monkeypatch, jobs, number):
-    """tmpfs, file systems of networks and FUSE, memory that is short: the pull went round between loop and pool."""
+    """With tmpfs, network file systems, FUSE or short memory the pull would go round between loop and pool."""
     disk = engine.broker.store.disk
     monkeypatch.setattr(disk, "reads_without_waiting", True, raising=False)
     monkeypatch.setattr(disk, "is_resident", lambda fd, position, size: False, raising=False)
     refuse_reads_that_never_wait(monkeypatch, number)
     assert pull_all(peer, topic) == BODIES
     pulls = -(-COUNT // 32)
-    # The entries of each pull; its records, too, where the file system could have told whether they are cached.
+    # Jobs read the entries of each pull; and its records, if the file system can say whether they are cached.
     assert len(jobs) == (2 * pulls if number == errno.EAGAIN else pulls)
     assert disk.reads_without_waiting is (number == errno.EAGAIN)
 
 
 def test_what_is_there_at_times_only_is_answered_all_the_same(peer, topic, engine, monkeypatch, jobs):
-    """Memory that is short: a page that was read is gone again, or comes in between."""
+    """When memory is short, a page that was read is evicted again, or appears in between."""
     disk = engine.broker.store.disk
     asked = []
 
@@ -159,7 +160,7 @@ def test_a_tail_in_memory_is_served_without_the_pool(peer, engine, monkeypatch, 
 
 
 def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold, monkeypatch):
-    """It went on for ever."""
+    """Such a pull once went on for ever."""
     going = Peer(engine.broker_address)
     going.send(11, pull_fields(topic, 0, 0))
     wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
@@ -190,7 +191,7 @@ def test_a_queue_that_is_deleted_while_the_pool_reads_is_answered_as_gone(peer, 
 
 
 def test_a_queue_that_begins_later_by_then_says_so(peer, topic, engine, cold, jobs, hold):
-    """Retention moved it: what was read is not served."""
+    """Retention moved its beginning: the messages that were read are not served."""
     queue = engine.broker.store.find_queue(topic, 0)
     peer.send(11, pull_fields(topic, 0, 5))
     wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
@@ -201,7 +202,7 @@ def test_a_queue_that_begins_later_by_then_says_so(peer, topic, engine, cold, jo
 
 
 def test_a_queue_that_is_built_anew_by_then_is_asked_for_once_more(peer, topic, engine, cold, jobs, hold):
-    """At the same offset: nothing is passed over."""
+    """The answer keeps the offset: nothing is passed over."""
     queue = engine.broker.store.find_queue(topic, 0)
     peer.send(11, pull_fields(topic, 0, 5))
     wait_for(lambda: len(jobs) == 1, "the pull never came to the pool")
@@ -214,7 +215,7 @@ def test_a_queue_that_is_built_anew_by_then_is_asked_for_once_more(peer, topic, 
 
 
 def test_rounds_are_bounded_even_when_no_read_is_ever_an_answer(peer, topic, engine, cold, jobs, monkeypatch):
-    """A queue that is another one each time: the client is told to come back."""
+    """Each round finds a changed queue: the client is asked to come back."""
     monkeypatch.setattr(engine.broker.store, "get", lambda *args: None)
     answer = pull(peer, topic, 0)
     assert answer.code == ResponseCode.SYSTEM_BUSY
@@ -223,7 +224,7 @@ def test_rounds_are_bounded_even_when_no_read_is_ever_an_answer(peer, topic, eng
 
 @pytest.mark.parametrize("what", ["entries", "records"])
 def test_a_disk_that_fails_in_the_pool_is_an_answer(peer, topic, engine, cold, what, monkeypatch):
-    """Nothing was said, and the client waited for its timeout."""
+    """Without an answer the client would wait for its timeout."""
     disk = engine.broker.store.disk
     real = disk.pread
 
@@ -241,7 +242,7 @@ def test_a_disk_that_fails_in_the_pool_is_an_answer(peer, topic, engine, cold, w
 
 @pytest.mark.parametrize("what", ["entries", "records"])
 def test_an_error_of_ours_in_the_pool_closes_the_connection(peer, topic, engine, cold, what, monkeypatch, caplog):
-    """The client had no answer and waited for its timeout, 30 s."""
+    """Without that the client would wait for its timeout, 30 s."""
 
     owner = engine.broker.pull._cold._reader if what == "entries" else engine.broker.store.log
     name = "entries" if what == "entries" else "read"
@@ -277,7 +278,7 @@ def test_an_error_of_ours_behind_the_pool_closes_the_connection(peer, topic, eng
 
 
 def test_one_peer_has_its_share_of_the_pool_and_no_more(peer, topic, engine, hold, monkeypatch):
-    """One connection took all of its 10,000 places."""
+    """One connection once took all 10,000 places of the pool."""
     monkeypatch.setattr(engine.broker.store.queues.files, "read_nowait", lambda *args: None)
     monkeypatch.setattr(outbox, "MAX_CONNECTION_WAITING_BYTES", 10 * COLD_PULL_BYTES)
     greedy = Peer(engine.broker_address)
@@ -295,7 +296,7 @@ def test_one_peer_has_its_share_of_the_pool_and_no_more(peer, topic, engine, hol
 
 
 def test_more_messages_than_an_answer_may_hold_are_not_looked_for(peer, topic, engine, cold, monkeypatch):
-    """A pull may ask for a million: their entries were read, on the I/O thread."""
+    """A pull may ask for a million: once all their entries were read, on the I/O thread."""
     asked = []
     real = engine.broker.store.queues.read_entries
 

@@ -1,4 +1,4 @@
-"""14, 15: progress of a group; 41, 42: leases over the wire."""
+"""14, 15: progress of a group; 41, 42: leases, over the wire."""
 
 import json
 

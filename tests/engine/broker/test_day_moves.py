@@ -1,4 +1,4 @@
-"""What moved in an hour and in a day, and what counts as moved."""
+"""How many messages moved in an hour and in a day, and which moves count."""
 
 import json
 

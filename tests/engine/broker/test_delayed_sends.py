@@ -1,4 +1,4 @@
-"""Sends with a delay level: what Apache takes, where it waits, and what is no level at all."""
+"""Sends with a delay level: which ones Apache takes, where they wait, and which values are no level."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""What retention takes unread is kept as a fact."""
+"""Messages that retention deletes unread are recorded."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a member that joins empty hears of queues whose messages had gone: only of those that it has nothing of."""
+"""Ends of emptied queues for a member that joins empty: used only for queues of which it has no messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 
 
 class FakeStore:
-    """A copy's: what it was told to take, and queues that are there."""
+    """The store of a copy: deletions that it was given, and queues that exist."""
 
     def __init__(self) -> None:
         self.there: set[tuple[str, int]] = set()
@@ -36,7 +36,7 @@ class FakeStore:
 
 
 def test_a_queue_whose_messages_came_with_the_log_keeps_them_though_another_of_its_topic_has_none():
-    """Queue 0 of T ran empty at 10; queue 1 has messages up to 8, which come after its end was told."""
+    """Queue 0 of T ran empty at 10; queue 1 has messages up to 8, which arrive after the answer with its end."""
     store = FakeStore()
     sync = SlaveSync(lambda: "", lambda: None, None, None, None, lambda job: job(), store, Clock())  # type: ignore[arg-type]
     told = json.dumps({"end": 1000, "ends": {"T": {"0": 10, "1": 8}}}).encode()
@@ -49,7 +49,7 @@ def test_a_queue_whose_messages_came_with_the_log_keeps_them_though_another_of_i
 
 
 def test_ends_that_are_told_lie_before_the_end_of_the_log_that_is_told_with_them():
-    """A message comes while the leader looks."""
+    """A message comes while the leader reads the ends."""
     log = SimpleNamespace(written=1000)
 
     def of_topic(name: str) -> list[SimpleNamespace]:

@@ -1,4 +1,4 @@
-"""What a sender is told about the disk: stored, stored but not yet durable, not stored."""
+"""The answer to a sender about the disk: stored, stored but not yet durable, not stored."""
 
 import errno
 import threading
@@ -20,7 +20,7 @@ def engine(tmp_path):
 
 @pytest.fixture
 def slow(engine, monkeypatch):
-    """A log whose syncs do not return before `slow.set()`; `slow.failing` has them fail then."""
+    """A log whose syncs wait for `slow.set()`, and fail then if `slow.failing` is set."""
     done = threading.Event()
     done.failing = False
     disk, log = engine.broker.store.disk, engine.broker.store.log

@@ -15,17 +15,17 @@ from tests.support.waiting import wait_for
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 S, M, H = 1000, 60_000, 3_600_000
-#: What a group's messages wait before each retry: levels 3 to 18.
+#: Waiting time of a group's message before each retry: levels 3 to 18.
 LADDER = [10 * S, 30 * S, *(minutes * M for minutes in range(1, 11)), 20 * M, 30 * M, 1 * H, 2 * H]
-#: What the machine may take for a delivery that is due; the clock goes on by itself meanwhile.
+#: Allowance for the machine to deliver a due message; the clock goes on by itself meanwhile.
 LATE_MS = 3000
-#: A look at the queues, and then some.
+#: A little more than the time between two looks at the queues.
 LOOK_MS = 1500
 
 
 class Ladder:
-    """An engine of which one message is asked for at a time. Each question has a connection of its own: over hours
-    idle ones are closed."""
+    """An engine from which messages are pulled one at a time. Each request has a connection of its own: idle ones are
+    closed over hours."""
 
     def __init__(self, data_dir, clock):
         self.clock = clock
@@ -56,7 +56,7 @@ class Ladder:
         assert self.ask(36, fields).code == 0
 
     def waiting(self, level):
-        """(the record that waits last at a level, when its entry says it is due)."""
+        """Return (the last record waiting at a level, its due time by its entry)."""
         store = self.engine.broker.store
         queue = store.find_queue(SCHEDULE, level - 1)
         entry = store.queues.read_entries(queue, queue.max_offset - 1, 1)
@@ -64,7 +64,7 @@ class Ladder:
         return store.records.get(physical).record, due_ms
 
     def deliver(self):
-        """Wake the delivery: it cannot know that the test moved the clock."""
+        """Wake the delivery, which does not notice that the test moved the clock."""
         self.engine.broker.deliver_delayed.wakeup()
 
     def arrives(self, topic, offset=0):
@@ -75,7 +75,7 @@ class Ladder:
         return wait_for(look, f"{topic} {offset}", every=0.02)[0]
 
     def settle(self):
-        """Time passes in which delivery looks at all levels, more than once."""
+        """Let time pass in which delivery looks at all levels more than once."""
         for _ in range(2):
             self.clock.skipped_ms += LOOK_MS // 2
             seen = self.engine.broker.deliver_delayed._time._looked
@@ -126,7 +126,7 @@ def test_sixteen_retries_each_when_its_level_says_and_then_a_dead_letter(ladder,
 
 @pytest.mark.parametrize("set_ms", [H, -H, 24 * H], ids=["+1h", "-1h", "+1d"])
 def test_a_wall_clock_that_is_set_while_messages_wait_moves_no_delivery(ladder, clock, set_ms):
-    """Summer time done by setting the clock, a wrong date: level 5 is a minute, before and after."""
+    """Summer time done by setting the clock, or a wrong date: level 5 stays a minute, before and after."""
     ladder.send(b"before", level=5)
     stored = clock.steady()
     ladder.settle()

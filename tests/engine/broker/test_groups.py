@@ -1,4 +1,4 @@
-"""The group table: Apache's file, who may create what."""
+"""The group table: Apache's file, and which requests may create a group."""
 
 import json
 import shutil

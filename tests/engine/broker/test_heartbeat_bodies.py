@@ -1,4 +1,4 @@
-"""What clients' bodies may hold: whatever a stranger sends, reading it takes the I/O thread hardly any time."""
+"""Bodies of clients: whatever a stranger sends, reading it takes the I/O thread hardly any time."""
 
 import json
 import time
@@ -17,12 +17,12 @@ from appliance.engine.errors import RefusedRequest
 
 from .conftest import consumer, subscription
 
-#: In the thread's own time; on a quiet machine none takes 2.5 ms, and what is found here took 75 ms to hours.
+#: In the thread's own time. On a quiet machine no body takes 2.5 ms; before the bounds these took 75 ms to hours.
 LIMIT_S = 0.03
 
 
 def filled(head: bytes, item: bytes, end: bytes) -> bytes:
-    """A body as large as is taken, of one item after the other."""
+    """Return the largest body that is taken, filled with one item."""
     return head + item * ((MAX_BODY_BYTES - len(head) - len(end)) // len(item) - 1) + item.rstrip(b",") + end
 
 
@@ -32,7 +32,7 @@ def fan_out(levels: int) -> bytes:
     return b'{"clientID":"c","consumerDataSet":[%b],%b,"a%d":[{}]}' % (consumer, rows, levels)
 
 
-#: A number and what it is hashed by, 2^61 - 1 apart: all of them in one place of a set.
+#: Numbers that are 2^61 - 1 apart have the same hash: all of them fall into one place of a set.
 SAME_PLACE = b",".join(b'"%d"' % (n * ((1 << 61) - 1) << 10) for n in range(9000))
 WORST = {
     "references that double": fan_out(35),
@@ -78,7 +78,7 @@ def test_a_heartbeat_as_large_as_honest_clients_send_is_read_whole():
 
 
 def test_a_subscription_that_is_referred_to_is_the_one_that_was_written():
-    """msgspec alone would read a reference as a subscription of nothing."""
+    """msgspec alone would read a reference as an empty subscription."""
     first = json.dumps(consumer("a", subscription("T", "x || y")))
     second = '{"groupName":"b","subscriptionDataSet":[{"$ref":"$.consumerDataSet[0].subscriptionDataSet[0]"}]}'
     body = f'{{"clientID":"c","consumerDataSet":[{first},{second}]}}'.encode()

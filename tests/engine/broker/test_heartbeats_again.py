@@ -1,4 +1,4 @@
-"""Heartbeats that say what the last one said are taken without being read: with the same effect as if they were."""
+"""A heartbeat that repeats the last one is taken without being read, with the same effect as if it were."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEERS = 3
 
 
 class Wire:
-    """A desk that is spoken to in frames; `reads_all`: nothing is taken unread."""
+    """A desk that receives frames. reads_all: every heartbeat is decoded."""
 
     def __init__(self, directory: Path, clock: FakeClock, reads_all: bool = False) -> None:
         self.desk = BrokerDesk(directory, clock)
@@ -32,7 +32,7 @@ class Wire:
         self.peers = [FakeConnection(f"127.0.0.1:{port}") for port in range(1, PEERS + 1)]
 
     def ask(self, peer: FakeConnection, code: int, body: bytes = b"", version: int = 479, **ext: str) -> Any:
-        """The answer, in comparable form."""
+        """Return the answer in comparable form."""
         peer.answers.clear()
         frame = encode_command(RemotingCommand(code, opaque=77, version=version, ext_fields=ext, body=body))
         (meta,) = struct.unpack_from(">i", frame, 4)
@@ -155,7 +155,7 @@ def wire(tmp_path: Path) -> Any:
 
 
 def unread(wire: Wire, text: bytes, peer: int = 0, version: int = 479) -> bool:
-    """Whether such a heartbeat is taken unread."""
+    """True if such a heartbeat is taken unread."""
     code, *_ = wire.ask(wire.peers[peer], 34, text, version)
     assert code == 0
     return wire.taken_unread
@@ -170,7 +170,7 @@ def test_the_second_of_a_kind_is_taken_unread_until_something_changes(wire):
     assert unread(wire, usual)
     other = body("b", [consumer("G", "T", "%RETRY%G")], ["CLIENT_INNER_PRODUCER"])
     assert not unread(wire, other, peer=1)
-    assert [unread(wire, usual), unread(wire, usual)] == [False, True]  # the group is another one now
+    assert [unread(wire, usual), unread(wire, usual)] == [False, True]  # the group has changed
     wire.ask(wire.peers[0], 17, topic="New", readQueueNums="1", writeQueueNums="1", perm="6")
     assert [unread(wire, usual), unread(wire, usual)] == [False, True]  # and there is a new topic
     wire.desk.clients.unregister_consumer(wire.peers[1], "G")
@@ -186,10 +186,10 @@ def test_a_client_with_v2_is_always_read(wire):
 
 
 def test_an_expression_that_found_no_room_is_taken_when_there_is_some(wire, monkeypatch):
-    """The client says the same all the time, so what it said must be read again until it was taken."""
+    """The client keeps sending the same, so it must be read again until the expression was taken."""
     filters = wire.desk.filters
     monkeypatch.setattr(consumer_filters, "MOST_ENTRIES", 1)
-    monkeypatch.setattr(consumer_filters, "FEW_CHARS", 0)  # a connection's few are there in any case
+    monkeypatch.setattr(consumer_filters, "FEW_CHARS", 0)  # a connection always has room for a few
     other = body("other", [consumer("H", subscription("T", "a > 1", expressionType="SQL92"))], [])
     usual = body("a", [consumer("G", subscription("T", "b > 1", expressionType="SQL92"))], [])
     unread(wire, other, peer=1)
@@ -210,7 +210,8 @@ def test_times_go_on(wire):
     (channel,) = wire.desk.clients.consumer_group("G").channels.values()
     assert channel.last_update_ms == wire.desk.clock.wall_ms()
     assert wire.desk.clients.producer_of("a") is wire.peers[0]
-    # Of two groups one is left out: it is left 120 s after it was named last, unread or not.
+    # The body leaves out one of two groups: the client leaves it 120 s after it last named it, whether that was read or
+    # not.
     assert not unread(wire, body("a", [], ["P"]))
     wire.desk.clock.advance(119_000)
     unread(wire, body("a", [], ["P"]))
@@ -269,7 +270,7 @@ HEARTBEAT_BODY = st.fixed_dictionaries(
     )
 )
 def test_whatever_a_heartbeat_holds_it_is_answered_and_harms_nobody(bodies: list[bytes]) -> None:
-    """Each twice: the second may be taken unread, and says the same."""
+    """Each is sent twice: the second may be taken unread, with the same answer."""
     with tempfile.TemporaryDirectory() as name:
         wire = Wire(Path(name), FakeClock())
         try:

@@ -21,7 +21,7 @@ from appliance.engine.store.queues.consume_queue import ConsumeQueue
 
 
 class Clock:
-    """What long polling asks of the loop; time is moved by hand."""
+    """The part of the loop that long polling uses; the test moves its time."""
 
     def __init__(self) -> None:
         self.monotonic = 100.0
@@ -34,7 +34,7 @@ class Clock:
         self.calls.append(callback)
 
     def tick(self) -> bool:
-        """Run what was handed in; False when there is nothing."""
+        """Run the calls that were handed in. Return False if there were none."""
         calls, self.calls = self.calls, []
         for call in calls:
             call()
@@ -55,7 +55,7 @@ class _Socket:
 
 
 def pull_at(queue: ConsumeQueue, conn: Connection, opaque: int, group: str = "g", wanted=EVERYTHING) -> PullRequest:
-    """A pull of what comes next."""
+    """Return a pull of the queue's next message."""
     topic, asker = TopicConfig("T"), SubscriptionGroupConfig(group_name=group)
     request = PullRequest(None, conn, opaque, asker, topic, queue.queue_id, queue.max_offset, 32, wanted)  # type: ignore[arg-type]
     request.queue = queue
@@ -67,7 +67,7 @@ def polling_on(loop: Clock, resume: Callable[[PullRequest], None]) -> LongPollin
 
 
 def listed(polling: LongPolling, conn: Connection) -> list[PullRequest]:
-    """The connection's list, walked."""
+    """Walk the connection's list of parked pulls."""
     found, one, before = [], polling._lists.get(conn), None
     while one is not None:
         assert one.previous is before
@@ -92,7 +92,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
-    """Whatever takes a pull out: a message, its deadline, a reset, the end of its connection, the end of the broker."""
+    """Whatever takes a pull out: a message, its deadline, a reset, the end of its connection or of the broker."""
     peers = Peers(4)
     queues = [ConsumeQueue("T", number) for number in range(3)]
     woken: list[PullRequest] = []
@@ -131,7 +131,7 @@ EVIL = MessageFilter(frozenset((666,)))
 
 
 def crowd(resume, wanted=EVIL, hold_ms=60_000):
-    """(polling, its loop, a queue at which one connection has MANY pulls)."""
+    """Return (polling, its loop, a queue at which one connection has MANY pulls)."""
     peers = Peers(1)
     queue = ConsumeQueue("T", 0)
     polling = polling_on(peers.loop, resume)
@@ -147,7 +147,7 @@ def publish(polling, queue, code):
 
 
 def ticks_of(loop, begin):
-    """How many ticks `begin` and what it leaves to the loop are: each ends once a millisecond is over."""
+    """Count the ticks that `begin` and the work it leaves to the loop take; each ends when a millisecond is over."""
     begin()
     count = 1
     while loop.tick():
@@ -185,7 +185,7 @@ def test_pulls_a_round_has_passed_are_woken_by_what_came_meanwhile():
     woken = []
     polling, loop, queue = crowd(woken.append)
     publish(polling, queue, 1)
-    loop.tick()  # the first of them were looked at, and want something else
+    loop.tick()  # the first of them were looked at: their filter does not match
     assert polling.held_at(queue)[0].offset == 1
     publish(polling, queue, 666)
     while loop.tick():
@@ -205,7 +205,7 @@ def test_the_next_look_at_deadlines_is_for_the_pull_that_asked_for_the_least():
 
 def test_pulls_whose_time_is_over_at_once_are_answered_a_slice_a_tick():
     def answer(parked):
-        """Takes as long as a real one."""
+        """Take as long as a real answer."""
         ends = time.thread_time() + 10e-6
         while time.thread_time() < ends:
             pass
@@ -236,7 +236,7 @@ def test_a_connection_that_closes_in_the_middle_of_a_round_is_left_out_of_it():
 
 @pytest.mark.parametrize("what", ["message", "deadline", "reset", "stop"])
 def test_a_connection_that_closes_as_one_of_its_pulls_is_answered_takes_the_others_along(what):
-    """They were taken out of their places twice: the counts went below zero."""
+    """They were once taken out of their places twice: the counts went below zero."""
     peers = Peers(2)
     queue = ConsumeQueue("T", 0)
     answered = []

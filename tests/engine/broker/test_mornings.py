@@ -14,7 +14,7 @@ DAY_MS = 86_400_000
 
 
 class Day:
-    """A broker's figures over days. put: messages until now."""
+    """A broker's figures over days. put: messages so far."""
 
     def __init__(self, store: MessageStore) -> None:
         self.clock = FakeClock(wall_ms=20_000 * DAY_MS + DAY_MS // 2)  # noon
@@ -36,8 +36,7 @@ class Day:
         self._store.put_count += count
 
     def at(self, days: float) -> tuple[int, int]:
-        """(yesterday's, today's messages), as mqadmin counts them, with the clock set
-        so many days after the start."""
+        """Return (yesterday's, today's messages) as mqadmin counts them, with the clock set `days` after the start."""
         wall_ms = round((20_000.5 + days) * DAY_MS)
         self.clock.jump(wall_ms - self.clock.wall_ms())
         self._stats.sample()
@@ -82,7 +81,7 @@ def test_a_clock_that_was_a_day_ahead(day):
 
 
 def test_a_day_that_nobody_saw_has_nothing(day):
-    """The machine slept over it: what was put the day before was not put yesterday."""
+    """The machine slept over it: messages put the day before do not count as yesterday's."""
     day.put(5)
     assert day.at(3) == (0, 0)
 

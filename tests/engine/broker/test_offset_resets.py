@@ -1,4 +1,4 @@
-"""Resets by the wire (222, 314, 220): what is answered, who is told what, who is nudged, what does not count."""
+"""Resets by the wire (222, 314, 220): the answers, notices and nudges, and which commits do not count."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_deleted_groups_resets_are_over(running):
 
 
 def test_while_it_is_written_down_commits_do_not_count(running):
-    """What was taken down as the group's offset is what it goes back to."""
+    """An undo returns to the offset that was recorded, so commits in between must not change it."""
     offsets = running.engine.broker.offsets
     member = running.join("c1", "CG", "T")
     before = offsets.pending.hold([KEY], 1)
@@ -303,7 +303,7 @@ def test_while_it_is_written_down_commits_do_not_count(running):
     ],
 )
 def test_what_has_changed_since_it_was_planned(running, planned, remark):
-    """A topic was deleted, or deleted and made again."""
+    """A topic was deleted since the plan, or deleted and made again."""
     resets = running.engine.broker.offset_resets
     with pytest.raises(RefusedRequest, match=remark.replace("[", r"\[")):
         resets.apply("reset", "CG", [PlannedMove("T", 1, 0, 0, 0, 0, 0), PlannedMove(*planned)], "alice", "latest")
@@ -313,7 +313,7 @@ def test_what_has_changed_since_it_was_planned(running, planned, remark):
 
 
 def test_what_was_written_down_and_not_done_is_done_by_the_next_start(running):
-    """All of it: queues that move, and one that is to have no offset."""
+    """All of it: queues that move, and one that gets no offset."""
     journal = running.engine.broker.offset_resets.journal
     moves = (Move("T", 0, 5, 2), Move("T", 1, 0, NONE), Move("T", 2, 0, 0))
     journal.append(ResetRecord(journal.next_id(), "undo", "CG", "alice", journal._clock.wall_ms(), "1", moves, 1))
@@ -355,7 +355,7 @@ def test_a_commit_of_a_queue_without_messages(running):
 
 
 def test_a_slave_takes_its_end_for_what_lies_behind_it(running):
-    """It may lack what its master gave out."""
+    """The slave may lack messages that its master delivered."""
     running.engine.broker.offsets.cuts = True
     running.commit("CG", "T", 0, 1000)
     assert committed(running) == 6
@@ -372,10 +372,10 @@ def test_an_offset_behind_the_end_is_brought_to_it_by_a_start(running):
 
 
 def ways_to_move(running, group: str) -> dict[str, int]:
-    """What each way of clients and administrators into the table answers for a group; 0 where it is taken."""
+    """Return the answer of each way by which clients and administrators can change a group's offsets; 0 if accepted."""
     peer, window = running._ours(), running.window
     running.commit("CG", "T", 0, 4)
-    peer.ask(PULL, pull_fields("T", 0, 0, consumerGroup=group))  # the group comes to be
+    peer.ask(PULL, pull_fields("T", 0, 0, consumerGroup=group))  # this makes the group
     said = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": 3}
 
     def by_window(act) -> int:

@@ -234,7 +234,7 @@ def test_there_are_so_many_pairs_of_groups_and_topics_and_known_ones_go_on(offse
 
 
 def test_offsets_of_a_queue_that_a_power_cut_took_whole_count_nothing_as_read(offsets):
-    """Ten messages in a queue were read, the offset was saved, and none of them reached the disk."""
+    """Ten messages in a queue were read and the offset saved, but none of the messages reached the disk."""
     for topic, offset in (("Gone", 10), ("Shorter", 10), ("Whole", 7)):
         offsets.commit("Readers", topic, 0, offset)
     ends = {"Shorter": 4, "Whole": 7}
@@ -251,7 +251,7 @@ def test_members_are_not_told_an_offset_that_a_power_cut_took(offsets):
 
 @pytest.mark.parametrize("content", ["null", "{}", "[]", '{"offsetTable":null}'])
 def test_a_file_without_its_table_is_damage_and_is_read_from_its_backup(path, content):
-    """Without offsets every group would begin anew."""
+    """Without offsets every group would start over."""
     path.write_text(content)
     with pytest.raises(StartError, match="damaged and there is no good copy"):
         ConsumerOffsetManager(path, 5000, FakeClock())

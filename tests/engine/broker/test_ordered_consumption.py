@@ -1,4 +1,4 @@
-"""Consumption in order, on the wire: leases of queues, takeover when their client dies or is cut off, giving up."""
+"""Consumption in order, on the wire: leases of queues, takeover when a client dies or is cut off, giving up."""
 
 import json
 
@@ -34,7 +34,7 @@ def engine(tmp_path, clock):
 
 
 class Consumer:
-    """A client that consumes in order, as Java's does it."""
+    """A client that consumes in order as the Java client does."""
 
     def __init__(self, engine, client_id, heartbeat=True):
         self.client_id = client_id
@@ -62,7 +62,7 @@ class Consumer:
         return sorted(q["queueId"] for q in json.loads(answer.body)["lockOKMQSet"]) if code == LOCK else None
 
     def consume(self, queue, count):
-        """The next messages of a queue it holds, from the group's offset on, which it moves behind them."""
+        """Return the next messages of a leased queue, and commit the group's offset behind them."""
         assert self.lock(queue) == [queue]
         asked = self.peer.ask(14, {"consumerGroup": GROUP, "topic": TOPIC, "queueId": queue})
         offset = int(asked.ext_fields["offset"])
@@ -134,7 +134,7 @@ def test_who_dies_before_its_first_heartbeat_leaves_its_queue_as_well(clock, ord
 
 
 def test_who_is_cut_off_leaves_its_queue_to_another_after_a_minute(clock, first, second):
-    """Its handler may still be at work on it: nobody else has the queue before."""
+    """Its handler may still be at work: no other client gets the queue before."""
     seen = first.consume(0, 7)
     clock.skipped_ms += 59_000
     assert second.lock(0, 1) == [1]
@@ -194,7 +194,7 @@ def dead_letters(peer):
 
 
 def test_a_consumer_in_order_gives_up_while_it_holds_a_queue(clock, first):
-    """A 4.9 client names its limit as the times, a 5.x one a time more: both are dead letters at once."""
+    """A 4.9 client sends its limit, a 5.x client one more: both make a dead letter at once."""
     first.consume(0, 1)
     give_up(first.peer, times=3, limit=3)
     give_up(first.peer, times=4, limit=3)

@@ -230,13 +230,13 @@ def test_stopping_answers_held_pulls_first(tmp_path):
 
 
 def test_adjacent_records_go_from_the_file_to_a_slow_reader_whole(peer, topic, engine):
-    """Large answers leave by sendfile; what a full socket does not take follows later, in order."""
+    """Large answers leave by sendfile; bytes that a full socket does not take follow later, in order."""
     import socket
 
     bodies = [bytes([i]) * 60_000 for i in range(40)]
     put(peer, topic, *bodies)
     slow = Peer(engine.broker_address)
-    # The kernel keeps little for it; with less than a few segments of the loopback it would wait for timers.
+    # The kernel buffers little for it; below a few segments of the loopback it would wait for timers.
     slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
     offsets = [*range(0, 40, 4)] * 4
     for offset in offsets:
@@ -259,7 +259,7 @@ def test_ranges_the_page_cache_does_not_hold_are_not_sent_by_sendfile(peer, topi
 
 @pytest.mark.parametrize("slaves_may", [True, False])
 def test_a_reader_of_what_has_left_the_memory_is_told_of_a_slave(tmp_path, slaves_may):
-    """With slaveReadEnable: whichBrokerWhenConsumeSlowly; back to the master when it has caught up."""
+    """With slaveReadEnable: whichBrokerWhenConsumeSlowly; back to the master when the reader has caught up."""
     engine = start_engine(
         tmp_path,
         store={"access_message_in_memory_max_ratio": 0, "flush_disk_type": "ASYNC_FLUSH"},
@@ -268,7 +268,7 @@ def test_a_reader_of_what_has_left_the_memory_is_told_of_a_slave(tmp_path, slave
     peer = Peer(engine.broker_address)
     try:
         put(peer, "T", *[b"x" * 100] * 3)
-        for _ in range(2):  # the second time the hot path knows the group
+        for _ in range(2):  # the second time the hot path has the group's settings
             far = pull(peer, "T", 0)
             assert (far.code, len(records(far.body))) == (0, 3)
             assert far.ext_fields["suggestWhichBrokerId"] == ("1" if slaves_may else "0")

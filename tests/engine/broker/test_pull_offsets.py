@@ -1,4 +1,4 @@
-"""What is in flight: given out by pulls, and not yet committed (208, 317)."""
+"""Messages in flight: delivered by pulls, and not yet committed (208, 317)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_group_that_commits_beyond_what_it_pulled_has_nothing_in_flight(filled
 
 
 def test_a_held_pull_says_how_far_its_group_is(engine, filled):
-    """A consumer that has taken everything before a restart of the broker only waits for more."""
+    """After a restart of the broker a consumer that has taken everything only waits for more."""
     held = Peer(engine.broker_address)
     held.send(11, pull_fields(TOPIC, 0, 10, sysFlag=6, suspendTimeoutMillis=20_000))
     assert held.is_silent()

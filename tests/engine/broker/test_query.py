@@ -1,4 +1,4 @@
-"""12 and 33 through a whole engine: the recorded answers of Apache, keys, hash collisions, places that are none."""
+"""12 and 33 through a whole engine: Apache's recorded answers, keys, hash collisions, offsets without a message."""
 
 import time
 
@@ -40,7 +40,7 @@ def bodies(answer):
 def test_a_range_that_reaches_to_now_has_what_was_stored_while_the_clock_was_ahead(engine, peer):
     now = int(time.time() * 1000)
     send(peer, "Ahead", b"before", keys="k")
-    engine.broker.store.store_ms = now + 86_400_000  # and it was set right
+    engine.broker.store.store_ms = now + 86_400_000  # and it was corrected
     send(peer, "Ahead", b"since", keys="k")
     assert bodies(query(peer, "Ahead", "k", begin=now - 3_600_000, end=now + 10_000)) == [b"before", b"since"]
     assert bodies(query(peer, "Ahead", "k", begin=now + 43_200_000)) == [b"since"]
@@ -51,7 +51,7 @@ def test_a_range_that_reaches_to_now_has_what_was_stored_while_the_clock_was_ahe
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_recorded_conversation_is_answered_alike(peer, version):
-    """Physical offsets and times are those of the other broker: moved by what the first message differs in."""
+    """Physical offsets and times are those of Apache's broker, moved by the difference at the first message."""
     offsets, shift, asked = {}, None, []
     for _, request, theirs in conversation("query", version):
         if request.code == 310:
@@ -134,7 +134,7 @@ def test_a_key_of_the_same_hash_never_shows(peer):
     assert bodies(query(peer, "T", "keyAa")) == [b"first"]
     assert bodies(query(peer, "T", "keyBB", limit=1)) == [b"second"]
     assert query(peer, "T", "keyC#").code == 22
-    # A topic's end and a key's beginning, too.
+    # The collision may also lie in a topic's end and a key's beginning.
     send(peer, "XAa", b"third", keys="k")
     assert query(peer, "XBB", "k").code == 22
 
@@ -144,7 +144,8 @@ def test_a_place_inside_a_record_is_no_message(peer):
     whole = peer.ask(33, {"offset": offset, "topic": "T"})
     assert whole.code == 0
     assert bodies(whole) == [b"x" * 500]
-    # A record in somebody's body that says it lies where that body lies would be another thing; this one does not.
+    # This record lies in another one's body, but names its old place. One that named its place in the body would be
+    # another case.
     inner = send(peer, "T", whole.body)
     for bad in (offset + 1, offset + 100, inner + 88, inner + len(whole.body) + 5, -1, 1 << 62):
         answer = peer.ask(33, {"offset": bad})

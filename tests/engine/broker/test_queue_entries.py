@@ -1,4 +1,4 @@
-"""321: what lies in a queue, and who of a group would be given it."""
+"""321: the entries of a queue, and whether a group's filter lets each through."""
 
 import json
 

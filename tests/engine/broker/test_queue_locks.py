@@ -94,7 +94,7 @@ def test_a_full_table_of_one_group_makes_no_lock_slow(full, clock):
         began = time.thread_time()
         full.lock("g", "c", [MessageQueue("T", "b1", 0)])
         costs.append(time.thread_time() - began)
-    # Looking through all of them takes 0.05 s each time; what runs beside this one may hold up a few.
+    # Looking through all of them takes 0.05 s each time; other work on the machine may slow down a few.
     assert sorted(costs)[25] < 0.01
 
 
@@ -134,7 +134,7 @@ def test_who_signs_off_has_no_leases_any_more(locks):
 
 
 def test_who_hangs_up_has_its_leases_as_long_as_it_believes_in_them(locks, clock):
-    """It may be at work on what it has: a client of 4.9 is back with its next renewal, up to 20 s later."""
+    """It may still be handling its messages: a 4.9 client is back with its next renewal, up to 20 s later."""
     locks.lock("g", "c1", [A, B])
     clock.advance(ms=10_000)
     assert locks.hung_up("g", "c1") == BELIEVED_S - 10
@@ -168,7 +168,7 @@ def test_one_who_comes_back_too_late_does_not_take_away_what_another_has(locks, 
 
 
 def test_who_was_no_member_yet_hangs_up_with_its_connection(locks, clock):
-    """As after a restart of the broker: the first renewal may come before the first heartbeat."""
+    """After a restart of the broker the first renewal may come before the first heartbeat."""
     locks.lock("g", "c1", [A], conn="1")
     locks.lock("g", "c3", [B], conn="2")
     locks.lock("h", "c4", [A], conn="1")
@@ -197,7 +197,7 @@ def test_nothing_stays_of_holders_that_are_gone(locks, clock):
 
 
 def test_one_client_does_not_take_the_leases_of_everybody_else(locks):
-    """One that locks whatever there is, over some connections, and one that comes after it."""
+    """One client locks every queue over some connections, another one comes after it."""
     for number in range(40):
         many = [MessageQueue("T", f"b{number}", queue) for queue in range(5000)]
         locks.lock(f"g{number % 7}", f"c{number}", many, encode_host("10.0.0.1", number))
@@ -209,7 +209,7 @@ def test_one_client_does_not_take_the_leases_of_everybody_else(locks):
 
 
 def test_a_client_that_was_given_nothing_does_not_end_the_leases_of_the_others(locks, clock):
-    """It asked last, and what it holds has run out; the other's lease has not."""
+    """It asked last, and its leases have run out; the other client's have not."""
     locks.lock("g", "c1", [A])
     clock.advance(30_000)
     locks.lock("g", "c2", [B])

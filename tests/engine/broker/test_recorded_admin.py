@@ -1,4 +1,4 @@
-"""What 5.3.3 answered to tools' questions about progress, clients and itself, asked again of a whole engine.
+"""5.3.3's recorded answers to tools' questions about progress, clients and itself, asked again of a whole engine.
 
 Codes and remarks are the same, bodies have the same keys; figures follow from each broker's own history.
 """
@@ -15,7 +15,7 @@ from tests.engine.broker.test_recorded_tables import conversation, is_java_accid
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 
 ADMIN_CODES = {25, 43, 202, 203, 204, 208, 222, 223, 300, 303, 305, 307, 309, 314, 315, 317, 321, 328, 343, 345, 907}
-#: Bodies that list every topic or group there is.
+#: Bodies that list every topic or group.
 WHOLE_TABLES = {43, 305, 317}
 
 
@@ -27,7 +27,7 @@ def engine(tmp_path):
 
 
 def shape(value: Any) -> Any:
-    """Keys and kinds of a body; a table by its entries' shape, a list by that of its items."""
+    """Return the keys and kinds of a body: a table by the shape of its entries, a list by that of its items."""
     if isinstance(value, dict):
         if any(key.startswith("{") or "@" in key or key.isdigit() for key in value):
             return {"<entry>": shape(next(iter(value.values())))}
@@ -105,18 +105,18 @@ def test_a_reset_reaches_a_parked_pull_and_outlives_late_commits(engine, peer):
     answer = consumer.receive()
     assert (answer.opaque, answer.code, answer.remark) == (parked, 21, "OFFSET_RESET")
     assert answer.ext_fields["nextBeginOffset"] == "0"
-    # Queue 1 was not pulled since: what its member still says of before does not count.
+    # Queue 1 was not pulled since the reset: its member's commits do not count yet.
     late = {"consumerGroup": "G", "topic": "Moved", "queueId": 1, "commitOffset": 9}
     assert peer.ask(15, late).remark == "Offset has been previously reset"
     assert peer.ask(14, late).ext_fields["offset"] == "0"
     assert consumer.ask(11, pull | {"queueId": 1, "queueOffset": 9, "sysFlag": 7, "commitOffset": 9}).code == 21
     assert peer.ask(14, late).ext_fields["offset"] == "0"
-    # Not before it pulls where it was sent.
+    # Nor do they until it pulls from the offset that it was sent to.
     assert peer.ask(15, late).remark == "Offset has been previously reset"
     assert consumer.ask(11, pull | {"queueId": 1, "queueOffset": 0, "sysFlag": 4}).code == 19
     assert peer.ask(15, late).code == 29, "the queue ends before"
     assert peer.ask(15, late | {"commitOffset": 0}).remark is None
-    # To an offset of one queue; out of the queue it is refused.
+    # A reset of one queue to an offset; it is refused outside the queue.
     one = reset | {"queueId": 0, "offset": 3}
     assert list(fastjson.loads(peer.ask(222, one).body)["offsetTable"].values()) == [3]
     refused = peer.ask(222, one | {"offset": 6})
@@ -146,11 +146,11 @@ def test_a_clients_own_answer_goes_back_as_it_came(engine, peer):
     client.answer(question, 0, "so it is", b'{"whatever":1}')
     answer = peer.receive()
     assert (answer.opaque, answer.code, answer.remark, answer.body) == (asked, 0, "so it is", b'{"whatever":1}')
-    # One that leaves without an answer ends the waiting at once.
+    # A client that disconnects without an answer ends the waiting at once.
     asked = peer.send(307, {"consumerGroup": "G", "clientId": "c1"})
     assert next(frame for frame in iter(client.receive, None) if frame.code == 307)
     client.close()
-    answer = peer.receive(timeout=5)  # before the 10 s it might have taken
+    answer = peer.receive(timeout=5)  # earlier than the limit of 10 s
     assert (answer.opaque, answer.code) == (asked, 207)
     assert peer.ask(307, {"consumerGroup": "G", "clientId": "c1"}).code == 1
 

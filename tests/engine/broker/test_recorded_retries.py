@@ -1,5 +1,5 @@
-"""Retries, dead letters and ordered consumption as Java consumers of both versions went through them at Apache's
-brokers, gone through again here: the same frames in, the same codes and the same messages out."""
+"""Retries, dead letters and ordered consumption as recorded between Java consumers of both versions and Apache's
+brokers, repeated here: the same frames in, the same codes and the same messages out."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.support.golden import GOLDEN, VERSIONS, frames
 from tests.support.waiting import wait_for
 
 SEND, SEND_BACK, PULL = 310, 36, 11
-#: What is asked again; the rest is clients looking around.
+#: Requests that are repeated; the rest is clients looking around.
 ASKED = {SEND, SEND_BACK, 34, 35, 41, 42}
-#: What 5.3.3 adds to each message and 4.9.8 does not, and what 4.9.8 leaves out of the text.
+#: Properties that 5.3.3 adds to each message and 4.9.8 does not, and one that 4.9.8 leaves out of the text.
 ADDED = {"MSG_REGION", "TRACE_ON", "WAIT"}
 
 
 class Again:
-    """One recorded conversation with a broker, held again with ours.
+    """One recorded conversation with a broker, repeated with RocketBox.
 
-    ours: recorded physical offset -> where the same message is here.
+    ours: recorded physical offset -> place of the same message here.
     """
 
     def __init__(self, engine: Any, version: str, name: str) -> None:
@@ -36,13 +36,13 @@ class Again:
         self._peers: dict[str, Peer] = {}
         self.ours: dict[int, int] = {}
         self.asked: list[int] = []
-        #: Of sends: theirs and ours. Two that were under way at once may have changed places.
+        #: Queue offsets of sends, (Apache's, RocketBox's). Two that were under way at once may have changed places.
         self.offsets: list[tuple[str, str]] = []
         self.seen: list[tuple[Record, Record]] = []
 
     def exchanges(self) -> list[tuple[str, RemotingCommand, RemotingCommand | None]]:
-        """(connection, request, answer or None of one-way ones) of the clients: pulls when they were answered, all else
-        when it was asked. A consumer may have a message before its producer hears of it."""
+        """Return the clients' (connection, request, answer or None if one-way): pulls in the order of their answers,
+        all others in the order of the requests. A consumer may have a message before its producer has the answer."""
         waiting: dict[tuple[str, int], tuple[int, RemotingCommand]] = {}
         found: list[tuple[int, str, RemotingCommand, RemotingCommand | None]] = []
         for number, (line, frame) in enumerate(frames(self._path)):
@@ -80,7 +80,7 @@ class Again:
         self.asked.append(request.code)
         peer.send_bytes(encode_command(request))
         if theirs is None:
-            assert peer.ask(38, {"consumerGroup": "Nobody"}).code == 1  # what came before it was done
+            assert peer.ask(38, {"consumerGroup": "Nobody"}).code == 1  # all earlier requests are done
             return
         while not (ours := peer.receive()).is_response or ours.opaque != request.opaque:
             pass  # notices of changed consumers
@@ -98,7 +98,7 @@ class Again:
             assert sorted(map(str, locked[0])) == sorted(map(str, locked[1]))
 
     def _look_for(self, theirs: Record) -> None:
-        """The message that their consumer got: ours gets the same, in the same queue. Two sent back at once may
+        """Check that the recorded message of Apache's consumer is here, in the same queue. Two sent back at once may
         have changed places."""
         if "looks" not in self._peers:
             self._peers["looks"] = Peer(self._engine.broker_address)
@@ -120,7 +120,7 @@ class Again:
         assert ours.store_time_ms >= ours.born_time_ms
         expected, found = decode_properties(theirs.properties), decode_properties(ours.properties)
         origin = expected.get("ORIGIN_MESSAGE_ID", "")
-        if origin and origin != expected.get("UNIQ_KEY"):  # an offset id: of this broker's own
+        if origin and origin != expected.get("UNIQ_KEY"):  # an offset id, which differs between brokers
             port = int(self._engine.broker_address.rpartition(":")[2])
             where = self.ours[decode_offset_id(origin)[2]]
             assert decode_offset_id(found.pop("ORIGIN_MESSAGE_ID")) == ("127.0.0.1", port, where)
@@ -137,7 +137,7 @@ def _which(record: Record) -> tuple[str | None, int]:
 
 @pytest.fixture
 def engine(tmp_path):
-    """Its 18 levels are over at once, and have the same numbers."""
+    """An engine whose 18 levels have the usual numbers but no delay."""
     running = start_engine(tmp_path, store={"message_delay_level": " ".join(["0s"] * 18)})
     yield running
     running.stop()

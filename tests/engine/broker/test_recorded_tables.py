@@ -1,8 +1,8 @@
-"""What 5.3.3 answered to the requests of this part, asked again: codes, remarks, fields and bodies are the same.
+"""5.3.3's recorded answers to the requests of this part, asked again: codes, remarks, fields and bodies are the same.
 
 Left out of the comparison is what the golden README names, and three accidents of Java that are not repeated: exception
 texts as remarks, "not set any response code" beside a success, and 23 for SQL that does not compile (there is no
-compiler yet, which is said).
+compiler yet, and the remark says so).
 """
 
 import json
@@ -18,7 +18,7 @@ TABLE_CODES = {14, 15, 17, 18, 34, 35, 38, 41, 42, 46, 200, 201, 207, 215, 225, 
 
 
 def conversation(name, version="5.3.3"):
-    """(request line, request, answer or None) of every request to the broker, in order."""
+    """Return (request line, request, answer or None) of every request to the broker, in order."""
     lines = [(line, decode_frame(frame)) for line, frame in frames(WIRE / version / f"{name}.jsonl.gz")]
     answers = {}
     for line, command in lines:
@@ -37,7 +37,7 @@ def is_java_accident(remark):
 
 
 def without_times(value):
-    """A body without what no two runs share."""
+    """Return a body without the values that differ between two runs."""
     if isinstance(value, dict):
         return {key: without_times(item) for key, item in value.items() if not key.endswith("ataVersion")}
     return [without_times(item) for item in value] if isinstance(value, list) else value
@@ -66,7 +66,7 @@ def test_the_hand_made_requests_are_answered_alike(desk):
 
 
 def compare_tables(ours, theirs):
-    """The same fields; and the same entries, where both have them (each broker has its own history)."""
+    """Compare the fields, and the entries that both have: each broker has its own history."""
     assert ours.keys() == theirs.keys()
     (field,) = (key for key in theirs if key.endswith("Table") and key != "forbiddenTable")
     common = ours[field].keys() & theirs[field].keys()
@@ -113,14 +113,14 @@ def test_topics_of_mqadmin_are_made_and_registered_before_the_answer(desk, name,
     ("version", "name"),
     [
         *(("5.3.3", name) for name in ("push-concurrent", "push-orderly", "push-broadcasting", "pull-lite")),
-        # 4.9.8 tells broadcasting groups, too.
+        # 4.9.8 notifies broadcasting groups, too.
         *(("4.9.8", name) for name in ("push-concurrent", "push-concurrent-binary", "push-orderly", "pull-lite")),
     ],
 )
 def test_members_of_a_group_are_told_what_they_were_told(desk, version, name):
-    """The recorded clients' heartbeats, goodbyes and questions, on as many connections.
+    """Repeats the recorded clients' heartbeats, goodbyes and questions, on as many connections.
 
-    Each connection is told of each group as often as it was; the lists of members are the same at every question.
+    Each connection gets as many notices of each group as recorded, and every question the same list of members.
     """
     peers = {}
     told = {}
@@ -172,6 +172,6 @@ def test_leases_are_granted_as_recorded(desk):
 
 
 def in_order(answer):
-    """The queues of an answer to 41."""
+    """Return the queues of an answer to 41, sorted."""
     queues = json.loads(answer.body)["lockOKMQSet"]
     return sorted(queues, key=lambda queue: (queue["topic"], queue["queueId"]))

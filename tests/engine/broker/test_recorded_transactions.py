@@ -1,6 +1,6 @@
-"""Transactions as Java producers of both versions had them with Apache's brokers, had again here: the same sends and
-decisions in, the same answers, questions and records out. What differs on purpose: a half message that is asked about
-stays where it is, so its offsets are those of its send each time."""
+"""Transactions as recorded between Java producers of both versions and Apache's brokers, repeated here: the same sends
+and decisions in, the same answers, checks and records out. One difference is on purpose: a half message that is checked
+stays where it is, so its offsets stay those of its send."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tests.support.waiting import wait_for
 SEND, PULL, HEART_BEAT, END, CHECK = 310, 11, 34, 37, 39
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-#: What 5.3.3 adds to each message and 4.9.8 does not.
+#: Properties that 5.3.3 adds to each message and 4.9.8 does not.
 ADDED = {"MSG_REGION", "TRACE_ON", "__transactionId__"}
 #: A half that Apache puts back says "false", as its own append waits for nothing.
 OF_THE_PUT_BACK = {"WAIT"}
 
 
 class Recorded:
-    """What the producer and the broker of one recording said to each other, in order."""
+    """Requests and answers of the producer and the broker of one recording, in order."""
 
     def __init__(self, version: str) -> None:
         self.sends: list[tuple[RemotingCommand, RemotingCommand]] = []
         self.heart_beat: RemotingCommand | None = None
-        #: The first decisions, then the answers to questions, by the offset in the log that they name.
+        #: The first decisions, then the answers to checks, by the physical offset that they name.
         self.ends: dict[str, RemotingCommand] = {}
         self.checks: list[RemotingCommand] = []
         self.delivered: dict[str, Record] = {}
@@ -59,7 +59,7 @@ class Recorded:
 
 @pytest.fixture
 def engine(tmp_path) -> Iterator[Any]:
-    """Its rounds are short; three checks, as recorded."""
+    """An engine with short rounds and three checks, as recorded."""
     broker = {
         "transaction_time_out_ms": 300, "transaction_check_interval_ms": 200, "transaction_check_max": 3,
     }  # fmt: skip
@@ -92,8 +92,8 @@ def test_a_producer_and_its_broker_say_what_was_recorded(version: str, engine: A
     assert recorded.heart_beat is not None
     producer = Peer(engine.broker_address)
     assert producer.ask(HEART_BEAT, {}, recorded.heart_beat.body).code == 0
-    places: dict[str, str] = {}  # in the log: theirs to ours
-    halves: dict[str, str] = {}  # unique key to where our half is
+    places: dict[str, str] = {}  # physical offsets: Apache's to RocketBox's
+    halves: dict[str, str] = {}  # unique key to the place of the half here
     for request, theirs in recorded.sends:
         producer.send_bytes(encode_command(request))
         ours = producer.receive()
@@ -128,7 +128,7 @@ def test_a_producer_and_its_broker_say_what_was_recorded(version: str, engine: A
 
 
 def _say(producer: Peer, end: RemotingCommand, physical: str, offset: str) -> None:
-    """What the recorded producer said, of our half."""
+    """Send the recorded producer's decision about RocketBox's half message."""
     fields = end.ext_fields | {"commitLogOffset": physical, "tranStateTableOffset": offset}
     said = RemotingCommand(end.code, opaque=end.opaque, flag=end.flag, ext_fields=fields, remark=end.remark)
     producer.send_bytes(encode_command(said))
@@ -139,7 +139,7 @@ def _times(check: RemotingCommand) -> str:
 
 
 def _same_question(theirs: RemotingCommand, ours: RemotingCommand, version: str) -> None:
-    """But for places and times."""
+    """Check that two questions are the same but for places and times."""
     assert (ours.code, ours.flag, ours.remark) == (theirs.code, theirs.flag, theirs.remark)
     expected, found = dict(theirs.ext_fields), dict(ours.ext_fields)
     if version == "4.9.8":
@@ -172,7 +172,7 @@ def _same_content(theirs: Record, ours: Record, version: str, ignored: set[str])
 
 
 def _same_delivered(theirs: Record, ours: Record, version: str) -> None:
-    """What was asked about before carries the count in Apache's text, which puts its half back."""
+    """Check that two delivered messages are the same but for the check count: Apache puts halves back with it."""
     _same_content(
         theirs._replace(properties=_without(theirs.properties, "TRANSACTION_CHECK_TIMES")),
         ours._replace(properties=_without(ours.properties, "TRANSACTION_CHECK_TIMES")),
@@ -190,9 +190,9 @@ def _without(text: str, name: str) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_its_records_are_those_of_a_recorded_store(version: str, engine: Any, peer: Peer) -> None:
-    """Halves, committed copies and op messages, field by field, and what was set aside."""
+    """Compares halves, committed copies and op messages field by field, and the messages set aside."""
     messages = store_manifest(version, "mixed")["messages"]
-    halves = [one for one in messages if one["topic"] == HALF_TOPIC][:6]  # those after are put back ones
+    halves = [one for one in messages if one["topic"] == HALF_TOPIC][:6]  # the later ones are halves put back
     committed = {one["keys"]: one for one in messages if one["topic"] == "StoreTx"}
     ops = [one for one in messages if one["topic"] == OP_TOPIC]
     assert peer.ask(HEART_BEAT, {}, _beat("PG_StoreTx")).code == 0
@@ -229,7 +229,7 @@ def test_its_records_are_those_of_a_recorded_store(version: str, engine: Any, pe
     listed = wait_for(lambda: found if len(found := _listed(peer)) >= 4 else None, "all are listed as decided")
     first = stored(peer, OP_TOPIC)[0]
     assert sorted(listed[:4]) == [0, 1, 3, 4]
-    if version == "5.3.3":  # 4.9.8 writes one each, without the comma; ours are those of a tick
+    if version == "5.3.3":  # 4.9.8 writes one each, without the comma; RocketBox one for a tick
         assert hashlib.sha256(b"".join(b"%d," % offset for offset in listed[:4])).hexdigest() == ops[0]["bodySha256"]
         assert first.size - len(first.body) == ops[0]["size"] - ops[0]["bodyLength"]
     assert properties_of(first) == ops[0]["properties"]
@@ -239,12 +239,12 @@ def test_its_records_are_those_of_a_recorded_store(version: str, engine: Any, pe
     theirs_aside = {one["keys"]: one for one in messages if one["topic"] == DISCARDED_TOPIC}
     assert {properties_of(record)["KEYS"] for record in set_aside} == {"tx2", "tx5"}
     for record in set_aside:
-        if theirs_aside:  # the recording of 5.3.3 ends before
+        if theirs_aside:  # the recording of 5.3.3 ends earlier
             _same_as_listed(theirs_aside[properties_of(record)["KEYS"]], record, version, place=False)
 
 
 def _listed(peer: Peer) -> list[int]:
-    """The decided halves, in order; an op message of one may lack the comma, as those of 4.9 do."""
+    """Return the offsets of decided halves in order; an op message of one may lack the comma, as in 4.9."""
     return [int(one) for record in stored(peer, OP_TOPIC) for one in record.body.split(b",") if one]
 
 
@@ -253,7 +253,7 @@ def _beat(group: str) -> bytes:
 
 
 def _body(listed: dict[str, Any]) -> bytes:
-    """The manifest has its digest only."""
+    """Return the body, checked against the manifest, which has only its digest."""
     body = f"transaction {listed['keys'][2:]}".encode()
     assert hashlib.sha256(body).hexdigest() == listed["bodySha256"]
     return body

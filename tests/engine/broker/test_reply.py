@@ -1,4 +1,4 @@
-"""Request and reply: 324 and 325 are pushed to who asked (326), stored, and answered when both are done."""
+"""Request and reply: 324 and 325 are pushed to the requester (326), stored, and answered when both are done."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def pushed(requester: Peer) -> Any:
-    """The next push; notices besides are passed over."""
+    """Return the next push, skipping notices."""
     return next(frame for frame in iter(requester.receive, None) if frame.code == PUSH and not frame.is_response)
 
 
@@ -71,7 +71,7 @@ def test_a_reply_reaches_who_asked_and_is_stored(running):
 
 
 def recorded(version: str) -> tuple[Any, Any, Any]:
-    """The first pushed reply of a recording: (325, 326, answer to the 325)."""
+    """Return the first pushed reply of a recording: (325, 326, answer to the 325)."""
     found = [decode_frame(frame) for _, frame in frames(GOLDEN / "wire" / version / "request-reply.jsonl.gz")]
     push = next(frame for frame in found if frame.code == PUSH and not frame.is_response)
     reply = next(frame for frame in found if frame.code == REPLY and frame.body == push.body)
@@ -96,7 +96,7 @@ def test_pushes_and_answers_look_as_recorded(running, version):
     assert ours["bornHost"] == "{}:{}".format(*replier.sock.getsockname())
     assert ours["storeHost"] == running.engine.broker_address
     mine, recorded_ones = (decode_properties(text) for text in (ours["properties"], told["properties"]))
-    if version == "4.9.8":  # which says them in the answer only
+    if version == "4.9.8":  # which has them in the answer only
         recorded_ones |= {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert mine | {"PUSH_REPLY_TIME": ""} == recorded_ones | {"PUSH_REPLY_TIME": ""}
     assert (question.body, question.is_oneway) == (push.body, False)
@@ -134,7 +134,7 @@ def test_a_requester_that_leaves_without_an_answer_ends_the_waiting(running):
     replier, requester = running.peer(), running.produce_as("asker", "PG")
     asked = replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
     assert pushed(requester)
-    assert replier.is_silent()  # before the time is over, and while the requester may still answer
+    assert replier.is_silent()  # the limit has not passed, and the requester may still answer
     requester.close()
     answer = answer_to(replier, asked)
     assert (answer.code, answer.remark, answer.ext_fields["queueOffset"]) == (
@@ -147,9 +147,9 @@ def test_a_requester_that_never_answers(running, monkeypatch):
     replier, requester = running.peer(), running.produce_as("asker", "PG")
     asked = replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
     question = pushed(requester)
-    assert replier.ask(30, {"topic": TOPIC, "queueId": 0}).ext_fields["offset"] == "1"  # nothing else waits
+    assert replier.ask(30, {"topic": TOPIC, "queueId": 0}).ext_fields["offset"] == "1"  # other requests do not wait
     assert answer_to(replier, asked).code == 1
-    requester.answer(question, 0)  # too late: nobody minds
+    requester.answer(question, 0)  # too late, and ignored
     assert requester.ask(30, {"topic": TOPIC, "queueId": 0}).code == 0
 
 
@@ -187,7 +187,7 @@ def test_who_takes_another_name_is_found_by_that(running):
 
 
 def test_a_consumer_is_no_requester(running):
-    """As with Apache's: only producers are."""
+    """As in Apache, only a producer is."""
     running.join("asker", "CG")
     answer = running.peer().ask(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
     assert answer.remark == "push reply message fail, channel of <asker> not found."
@@ -203,7 +203,7 @@ def test_a_reply_without_a_body(running):
     assert [record.body for record in stored(running)] == [b""]
     running.restart()
     assert [record.body for record in stored(running)] == [b""]
-    assert running.peer().ask(310, send_fields("Orders"), b"").code == 13  # of replies only
+    assert running.peer().ask(310, send_fields("Orders"), b"").code == 13  # 310 is for replies only
 
 
 def test_what_may_not_be_sent_is_not_pushed(running):
@@ -259,7 +259,7 @@ def test_so_many_pushes_wait_and_no_more(running, monkeypatch):
 
 
 def test_a_reply_too_large_to_be_pushed(make_large):
-    """The push is longer than the reply was: it may not fit a frame any more."""
+    """The push is longer than the reply, and may not fit a frame."""
     running = make_large
     requester, replier = running.produce_as("asker", "PG"), running.peer()
     replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), bytes((16 << 20) - 1200))

@@ -1,4 +1,4 @@
-"""The journal of resets: which moves wait, against a model; and many groups' acts at once."""
+"""The journal of resets: which moves are pending, against a model; and acts of many groups at once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed:
 
 
 def test_acts_of_many_groups_are_read_in_proportion(tmp_path: Path) -> None:
-    """Each act used to be held against each one before it: 20,000 took 8 s of CPU, ten times as many 800."""
+    """Comparing each act with all earlier ones took 8 s of CPU for 20,000 acts and 800 s for 200,000."""
     clock, path = FakeClock(), tmp_path / "offset-resets.journal"
     path.write_bytes(b"".join(encode_line(Line(reset=record(clock, n, f"G{n}", [("T", 0)]))) for n in range(1, 20_001)))
     begin = time.process_time()

@@ -1,4 +1,4 @@
-"""Old messages go and a disk fills up while clients are connected: what producers, consumers and tools are told."""
+"""Old messages go and a disk fills up while clients are connected: the answers to producers, consumers and tools."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ BODY = bytes(range(256)) * 32  # 8 KiB
 
 
 class Gauge:
-    """How full the engine's disk of 20 log files is said to be; `freed` percent with each one that goes."""
+    """Reported usage of the engine's disk of 20 log files; it falls by `freed` percent with each deleted file."""
 
     def __init__(self):
         self.percent, self.freed = 50.0, 0.0
@@ -73,7 +73,7 @@ def store(engine):
 
 
 def fill(peer, files, topic="T"):
-    """Messages for so many log files, in queue 0; how many."""
+    """Fill so many log files with messages of queue 0. Return the number of messages."""
     count = files * SEGMENT_BYTES // (len(BODY) + 200) + 1
     for _ in range(count):
         assert peer.ask(310, send_fields(topic), BODY).code == 0
@@ -92,7 +92,7 @@ def wait_flushed(store):
 
 
 def free_front(store, gauge, files=1):
-    """Have the disk be too full until so many log files are gone."""
+    """Report a full disk until so many log files are deleted."""
     wait_flushed(store)
     begin = store.log.min_offset
     for _ in range(files):
@@ -140,7 +140,7 @@ def test_a_slow_reader_gets_all_of_a_file_that_is_gone(peer, store, gauge, engin
     fill(peer, 3)
     expected = peer.ask(11, pull_fields("T", 0, 0)).body
     slow = Peer(engine.broker_address)
-    opaques = [slow.send(11, pull_fields("T", 0, 0)) for _ in range(100)]  # 25 MB that it does not take
+    opaques = [slow.send(11, pull_fields("T", 0, 0)) for _ in range(100)]  # 25 MB, more than the socket takes
     time.sleep(0.3)
     fd = os.dup(store.log.segments[0].fd)
     free_front(store, gauge)
@@ -272,7 +272,7 @@ def test_a_topics_reserve_time_is_set_by_a_tool_and_kept(peer, store, engine):
     cleaner = store.cleaner
     cleaner.request_stop()
     cleaner._thread.join(60)
-    cleaner.stopped = False  # its work is done by hand from here on
+    cleaner.stopped = False  # the test does its work by hand from here on
     for hours, kept in ((1, [b"old"]), (3, [])):
         cleaner.clock = FakeClock(Clock().wall_ms() + hours * 3_600_000)
         cleaner._prepare()
@@ -285,7 +285,7 @@ def test_a_topics_reserve_time_is_set_by_a_tool_and_kept(peer, store, engine):
 
 def test_reading_and_writing_go_on_while_files_go(engine, store, gauge):
     """Three readers, one of them always far behind, while every round deletes; each sees order and no gap but at 21."""
-    gauge.percent = 85.1  # it stays so: a file goes each round
+    gauge.percent = 85.1  # it stays so: each round deletes a file
     failures, seen, moved = [], [0, 0, 0], [0, 0, 0]
     enough = threading.Event()
 
@@ -334,7 +334,7 @@ def test_reading_and_writing_go_on_while_files_go(engine, store, gauge):
 
 
 def test_what_goes_before_a_group_had_it_is_noted(peer, engine, store, gauge):
-    """From a full disk to the note: only what was below the group's offset was consumed."""
+    """From a full disk to the record: only messages below the group's offset count as consumed."""
     count = fill(peer, 6)
     engine.broker.groups.find("CG")
     commit = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 3}

@@ -47,7 +47,7 @@ def advance(queues, entries):
 
 
 def cost_ms(sampler: Sampler, step, rounds=15):
-    """Least CPU of a sample in ms, each after `step`: what runs beside it only adds."""
+    """Return the least CPU time of a sample in ms, each taken after `step`: other work on the machine adds to it."""
     costs = []
     for _ in range(rounds):
         step()
@@ -62,13 +62,13 @@ def test_a_sample_takes_some_milliseconds_of_cpu(crowd):
     sampler = Sampler(broker.store, broker.offsets, broker.pull)
     sampler.sample()
     queues, entries = broker.store.queues.all(), broker.offsets.all()
-    # ... and the two queues of transactions, which every broker has, with their offsets a second later.
+    # ... and the two queues of transactions, which every broker has; their offsets come a second later.
     assert len(queues) == TOPICS * QUEUES + 2
     assert len(entries) - GROUPS * TOPICS_A_GROUP in (0, 2)
     quiet = cost_ms(sampler, lambda: None)
     busy = cost_ms(sampler, lambda: advance(random.sample(queues, 2000), random.sample(entries, 400)))
     print(f"sampler: CPU of one sample quiet={quiet:.2f} ms, with 20k sends/s over 2,000 queues={busy:.2f} ms")
-    # 0.5 and 2 ms on a quiet machine, several times that beside others: a cache that others use, too, is a slow one.
+    # 0.5 and 2 ms on a quiet machine, several times that on a busy one, which shares its caches.
     assert quiet < 10
     assert busy < 30
     rates = [sampler.rate(moves) for moves in sampler.topics.values()]

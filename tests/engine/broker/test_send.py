@@ -305,7 +305,7 @@ def made(broker):
 
 
 def test_nothing_is_made_for_a_message_that_a_full_disk_refuses(engine, peer, topic):
-    """The topic, a retry topic and its group, and the topic of dead letters would stay behind."""
+    """Otherwise the topic, a retry topic and its group, and the topic of dead letters would stay behind."""
     broker = engine.broker
     assert peer.ask(310, send_fields(topic, properties=UNIQ), b"x").code == 0
     (record,) = stored(peer, topic)
@@ -375,7 +375,7 @@ def test_a_message_in_a_new_topic_is_acknowledged_after_the_topic_is_durable(tmp
 
 
 def during_the_next_look_up(engine, monkeypatch, topic, change):
-    """Have another thread change the topics while a send has looked the topic up and not kept its route yet."""
+    """Have another thread change the topics after a send has looked the topic up and before it keeps its route."""
     topics = engine.broker.topics
     real = topics.get
 
@@ -409,7 +409,7 @@ def test_a_topic_deleted_while_a_send_resolves_its_route_is_not_written_to_any_m
 
 
 def test_another_topic_changed_meanwhile_leaves_no_stale_route_either(peer, topic, engine, monkeypatch):
-    """Routes that were kept before the change are not believed for the generation after it."""
+    """Routes that were kept before the change are not used in the generation after it."""
     topics = engine.broker.topics
     other = topic + "_other"
     assert topics.update(new_topic(other, 4, 6))

@@ -1,4 +1,4 @@
-"""36: who may send back what, where the copy goes, and that nothing is stored when it is refused."""
+"""36: which consumers may send back which messages, where the copy goes, and that a refusal stores nothing."""
 
 import errno
 import struct
@@ -24,7 +24,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 @pytest.fixture(scope="module")
 def engine(request):
-    """Its levels 3 to 6 are the only ones that are over soon."""
+    """An engine in which only levels 3 to 6 end soon."""
     levels = "1h 1h 0s 0s 0s 0s 1h"
     engine = start_engine(shared_directory(request, "engine"), store={"message_delay_level": levels})
     yield engine
@@ -42,7 +42,7 @@ def messages(peer, topic, queue_id=0):
 
 
 def put(peer, group, properties=UNIQ, body=b"body", **fields):
-    """A message in a topic of its own, as it is stored."""
+    """Store a message in a topic of its own and return its record."""
     assert peer.ask(310, send_fields(f"T_{group}", properties=properties, **fields), body).code == 0
     return messages(peer, f"T_{group}")[-1]
 
@@ -54,7 +54,7 @@ def back(peer, record, group, level=0, **changes):
 
 
 def waiting(engine, level):
-    """What waits at a level: its messages as they are stored."""
+    """Return the records that wait at a level."""
     queue = engine.broker.store.find_queue(SCHEDULE, level - 1)
     found = []
     for offset in range(queue.max_offset if queue else 0):
@@ -69,7 +69,7 @@ def refused(engine, answer, code, text):
 
 
 def copies(engine):
-    """Where copies go at first; what waited before may come to its retry topic at any time."""
+    """Count messages where copies go first; waiting ones may reach their retry topic at any time."""
     queues = engine.broker.store.queues.all()
     return sum(queue.next_offset for queue in queues if queue.topic.startswith((SCHEDULE, "%DLQ%")))
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_found_is_refused_with_the_reason(engine, peer, group):
 
 
 def test_where_a_message_came_from_is_not_what_its_sender_wrote(engine, peer, group):
-    """A consumer that passes a retry on with all its properties does so without meaning anything by it."""
+    """A consumer that passes on a retry with all its properties passes on these names, too, without intending it."""
     written = UNIQ + "RETRY_TOPIC\x01Elsewhere\x02ORIGIN_MESSAGE_ID\x017F00000100002A9F0000000000000000\x02"
     record = put(peer, group, written)
     assert back(peer, record, group, level=-1).code == 0
@@ -204,7 +204,7 @@ def test_a_group_is_made_as_apache_makes_it(engine, peer, group):
 
 
 def test_reading_a_message_elsewhere_the_group_may_go_meanwhile(engine, peer, group, record, cold, monkeypatch):
-    """What is refused then is refused as it would have been at once."""
+    """The later refusal is the same as an immediate one."""
     submit = engine.broker._cold_pool.submit
 
     def late(job, *args, **more):
@@ -275,7 +275,7 @@ def test_the_level(engine, peer, group, level, times, stored):
 
 @pytest.mark.parametrize("times", [-1, -5, -(2**31)])
 def test_a_number_of_retries_below_none_is_none(engine, peer, group, times):
-    """Else it would come back at once, as often as its consumer sends it back."""
+    """Otherwise it would come back at once, each time its consumer sends it back."""
     record = put(peer, group, j=times)
     assert back(peer, record, group).code == 0
     assert waiting(engine, 3)[-1].reconsume_times == 1
@@ -378,7 +378,7 @@ def test_both_encodings_ask_the_same(peer, group):
 
 @pytest.fixture
 def cold(engine, monkeypatch):
-    """Nothing is in the page cache."""
+    """Make every read miss the page cache."""
     monkeypatch.setattr(engine.broker.store.disk, "reads_without_waiting", True, raising=False)
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
 
@@ -422,7 +422,7 @@ def test_a_log_that_takes_nothing_says_so(tmp_path):
 
 
 def test_the_answer_waits_for_the_disk(tmp_path):
-    """Also though the copy says WAIT=false, as Apache writes it."""
+    """It does even though the copy says WAIT=false, as Apache writes it."""
     engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"})
     peer = Peer(engine.broker_address)
     record = put(peer, "G")
@@ -444,7 +444,7 @@ def test_the_answer_waits_for_the_disk(tmp_path):
 
 
 def test_a_disk_that_takes_too_long_is_no_promise(tmp_path):
-    """The client sends it once more by another way: twice is better than never."""
+    """The client sends it again by another way: twice is better than never."""
     store = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 50}
     engine = start_engine(tmp_path, store=store)
     peer = Peer(engine.broker_address)
@@ -465,7 +465,7 @@ def test_a_disk_that_takes_too_long_is_no_promise(tmp_path):
 
 @pytest.mark.parametrize("offset", [1 << 40, 3])
 def test_what_is_no_message_makes_no_group(engine, peer, group, offset):
-    """Nor its retry topic: strangers could fill the tables with names, for ever."""
+    """Nor its retry topic: otherwise strangers could fill the tables with names, for ever."""
     refused(engine, back(peer, offset, group), ResponseCode.SYSTEM_ERROR, "look message by offset failed")
     assert engine.broker.groups.get(group) is None
     assert engine.broker.topics.get(f"%RETRY%{group}") is None
@@ -493,7 +493,7 @@ def test_who_has_much_copied_is_not_read_from_for_a_while(engine, peer, group, b
 
 
 def test_who_rests_is_not_watched_for_what_it_sends(engine, peer, group, monkeypatch):
-    """The loop would spin over bytes that nobody reads."""
+    """Otherwise the loop would spin over bytes that are not read."""
     processor = engine.server._listeners[0].dispatcher._handlers[36].handler.__self__
     monkeypatch.setattr(processor, "_rates", Rates(FakeClock(), 1, 1))
     record = put(peer, group)

@@ -1,4 +1,4 @@
-"""36 read in place: what it asks is what the decoded request asks, and the answer has the same bytes."""
+"""36 read in place gives the same request as the decoder, and the answer has the same bytes."""
 
 import json
 

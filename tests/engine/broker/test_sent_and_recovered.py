@@ -1,4 +1,4 @@
-"""What a send is acknowledged for is what a crash leaves: the same record, the same queue entry, at the same offset."""
+"""A crash leaves what the acknowledgement promised: the same record, the same queue entry, at the same offset."""
 
 import random
 import struct
@@ -36,7 +36,7 @@ BORN_IPV6 = encode_host("fd00::1", 5000)
 
 
 class Rig:
-    """A store behind the broker's send path; it dies and comes back as after SIGKILL."""
+    """A store behind the broker's send path, which dies and comes back as after SIGKILL."""
 
     def __init__(self, directory):
         self.under_test = StoreUnderTest(directory, segment_bytes=1 << 20)
@@ -51,13 +51,13 @@ class Rig:
         self._sender = Sender(self.store, self._topics, self._groups)
 
     def send(self, send, born_host=BORN):
-        """(code, physical offsets); in a tick of its own."""
+        """Send in a tick of its own; return (code, physical offsets)."""
         found = self._sender.send(send, born_host)
         self.store.end_tick()
         return found
 
     def send_back(self, fields, version=479):
-        """36 in a tick of its own, as `send`."""
+        """Send back (36) in a tick of its own; return as `send` does."""
         found = self._sender.send_back(fields, version)
         self.store.end_tick()
         return found
@@ -71,7 +71,7 @@ class Rig:
         self._journal.stop()
 
     def entries(self):
-        """(topic, queue id) -> (first offset, all entries) as they are, from files and tails."""
+        """Return (topic, queue id) -> (first offset, all entries) from files and tails."""
         found = {}
         for queue in self.store.queues.all():
             data = b""
@@ -255,7 +255,7 @@ def test_a_system_flag_is_refused_or_outlives_a_crash(rig, bit, batch):
     assert rig.under_test.bodies("T", 0) == bodies
     assert rig.entries() == before
     kept = [record.sys_flag for record in rig.under_test.records("T", 0)[1:-1]]
-    hosts = 0x30  # what the hosts of a record are is not for the sender to say
+    hosts = 0x30  # the sender does not decide about the hosts of a record
     assert kept == [signed(flag & ~hosts)] * len(kept)
 
 
@@ -298,7 +298,7 @@ def test_consumers_of_a_tag_see_a_batch_whose_tag_is_the_batchs_own(rig):
 
 
 def test_a_tag_that_is_given_twice_is_the_stored_one(rig):
-    """The map drops empty values: what is left of them is what a reader of the record finds."""
+    """The map drops empty values, and the remaining ones are what a reader of the record finds."""
     for text in (
         "TAGS\x01TagA\x02TAGS\x01\x02",
         "TAGS\x01TagA\x02TAGS\x01TagB\x02",

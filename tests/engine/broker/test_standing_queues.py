@@ -1,4 +1,4 @@
-"""Since when queues stand, over restarts of the broker."""
+"""How long queues have been standing, over restarts of the broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stands(running: RunningEngine, queues: int = 1) -> None:
 
 
 def since_of(running: RunningEngine, queue: int = 0) -> float:
-    """Wall ms."""
+    """Return the time in wall ms."""
     sampler = running.engine.broker.sampler
     [entry] = [one for one in running.engine.broker.offsets.all() if one.group == "CG"]
     return (time.time() - time.monotonic() + sampler.queue_since(entry, queue)) * 1000

@@ -1,4 +1,4 @@
-"""Sends with a time of their own: what Apache takes, where they wait, when they come, and what is refused."""
+"""Sends with a time of their own: which ones Apache takes, where they wait, when they come, and which are refused."""
 
 import time
 

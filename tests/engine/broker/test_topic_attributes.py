@@ -1,4 +1,4 @@
-"""A topic's attributes: what requests may change of them, with RocketMQ 5.3.3's words for what they may not."""
+"""A topic's attributes: which changes requests may make, and RocketMQ 5.3.3's words for the others."""
 
 import pytest
 

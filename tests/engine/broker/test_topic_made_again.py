@@ -53,7 +53,7 @@ def test_who_asks_for_what_was_deleted_is_sent_to_the_first_new_one(running, off
 
 
 def test_a_committed_offset_that_comes_after_the_deletion_steps_over_nothing(running):
-    """A running client commits on, whatever becomes of its topic."""
+    """A running client goes on committing, whatever becomes of its topic."""
     peer = running.peer()
     running.engine.broker.groups.find("CG")
     send(peer, b"0", b"1", b"2")
@@ -89,7 +89,7 @@ def test_its_queues_say_where_they_begin_before_a_message_comes_and_after_a_rest
 
 
 def test_a_group_that_is_new_reads_a_topic_made_again_from_its_beginning(running):
-    """As it does a topic that never was there: 14 answers the first offset while nothing has grown old."""
+    """It does the same with a topic that never existed: 14 answers the first offset while no message is old."""
     peer = running.peer()
     send(peer, b"0", b"1", b"2")
     delete(running)

@@ -1,4 +1,4 @@
-"""The topic table: Apache's file, who may create what, and what survives which end of the process."""
+"""The topic table: Apache's file, which requests may create a topic, and what survives each end of the process."""
 
 import json
 import random
@@ -275,7 +275,7 @@ def test_the_journal_is_empty_once_the_files_are_saved(desk):
     desk.groups.persist()
     wait_for(
         lambda: journal.stat().st_size == 0, "an empty journal"
-    )  # its thread empties it, behind the sync of what was written
+    )  # its thread empties it after the sync of the written bytes
 
 
 def test_a_crash_between_saving_the_file_and_emptying_the_journal_changes_nothing(open_desk, tmp_path):
@@ -302,7 +302,7 @@ def test_what_apache_wrote_after_a_crash_of_ours_wins_but_loses_no_topic(open_de
     desk.topics.delete("Deleted")
     desk.topics.update(TopicConfig(topic_name="Both", perm=2))
     desk.topics.update(TopicConfig(topic_name="OursOnly"))
-    # Apache starts on the file as it is, and changes it an hour later.
+    # Apache starts on the file unchanged, and changes it an hour later.
     path = tmp_path / "store/config/topics.json"
     document = json.loads(path.read_bytes())
     document["topicConfigTable"]["Both"]["perm"] = 6
@@ -363,7 +363,7 @@ def test_numbers_of_a_file_that_no_topic_has_are_taken_as_some_that_one_may_have
 
 @pytest.mark.parametrize("content", ["null", "{}", '{"dataVersion":{"counter":1}}', '{"topicConfigTable":null}', "7"])
 def test_a_file_without_its_table_is_damage_and_is_read_from_its_backup(open_desk, tmp_path, content):
-    """A start with no topics would give up what waits for those that were there."""
+    """A start without topics would give up the messages that wait for them."""
     path = tmp_path / "store/config/topics.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)

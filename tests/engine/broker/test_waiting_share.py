@@ -1,4 +1,4 @@
-"""What waits has a share of the disk; beyond it what is to wait is refused with 14, and all else is taken."""
+"""Waiting messages have a share of the disk; beyond it sends that would wait are refused with 14, and only these."""
 
 from contextlib import closing
 

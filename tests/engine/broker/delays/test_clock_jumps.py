@@ -1,4 +1,4 @@
-"""Whatever somebody does to the wall clock: nothing comes early, nothing twice, and nothing much too late."""
+"""However the wall clock is set, no message comes early or twice, and none much too late."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.support.delays import LEVELS_MS, Delays
 from tests.support.store import StoreUnderTest
 
 HOUR_MS = 3_600_000
-#: What a message stored around a jump may be late by: a look at the clocks.
+#: Largest delay of a message that was stored around a jump: the time between two looks at the clocks.
 LATE_MS = 1100
 
 
@@ -29,7 +29,7 @@ def under_test(tmp_path):
 
 
 class Sent:
-    """What was sent when by the steady clock, and when each message came."""
+    """When each message was sent by the steady clock, its level's delay, and when it came."""
 
     def __init__(self, delays, clock):
         self.delays, self.clock = delays, clock
@@ -43,7 +43,7 @@ class Sent:
         self.delays.delay(level, body)
 
     def look(self):
-        # Of what arrived: what the copy says of itself is by a clock that jumps.
+        # Counts messages that arrived: the times in the copy itself are from the clock that jumps.
         count = self.delays.arrived_so_far()
         if count > self._seen:
             for body in self.delays.arrived()[self._seen :]:
@@ -109,7 +109,7 @@ def test_a_clock_that_jumps_all_the_time(sent, clock, seed):
 
 
 def test_a_clock_that_is_slewed_is_followed(sent, clock):
-    """As ntpd does it: half a millisecond a second. Due times are the wall clock's then."""
+    """ntpd slews a clock by half a millisecond a second. Due times follow the wall clock then."""
     sent.send(2)
     for _ in range(100):
         sent.pass_time(50)

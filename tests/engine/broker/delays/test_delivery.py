@@ -1,4 +1,4 @@
-"""Delayed messages come when they are due, in order, once, and whole; what cannot be delivered holds nobody up."""
+"""Delayed messages come when due, in order, once, and whole; one that cannot be delivered does not block the others."""
 
 import errno
 
@@ -255,7 +255,7 @@ def test_a_message_refused_for_the_moment_comes_later_and_what_was_stored_behind
 
 
 def refuse_when_staged(delays, monkeypatch, body, code):
-    """Returns what ends it."""
+    """Return a function that ends the refusals."""
     from appliance.engine.broker.sending.outcome import refused
 
     put = delays.appends.put

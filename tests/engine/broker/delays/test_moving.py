@@ -1,4 +1,4 @@
-"""What waits at a delay level when its log file has to go waits on, and comes once and at its time."""
+"""A message that waits at a delay level when its log file must go is moved, and comes once and in time."""
 
 import errno
 
@@ -18,7 +18,7 @@ LEVELS_MS = (1000, 60_000, 3_600_000)
 
 
 class Both:
-    """Levels and timers over one store."""
+    """Delay levels and timers over one store."""
 
     def __init__(self, under_test, clock):
         self.under_test, self.clock, self.store = under_test, clock, under_test.store
@@ -56,7 +56,7 @@ class Both:
             self.delays.saver_save()
 
     def until_gone(self, end):
-        """As the cleaner asks, which waits; then the files are gone."""
+        """Ask until nothing must be kept below `end`, as the cleaner does, then remove the files."""
         for _ in range(20):
             self.store.log.sync()
             if self.moves.keep(end) is None:
@@ -123,7 +123,7 @@ def test_what_is_moved_is_due_when_it_was_whatever_the_clock_was_set_to(both, cl
 
 
 def test_what_was_stored_a_moment_ago_is_moved_for_no_longer_than_it_waits(both, clock):
-    """Its store time is that of the message before, which came before the clock was set back."""
+    """Its store time is that of the message before it, which was stored before the clock was set back."""
     both.timers.put(b"first", "", Place(TARGET, 1))
     clock.jump(-3_600_000)
     both.delays.delay(2, b"minute")
@@ -150,7 +150,7 @@ def test_a_full_disk_keeps_no_file_for_what_waits_or_is_due(both, clock):
 
 
 def test_what_was_moved_is_passed_at_once_though_its_file_stays_for_others(both, clock):
-    """A next leader knows how far a level is, and not what was handled in it."""
+    """The next leader receives the progress of a level, but not which of its messages were settled."""
     both.delays.delay(3, b"hour")
     both.delays.delay(3, b"hour too")
     fill(both)

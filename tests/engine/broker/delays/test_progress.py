@@ -1,4 +1,4 @@
-"""`delayOffset.json`: what Apache writes, never ahead of what is durable, never far behind what was delivered."""
+"""`delayOffset.json`: written as Apache does, never ahead of what is durable, never far behind what was delivered."""
 
 import errno
 import json
@@ -202,7 +202,7 @@ def test_an_offset_outside_its_queue_is_moved_to_the_nearer_end(under_test, cloc
 
 
 def test_in_async_flush_a_published_copy_is_not_progress(under_test, clock):
-    """The file says what a power cut leaves."""
+    """The file must only count messages that survive a power cut."""
     delays = Delays(under_test, clock)
     delays.delay(1, b"x")
     durable = under_test.store.log.written
@@ -246,7 +246,7 @@ def test_the_thread_sleeps_until_there_is_something_to_save_and_saves_within_its
 
 @pytest.mark.parametrize("there", [0, 2])
 def test_a_file_of_another_store_hides_no_message_that_comes_now(under_test, clock, there):
-    """What was not there when the broker started cannot have been delivered, whatever the file says."""
+    """A message that was not there when the broker started cannot have been delivered, whatever the file says."""
     first = Delays(under_test, clock)
     for number in range(there):
         first.delay(1, b"before %d" % number)

@@ -1,4 +1,4 @@
-"""What was handled early of delayed messages: on disk, stepped over by delivery, never at the cost of a message."""
+"""Delayed messages that were settled early: kept on disk, stepped over by delivery, and no other message is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def message(offset: int, level: int = 3, how: How = How.DROPPED) -> Settled:
 
 
 class Opened(SettledDelays):
-    """On a disk in memory; `said` is what it reports. there: what the log holds, None for everything."""
+    """Settled messages on a disk in memory; `said` holds the reports. there: messages in the log, None for all."""
 
     def __init__(self, disk: Disk, there: set[Settled] | None = None, path: Path = PATH) -> None:
         self.said: list[str] = []
@@ -338,7 +338,7 @@ def test_it_is_a_set(steps: list[tuple[str, int]]) -> None:
 
 
 def test_delivery_and_acts_at_the_very_moment(disk: RecordingDisk) -> None:
-    """Of each message exactly one of the two has it, whatever the threads do."""
+    """Each message goes to exactly one of the two, however the threads interleave."""
     opened = Opened(disk)
     end, delivered, settled = 3000, [], []
     turns = threading.Semaphore(0)
@@ -346,7 +346,7 @@ def test_delivery_and_acts_at_the_very_moment(disk: RecordingDisk) -> None:
     def deliver() -> None:
         at, chance = 0, random.Random(1)
         while at < end:
-            turns.acquire()  # somebody else has had one, too
+            turns.acquire()  # another thread has had a turn, too
             upto = opened.enter(3, at, min(end, at + chance.randrange(1, 9)))
             delivered.extend(offset for offset in range(at, upto) if not opened.holds(3, offset))
             at = upto

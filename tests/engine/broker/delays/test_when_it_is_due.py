@@ -1,4 +1,4 @@
-"""A delay is counted from when the message came, not from when the tick began that took it."""
+"""A delay counts from when the message came, not from the beginning of the tick that took it."""
 
 from appliance.engine.broker.delays.levels import DelayLevels, Place, make_wait
 from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
@@ -28,7 +28,7 @@ def test_a_long_tick_makes_no_message_early(tmp_path):
         appends.submit([OwnMessage(SCHEDULE_TOPIC, level - 1, b"x", text, "", TICK_BEGAN, BORN)])
 
     put(1)
-    now[0] = TICK_BEGAN - 3_600_000  # a clock that is set back takes no store time back
+    now[0] = TICK_BEGAN - 3_600_000  # setting the clock back does not set store times back
     put(2)
     under_test.tick()
     for level, delay_ms in ((1, 1000), (2, 5000)):

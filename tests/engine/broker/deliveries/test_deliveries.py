@@ -1,4 +1,4 @@
-"""Delivery events: what is recorded, what the files keep of it, and what is found again."""
+"""Delivery events: which ones are recorded, what the files keep of them, and what is found again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BUDGET = 1 << 20
 
 
 class FullDisk(Disk):
-    """A disk that takes so many bytes more."""
+    """A disk that is full after `room` more bytes."""
 
     room = 1 << 40
 
@@ -56,7 +56,7 @@ class FullDisk(Disk):
 
 
 class Bench:
-    """A recorder and its service, without threads; `restart` is what a kill leaves."""
+    """A recorder and its service, without threads; `restart` continues as after a kill."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
@@ -93,7 +93,7 @@ class Bench:
         self.recorder.record(request, first + count)
 
     def write(self) -> None:
-        """A second is over."""
+        """Do the work of the end of a second."""
         self.recorder.hand_over()
         self.service.work()
 
@@ -196,7 +196,7 @@ def test_within_one_batch_the_store_time_tells(bench):
 
 
 def test_deliveries_of_messages_that_a_crash_took_are_not_those_of_their_successors(bench):
-    """With asynchronous flush the log's end may be lost, and other messages get the offsets."""
+    """With asynchronous flush a crash can cut the log's end, and other messages get the offsets."""
     bench.published = 1000
     for _ in range(2):
         bench.pulled(7, 1, group="Old")
@@ -221,7 +221,7 @@ def test_a_file_that_a_start_begins_does_not_hide_those_before(bench):
     bench.write()
     bench.restart()
     conn = FakeConnection()
-    for number in range(BUDGET // rings.FILES // EVENT_BYTES - 20):  # as much as a file takes
+    for number in range(BUDGET // rings.FILES // EVENT_BYTES - 20):  # as many as a file holds
         bench.pulled(100 + number, 1, conn=conn)
     bench.write()
     assert len(bench.ring.files()) == 2
@@ -301,7 +301,7 @@ def test_a_smaller_budget_counts_with_the_next_write(bench):
             bench.pulled(round_ * 3000 + number, 1)
         bench.write()
     assert sum(map(len, bench.data())) > 2 * BUDGET
-    bench.budget = 0  # as little as there may be
+    bench.budget = 0  # the least possible
     bench.pulled(0, 1)
     bench.write()
     assert sum(map(len, bench.data())) <= BUDGET + 8 * BUDGET // 16, "the file that was being written is whole"
@@ -332,7 +332,7 @@ def test_what_waits_for_the_disk_is_bounded(bench):
 
 
 def test_writing_remembers_nothing_of_how_much_there_was(bench):
-    """Each second has another number of answers; `struct` would remember a layout of so many fields for each."""
+    """Each second has a different number of answers; `struct` would cache a format for each number of fields."""
     bench.pulled(0, 1)
     bench.write()
     tracemalloc.start()
@@ -379,7 +379,7 @@ def test_nothing_is_recorded_when_it_is_off(bench):
 
 
 def test_a_time_without_recording_is_told_of(bench):
-    """Switched off and on again: what was delivered in between is not known, and not taken for nothing."""
+    """Recording is switched off and on again: the history reports the gap instead of "no deliveries"."""
     bench.published = 9
     bench.pulled(0, 1, group="Before")
     bench.recorder.switch(False)
@@ -479,7 +479,7 @@ def test_foreign_files_stay(bench):
 
 @pytest.mark.parametrize("what", ["directory", "huge", "dangling", "foreign"])
 def test_something_else_of_a_files_name_is_stepped_over(bench, what):
-    """Events go on in a file of ours, and what lies there costs neither memory nor is it touched."""
+    """Events go on in a file of RocketBox's; the foreign one takes no memory and stays as it is."""
     bench.pulled(0, 1)
     bench.write()
     (ours,) = bench.ring.files()

@@ -1,4 +1,4 @@
-"""Who was given messages of a queue last: of thousands of events the last of each number, and from where it began."""
+"""Which client was last given messages of a queue: the last event of each number, and the first offset recorded."""
 
 from __future__ import annotations
 

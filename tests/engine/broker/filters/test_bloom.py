@@ -1,4 +1,4 @@
-"""Positions in Apache's bloom filters, as its brokers wrote them."""
+"""Positions in Apache's bloom filters, as Apache's brokers wrote them."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_sizes_follow_from_the_two_settings():
 
 
 def test_every_length_of_a_tail_is_hashed():
-    """By the published test vector of murmur3_x64_128, and no two lengths alike."""
+    """Uses the published test vector of murmur3_x64_128; no two lengths give the same hash."""
     assert murmur3_first_half(b"") == 0
     assert murmur3_first_half(b"hello") == 0xCBD8A7B341BD9B02
     assert len({murmur3_first_half(b"x" * size) for size in range(50)}) == 50

@@ -1,4 +1,4 @@
-"""The table of what groups filter by: registration, death, bounds, the file."""
+"""The table of the groups' filters: registration, death, bounds, the file."""
 
 import json
 import shutil

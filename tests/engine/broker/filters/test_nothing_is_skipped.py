@@ -1,5 +1,5 @@
-"""Whoever filters by an expression sees exactly the messages that match, each once and in order: whatever is sent
-when, however many a pull asks for, whether it is held meanwhile, and whoever judges."""
+"""A consumer that filters by an expression gets exactly the messages that match, each once and in order: whenever they
+are sent, however many a pull asks for, whether it is held meanwhile, and whichever thread evaluates the filter."""
 
 import random
 
@@ -31,7 +31,7 @@ def running(request):
 
 
 class Consumer:
-    """Pulls one queue on a connection of its own, and goes on where it was told to."""
+    """Pulls one queue on a connection of its own, each time from the next offset of the last answer."""
 
     def __init__(self, running, topic, expression, chance):
         self.peer = running.peer()
@@ -39,7 +39,7 @@ class Consumer:
         self.offset, self.bodies, self.waits = 0, [], False
 
     def turn(self, wait=0.0):
-        """Ask if it has not, and take an answer if there is one; False when there was none."""
+        """Send a pull if none is under way, and take its answer. Return False if there was none yet."""
         if not self.waits:
             fields = pull_fields(
                 self.topic, 0, self.offset, sysFlag=6, suspendTimeoutMillis=self.chance.choice((100, 1000, 5000)),

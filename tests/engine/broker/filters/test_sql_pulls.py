@@ -1,4 +1,4 @@
-"""Pulls with SQL92 expressions over the wire: the pull's own, and those that heartbeats registered."""
+"""Pulls with SQL92 expressions over the wire: expressions of the pull, and expressions that heartbeats registered."""
 
 import json
 import threading
@@ -44,7 +44,7 @@ def wait_in_files(running, topic, count):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """A busy machine would end the slice of a pull before its last message, which the next pull brings."""
+    """Give slices of a pull all the time: on a busy machine one would end early, and the next pull bring the rest."""
     settle = Settling.settle
     monkeypatch.setattr(
         Settling, "settle", lambda self, entries, wanted, most: settle(self, entries, wanted, most, 60.0)
@@ -122,7 +122,7 @@ def test_a_long_expression_is_checked_in_the_pool(running):
 
 
 def test_the_language_is_loaded_in_the_pool_whoever_needs_it_first(running, topic, monkeypatch):
-    """That takes longer than many expressions, and on the loop everybody would wait."""
+    """Loading takes longer than many expressions; on the loop all connections would wait for it."""
     threads = []
     load = expressions_module._sql
 
@@ -177,7 +177,7 @@ def counts(running, topic):
 
 @pytest.mark.parametrize("version", [AHEAD, 5], ids=["the same version", "a lower one"])
 def test_of_one_client_the_later_heartbeat_counts(running, topic, version):
-    """Its clock may have been set right in between."""
+    """The client's clock may have been corrected in between."""
     peer = running.peer()
     beat(peer, "c", topic, "b = 1", AHEAD)
     beat(peer, "c", topic, "b = 2", version)
@@ -281,7 +281,7 @@ def test_a_heartbeat_is_compiled_in_slices_and_others_come_between(running, topi
 
 
 def test_filter_data_that_is_older_than_the_pull(running, topic):
-    """As between two heartbeats of members that disagree: the subscription is new, its filter is not."""
+    """Happens between two heartbeats of members that disagree: the subscription is new, its filter is not."""
     colours(running, topic, "red")
     group, member = registered(running, topic, "colour = 'red'", version=5)
     info = running.engine.broker.clients.consumer_group(group)
@@ -325,7 +325,7 @@ def test_a_held_pull_sleeps_through_what_is_not_for_it(running, topic):
 
 
 def test_a_held_pull_is_looked_for_in_the_pool_when_much_comes(running, topic, monkeypatch):
-    """As for a thousand pulls at once: what a tick may judge is used up."""
+    """A thousand pulls at once have the same effect: the tick's budget of filter evaluations is used up."""
     monkeypatch.setattr(pull_path, "_JUDGED_A_TICK", 0)
     colours(running, topic, "red")
     polling = running.engine.broker.pull.long_polling
@@ -349,7 +349,7 @@ def test_a_held_pull_is_looked_for_in_the_pool_when_much_comes(running, topic, m
 def test_a_held_pull_whose_time_is_over_has_moved_on(running, topic):
     colours(running, topic, "red")
     polling, waiting, end = running.engine.broker.pull.long_polling, running.peer(), 1
-    for time_ms in (600, 6000, 60_000):  # on a busy machine more, until the messages come in time
+    for time_ms in (600, 6000, 60_000):  # longer ones for a busy machine, until the messages come in time
         asked = {"sysFlag": 6, "suspendTimeoutMillis": time_ms, "expressionType": "SQL92"}
         fields = pull_fields(topic, 0, end, subscription="colour = 'blue'", **asked)
         waiting.send(11, fields)
@@ -479,7 +479,7 @@ def test_the_table_survives_a_restart_as_apache_writes_it(tmp_path):
 
 def test_heartbeats_full_of_expressions_hold_nobody_up(tmp_path, monkeypatch):
     """10,000 different ones, right and wrong, from a few connections: each is answered, none is compiled on the loop,
-    and what is kept is bounded."""
+    and the kept ones are bounded."""
     compiled_by = Counter()
     compile_sql92 = sql_filter.compile_sql92
 
@@ -532,7 +532,7 @@ def batch_of(count, colour):
 
 
 def test_a_thousand_messages_for_many_held_pulls_do_not_hold_up_the_loop(tmp_path):
-    """The pool looks at them; nobody is woken for nothing, and all offsets move."""
+    """The pool looks at them; no pull is answered without a message, and all offsets move."""
     running = RunningEngine(tmp_path)
     try:
         running.put("T", b"0")
@@ -560,7 +560,7 @@ def test_a_thousand_messages_for_many_held_pulls_do_not_hold_up_the_loop(tmp_pat
 
 
 def test_a_scan_that_finds_nothing_moves_on_and_holds_nobody_up(tmp_path):
-    """Each pull looks through what maxFilterMessageSize says; others are served in between."""
+    """Each pull looks through up to maxFilterMessageSize; others are served in between."""
     running = RunningEngine(tmp_path, store={"max_filter_message_size": 4000})
     try:
         peer, other = running.peer(), running.peer()

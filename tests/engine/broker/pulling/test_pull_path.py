@@ -1,4 +1,4 @@
-"""What a pull came to is a value: whoever asked is told in its own way, and need not speak frames."""
+"""The outcome of a pull is a value: callers receive it in their own way, and need no frames."""
 
 from __future__ import annotations
 

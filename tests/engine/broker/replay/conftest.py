@@ -13,7 +13,7 @@ from tests.support.engine import RunningEngine
 
 @pytest.fixture
 def make_running(tmp_path: Path) -> Iterator[Callable[..., RunningEngine]]:
-    """Engines with options of their own; sync flush unless told otherwise."""
+    """Make engines with options of their own; with sync flush unless the options differ."""
     made: list[RunningEngine] = []
 
     def make(**options: Any) -> RunningEngine:

@@ -1,4 +1,4 @@
-"""Journals of jobs: what is written is read again; torn, cut and damaged ones are what they are."""
+"""Journals of jobs: written ones are read again; torn, cut and damaged ones are recognised as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored already of a job's copies, looked for where its journal says that they may be."""
+"""Which copies of a job are stored already: looked for at the places that its journal names."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def copies(store, queue_id: int, *numbers: int, job: str = JOB.id) -> None:
 
 
 def proof(store, *offsets: int, begin: int = 0) -> Proof:
-    """Of a job whose journal says that copies lie behind these offsets of its target."""
+    """Return the proof of a job whose journal says that copies lie behind these offsets of its target."""
     topics = {TARGET: new_topic(TARGET, 2, 6)}
     return Proof(store.store, topics, JobState(JOB, next=begin, targets={TARGET: offsets}), JOB.total)
 

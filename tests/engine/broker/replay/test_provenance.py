@@ -1,4 +1,4 @@
-"""What copies of dead letters say of their job, and what anybody else may have written there."""
+"""The properties by which copies of dead letters name their job, and forged ones."""
 
 import pytest
 

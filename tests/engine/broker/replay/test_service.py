@@ -1,4 +1,4 @@
-"""Jobs at work in a running broker: what arrives where, what is counted, and what a restart makes of them."""
+"""Jobs at work in a running broker: which copies arrive where, the counts, and how a job goes on after a restart."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_job_goes_on_after_two_restarts_and_nothing_comes_twice(make_running: 
 def test_a_job_that_was_killed_does_not_believe_marks_that_a_stranger_wrote(
     group: RunningEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He has read a copy, so he knows all that it says."""
+    """The stranger has read a copy and can repeat all its properties."""
     put_dead_letters(group, "G", 20)
     job = start(group, rate=10).state.spec.id
     wait_for(lambda: copies(group, "%RETRY%G"), "one is sent")
@@ -438,7 +438,7 @@ def test_properties_without_a_unique_key(group: RunningEngine) -> None:
 
 
 def test_where_no_job_is_worked_off_jobs_can_be_looked_at(running, tmp_path):
-    """As on a slave: what ran here stands still and says so, and its journal stays as it was."""
+    """A slave does so: a job that ran here is shown as paused, and its journal stays as it was."""
     make_group(running, "G")
     put_dead_letters(running, "G", 10)
     broker = running.engine.broker

@@ -1,4 +1,4 @@
-"""Batches become the records that their messages would have become one by one."""
+"""A batch is stored as the same records that its messages would make one by one."""
 
 import random
 import struct
@@ -24,7 +24,7 @@ def batch(body: bytes, common: bytes = COMMON, shapes: Shapes | None = None, bor
 
 
 def expected_properties(own: bytes, common: bytes) -> bytes:
-    """By the rule: the batch's own behind the member's, but for names that it has."""
+    """Apply the rule: the batch's properties follow the member's own, without names that the member has."""
     names = {pair.partition(b"\x01")[0] for pair in own.split(b"\x02") if b"\x01" in pair}
     added = b"".join(
         f"{name}\x01{value}\x02".encode()
@@ -76,7 +76,7 @@ def some_members(chance: random.Random):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_records_and_entries_are_those_of_the_plain_way(seed):
-    """One `Shapes` for many batches, as the broker has it."""
+    """One `Shapes` serves many batches, as in the broker."""
     chance = random.Random(seed)
     shapes = Shapes()
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What became of a send stays a value until its tick is published; then whoever waits makes an answer of it."""
+"""The outcome of a send stays a value until its tick is published; then its receiver makes an answer of it."""
 
 import threading
 
@@ -11,7 +11,7 @@ PROPERTIES = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
 
 
 class Waiting:
-    """Somebody who came by no socket."""
+    """A receiver of outcomes without a socket."""
 
     def __init__(self):
         self.outcomes = []
@@ -47,7 +47,7 @@ def test_a_refusal_is_a_value_too_and_comes_at_once(engine):
 
 
 def test_an_answer_that_cannot_be_made_costs_its_connection_and_no_other_answer(engine, peer):
-    """Both sends are of one tick."""
+    """Both sends belong to one tick."""
     assert peer.ask(310, send_fields("Values"), b"x").code == 0
     fine = Waiting()
 

@@ -1,4 +1,4 @@
-"""Messages of the broker's own: one way in, one future a batch."""
+"""Messages that the broker itself stores: one way in, one future a batch."""
 
 import pytest
 

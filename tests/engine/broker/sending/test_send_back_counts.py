@@ -1,4 +1,4 @@
-"""Messages sent back in the last minute: in pieces of 10 s, each gone when it is old."""
+"""Messages sent back in the last minute: counted in pieces of 10 s, each dropped when it is old."""
 
 from appliance.engine.broker.sending.send_back_counts import MOST_PAIRS, SendBackCounts
 from appliance.engine.clock import FakeClock

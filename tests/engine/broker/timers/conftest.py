@@ -1,4 +1,4 @@
-"""Timers of a store that is really written, driven by hand, with a clock that tests set."""
+"""Timers of a real store, driven by hand, with a clock that tests set."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""What is written for an Apache broker, read as `TimerMessageStore.recover` and `dequeue` do.
+"""Files written for an Apache broker, read as `TimerMessageStore.recover` and `dequeue` do.
 
-What a real one makes of it: `tests/exchange/test_timers.py`.
+`tests/exchange/test_timers.py` has a real one read them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAST = Unit(0, 999_999, 50)
 
 
 def wheel(store: Path, file_bytes: int) -> tuple[dict[int, list[tuple[int, int, int]]], tuple[int, int]]:
-    """(second -> (physical offset, size, magic) in the order in which Apache delivers them, the last unit's record)."""
+    """Return (second -> (physical offset, size, magic) in Apache's order of delivery, the last unit's record)."""
     data: dict[int, bytes] = {}
     last_of: dict[int, int] = {}
     last = (0, 0)

@@ -1,4 +1,4 @@
-"""Who acts on a message that waits for its time: never two at once, and nobody once delivery has it."""
+"""Claims on a message that waits for its time: never two at once, and none once delivery has it."""
 
 from appliance.engine.broker.timers import claims as claims_module
 from appliance.engine.broker.timers.claims import RECALLS, Claim, Claims

@@ -1,4 +1,4 @@
-"""The clock is set while messages wait for a time of their own: what was said of them stays true."""
+"""The clock is set while messages wait for a time of their own: earlier answers about them stay true."""
 
 import tempfile
 from itertools import pairwise
@@ -24,14 +24,14 @@ STEPS_MS = [-DAY_MS, -10 * MINUTE_MS, -3000, -300, 300, 3000, HOUR_MS, DAY_MS]
 
 
 def step(timers, ms):
-    """The clock is set, and the thread has looked at it."""
+    """Set the clock and have the timers' thread look at it."""
     timers.pass_time(100)
     timers.clock.jump(ms)
     timers.pass_time(200)
 
 
 class Answers:
-    """What producers are told."""
+    """The answers that producers get."""
 
     def __init__(self):
         self.codes = []
@@ -41,7 +41,7 @@ class Answers:
 
 
 def recall(timers, key, due_ms):
-    """370; its code."""
+    """Send 370 and return the code of its answer."""
     path = RecallPath(
         timers.appends,
         timers.delivery._claims,
@@ -58,7 +58,7 @@ def recall(timers, key, due_ms):
         path.recall(Asked(TARGET, handle, "P", b""), answers)
     except RefusedRequest as refusal:
         return refusal.code
-    # As in a tick: staged by remoting-io, published at its end.
+    # As a tick does: staged by remoting-io, published at its end.
     acks = list(timers.store.tick.acks)
     timers.store.end_tick()
     assert acks
@@ -101,7 +101,7 @@ def test_what_was_stored_once_more_comes_once_when_the_clock_was_set_in_between(
 
 @pytest.mark.parametrize("ms", [MINUTE_MS, HOUR_MS, DAY_MS])
 def test_what_waits_is_not_dropped_with_its_file_after_the_clock_was_set_forward(tmp_path, clock, ms):
-    """With a younger one that is due before it in front."""
+    """A younger message in front of it is due earlier."""
     under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=Disk()).open()
     timers = Timers(under_test, clock)
     timers.wait(b"waits", ms // 2)
@@ -140,7 +140,7 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
 
 
 def test_what_was_stored_a_moment_ago_waits_though_the_queue_is_half_in_its_file(timers):
-    """Entries in a file and those in memory come in two readings."""
+    """Entries in a file and entries in memory are read in two steps."""
     timers.wait(b"in the file", DAY_MS)
     timers.under_test.wait_recovery_position()
     due_ms = timers.wait(b"in memory", DAY_MS)
@@ -161,7 +161,7 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_forward(timers, cloc
 
 
 def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_back(timers, clock, monkeypatch):
-    """It looks as if it were due tomorrow, and some of it is taken meanwhile."""
+    """The messages look as if they were due tomorrow, and some of them are taken meanwhile."""
     monkeypatch.setattr(schedule, "MOST_INLINE", 1)
     bodies = [b"%d" % n for n in range(6)]
     for n in (0, 2, 4):
@@ -178,7 +178,7 @@ def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_bac
         taken.extend(one for _, one in index.take(timers.delivery.now_ms(), 1))
         return True
 
-    # Whatever lies in front: these may be of files that are gone, and were stored once more.
+    # Merge whatever lies in front: these could belong to deleted files, and be stored again.
     assert index.merge(timers.store.log.written, clock.wall_ms(), pause, everything=True)
     assert taken
     index.back(taken)
@@ -225,7 +225,7 @@ STEP = st.one_of(
 )
 @given(steps=st.lists(STEP, max_size=25))
 def test_whatever_the_clock_is_set_to_each_comes_once_or_was_taken_back(steps, tmp_path, monkeypatch):
-    """Twins among them: of one key and time. What 370 said is done does not come; all else comes, once, not early."""
+    """Includes twins of one key and time. A message that 370 took back never comes; all others come once, not early."""
     monkeypatch.setattr(schedule, "MOST_INLINE", 3)
     clock = FakeClock()
     under_test = StoreUnderTest(Path(tempfile.mkdtemp(dir=tmp_path)), disk=Disk()).open()
@@ -271,7 +271,8 @@ def test_whatever_the_clock_is_set_to_each_comes_once_or_was_taken_back(steps, t
         assert came.keys() == {body for body, _, _, _ in sent} - recalled
         assert sum(timers.delivery.given_up.values()) == 0
         for body, _, _, least in sent:
-            # A jump is seen at the next look: what was stored around it is early or late by no more than that.
+            # A jump is seen at the next look: messages stored around it are early or late by at most the time between
+            # two looks.
             assert body not in came or came[body] >= least - 1.0, "early"
     finally:
         timers.close()

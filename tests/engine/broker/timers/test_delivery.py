@@ -1,4 +1,4 @@
-"""Messages come when their own time has come, in order, once and whole; what cannot be delivered holds nobody up."""
+"""Messages come at their own time, in order, once and whole; one that cannot be delivered does not block the others."""
 
 import errno
 
@@ -45,7 +45,7 @@ def timers(under_test, clock):
 
 
 def again(under_test, timers, clean=True):
-    """The next life of the timers over the same store."""
+    """Return the timers of the next life over the same store."""
     if clean:
         timers.save()
     timers.close()
@@ -210,7 +210,7 @@ def test_a_mark_of_one_key_or_time_leaves_others_alone(timers, clock):
 
 
 def test_the_handle_of_an_apache_message_finds_it(timers, clock):
-    """Apache rounds down to its second; who takes it back names that and one millisecond."""
+    """Apache rounds down to its second; its handle, used for the recall, names that and one millisecond."""
     out = (clock.wall_ms() + 5000) // 1000 * 1000
     waits = (
         "UNIQ_KEY\x01{}\x02TIMER_OUT_MS\x01{}\x02TIMER_DELAY_MS\x015400\x02REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02"
@@ -341,7 +341,7 @@ def test_age_rolls_by_itself_and_a_mark_with_it(under_test, timers, clock):
 
 
 def test_an_index_of_another_log_is_made_again(under_test, clock):
-    """It says of a record that is not there that it knows all up to it."""
+    """Its position names a record that is not in this log."""
     timers = Timers(under_test, clock)
     timers.wait(b"known", 1000)
     timers.rounds()
@@ -432,7 +432,7 @@ def test_what_is_taken_while_runs_are_merged_does_not_come_again(timers, clock, 
 
 
 def lead_next(under_test, timers, done):
-    """Timers of a member that led nobody before: they have nothing but what they were told."""
+    """Return the timers of a member that never led: they only have what the leader sent."""
     timers.save()
     timers.close()
     answer = checkpoint_answer(0, 0, 0)
@@ -522,8 +522,8 @@ def test_a_timer_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is
 
 @pytest.mark.parametrize("first", ["roll", "delivery"])
 def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, under_test, first):
-    """The roll was on its way before the message was due, and goes on when the disk has room again. first: who is there
-    first then."""
+    """The roll was on its way before the message was due, and goes on when the disk has room again. first: which of the
+    two acts first then."""
     timers.wait(b"x", 20_000)
     timers.rounds()
     under_test.store.log.refuse("another reason than the disk", "in sync")
@@ -543,8 +543,8 @@ def test_what_a_refused_roll_held_up_over_its_time_comes_once(timers, clock, und
 
 
 def test_what_falls_due_while_its_copy_is_on_its_way_comes_once(timers, clock, under_test):
-    """The full disk takes the roll's copy, and until that is in the log delivery must leave the record alone: it would
-    come now, and from the copy."""
+    """The full disk takes the roll's copy. Until that is in the log, delivery must leave the record alone: otherwise
+    the message would come now, and again from the copy."""
     timers.wait(b"x", 20_000)
     timers.rounds()
     timers.roll.keep(under_test.store.log.written)

@@ -1,4 +1,4 @@
-"""What friendly messages do not show: bodies of megabytes due at once, records nobody thought of, damage on the way."""
+"""Cases beyond friendly messages: bodies of megabytes due at once, unexpected records, damage on the way."""
 
 import errno
 import random
@@ -130,14 +130,14 @@ def test_a_merge_that_fails_leaves_no_file(under_test, timers, monkeypatch):
 
 @pytest.mark.parametrize("apart_ms", [0, 1, 100, 1500])
 def test_a_walk_without_time_gets_to_the_end_all_the_same(under_test, timers, clock, apart_ms):
-    """Whatever was taken out: else nobody could get at what is due behind it."""
+    """Whatever was taken out, the walk must reach the messages that are due behind it."""
     recalled = [b"%d" % n for n in range(60)]
     dues = {body: timers.wait(body, 100_000 + n * apart_ms) for n, body in enumerate(recalled)}
     for body, due in dues.items():
         if body not in (b"20", b"40"):
             mark = mark_of(TARGET, body.decode(), due - 1, clock.wall_ms())
             timers.put(mark.body, mark.properties)
-    for n in range(40):  # of unknown messages
+    for n in range(40):  # marks of unknown messages
         mark = mark_of(TARGET, "unknown", 10_000 + clock.wall_ms() + 700 * n, clock.wall_ms())
         timers.put(mark.body, mark.properties)
     timers.wait(b"last", 300_000)
@@ -176,7 +176,7 @@ def test_a_key_of_any_length_is_kept_short(timers, clock):
 
 
 def test_properties_without_room_do_not_stop_a_roll(timers, clock):
-    """An Apache broker takes them up to the very limit."""
+    """An Apache broker accepts properties up to the very limit."""
     filler = "x" * (delivery.MAX_PROPERTIES_BYTES - 100)
     for n in range(2):
         due = clock.wall_ms() + 10 * 86_400_000
@@ -215,7 +215,7 @@ def test_what_was_refused_once_is_not_late_by_what_the_clock_was_set(timers, clo
     clock.advance(500)
     clock.jump(jump_s * 1000)
     timers.pass_time(400)
-    timers.wait(b"z", 50_000)  # the index learns of the jump
+    timers.wait(b"z", 50_000)  # the index learns of the jump by this one
     timers.rounds()
     assert timers.arrived() == []
     timers.hold = True
@@ -271,7 +271,7 @@ def test_neighbours_are_read_together(under_test, timers, clock):
 
 
 def test_a_span_gives_what_the_log_gives(tmp_path):
-    """Whatever is expected, at the end of a file as well."""
+    """For any expected size, also at the end of a file."""
     under_test = StoreUnderTest(tmp_path, segment_bytes=64 * 1024).open()
     for n in range(300):
         under_test.put("T", 0, b"%d" % n + b"x" * (n * 7 % 900))

@@ -55,7 +55,7 @@ def kept(request, monkeypatch):
 
 
 def crowd_and_others(timers, send_crowd):
-    """A crowd, in pieces that are saved, and one message each of some others behind it, all due at one time."""
+    """Send a crowd, saved in pieces, and one message of each other topic behind it, all due at one time."""
     due_ms = timers.clock.wall_ms() + 60_000
     for n in range(COUNT):
         send_crowd(n, due_ms)
@@ -91,7 +91,7 @@ def test_messages_of_others_do_not_wait_for_the_marks_of_a_crowd(under_test, tim
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_an_end_between_two_turns_loses_nothing(under_test, timers, kept, monkeypatch, is_killed):
-    """A stop doubles nothing; a kill, what was under way when the index was saved."""
+    """After a stop no message comes twice; after a kill only those under way when the index was saved do."""
     monkeypatch.setattr(delivery, "MOST_BATCHES", 1)
     with_topics(timers)
     crowd_and_others(timers, lambda n, due_ms: timers.send(b"%d" % n, at(due_ms), CROWD))
@@ -240,7 +240,7 @@ def test_a_message_and_its_marks_have_one_lane():
 
 
 def without_lanes(directory):
-    """Make of a saved index what a version before lanes left."""
+    """Make a saved index look as a version before lanes left it."""
 
     def bare(data):
         ones = [unpack_entry(data[at : at + ENTRY_BYTES])._replace(lane=0) for at in range(0, len(data), ENTRY_BYTES)]
@@ -269,7 +269,7 @@ def inline(request, monkeypatch):
 
 @pytest.fixture
 def one_at_a_time(monkeypatch):
-    """Or all that is due is taken at once, and marks are looked at first."""
+    """Deliver one message at a time. Otherwise all due ones are taken at once, and marks are looked at first."""
     monkeypatch.setattr(delivery, "MOST_MESSAGES", 1)
     monkeypatch.setattr(delivery, "MOST_BATCHES", 1)
 

@@ -1,4 +1,4 @@
-"""Timers against a plain model: what comes, when, and in which order, over lives, kills, jumps of time and rolls."""
+"""Timers against a plain model: which messages come, when and in which order over restarts, kills, jumps and rolls."""
 
 import tempfile
 from pathlib import Path
@@ -24,7 +24,7 @@ STEP = st.one_of(
 
 
 class Model:
-    """What should come: (due, number) of each message, in that order."""
+    """The messages that should come: (due, number) of each, in that order."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, bytes]] = []
@@ -45,7 +45,7 @@ def without_repeats(bodies):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(steps=st.lists(STEP, max_size=40))
-# What is rolled has come a moment ago: the index does not know it yet.
+# A rolled message has come a moment ago, and is not in the index yet.
 @example(steps=[("send", 400_000_000), ("stop", 0), ("send", 400_000_000), ("roll", 0)])
 def test_what_comes_is_what_a_plain_list_says(steps, tmp_path, monkeypatch):
     monkeypatch.setattr(schedule, "MOST_INLINE", 3)

@@ -1,4 +1,4 @@
-"""370: who may take back what, in upstream's order, and what is stored for it."""
+"""370: which messages a client may take back, in upstream's order of checks, and the record stored for it."""
 
 import time
 from contextlib import closing
@@ -66,7 +66,7 @@ def test_a_mark_is_stored_and_the_unique_key_answered(engine, peer):
         "TIMER_DEL_UNIQKEY": f"{TOPIC}+{KEY}", "UNIQ_KEY": KEY, "TIMER_DELIVER_MS": str(out_ms + 1), "PGROUP": "P",
         "TAGS": "_RECALL_TAG_", "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": TOPIC, "REAL_QID": "0",
     }  # fmt: skip
-    # Nothing is left behind that could hold up delivery.
+    # No mark is left behind that could hold up delivery.
     assert engine.broker.timer_claims.claim(f"{TOPIC}+{KEY}", out_ms, "test") is Claim.YOURS
     engine.broker.timer_claims.release(f"{TOPIC}+{KEY}", out_ms, 0)
 
@@ -166,7 +166,7 @@ def test_delivery_leaves_what_somebody_claimed_and_nothing_else_and_meets_the_ma
 
 
 def test_recalls_against_delivery(engine, peer):
-    """Of messages that are taken back around their time: either the answer says so and it never comes, or it comes."""
+    """Messages are recalled around their time: either the answer confirms it and they never come, or they come."""
     begin = now_ms() + 700
     handles = {b"race-%d" % number: (timed(peer, b"race-%d" % number, begin + number * 5)) for number in range(120)}
     recalled = set()

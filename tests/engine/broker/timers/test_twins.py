@@ -1,5 +1,5 @@
-"""Two messages with one unique key, topic and time, as of a Java `Message` that is sent twice: both were acknowledged,
-and what becomes of one does not become of the other."""
+"""Two messages with one unique key, topic and time, as from a Java `Message` that is sent twice: both were
+acknowledged, and an act on one does not touch the other."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_what_only_a_broker_may_say_is_not_believed_of_a_client(timers, clock):
 
 
 def old_copy(timers, record, times):
-    """A record as versions before stored it once more, and Apache does: it names nothing."""
+    """Store a copy as earlier versions and Apache do: it does not name its original."""
     found = decode_properties(record.properties) | {
         "TIMER_ROLL_TIMES": str(times),
         "TIMER_ENQUEUE_MS": str(record.store_time_ms),

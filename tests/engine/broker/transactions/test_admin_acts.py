@@ -1,4 +1,4 @@
-"""Administrators end transactions: in the journal before it is done, and one decision wins."""
+"""Administrators end transactions: in the journal before it is done, and only one decision counts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_commit_and_roll_back(running):
     [message] = stored(peer, TOPIC, 2)
     assert message.prepared_transaction_offset == int(halves[0]["commitLogOffset"])
     assert [record.body for record in stored(peer, OP)] == [b"0", b"1"]
-    # The producers come too late, and are told.
+    # The producers come too late, and get that answer.
     for half, decision in ((halves[0], t.ROLL_BACK), (halves[1], t.COMMIT)):
         answer = end(peer, half, decision)
         assert (answer.code, answer.remark) == (1, "the transaction was decided before")
@@ -109,7 +109,7 @@ def test_what_a_dead_process_had_written_down_is_done_at_the_next_start(running)
     written = [
         found._act(act_id, action, one, WHY, "alice") for act_id, action, one in zip(ids, actions, looked, strict=True)
     ]
-    end(peer, halves[2], t.ROLL_BACK)  # the producer was faster
+    end(peer, halves[2], t.ROLL_BACK)  # the producer was first
     written[3] = msgspec.structs.replace(written[3], stored_ms=written[3].stored_ms + 1)  # another half by now
     found.journal.append(written)
     running.restart()
@@ -126,7 +126,7 @@ def test_what_a_dead_process_had_written_down_is_done_at_the_next_start(running)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_of_two_decisions_wins_and_the_other_is_told(running, seed):
-    """A producer and an administrator at the same time, over many."""
+    """A producer and an administrator decide at the same time, over many half messages."""
     peer, some, count = running.peer(), random.Random(seed), 30
     halves = [send_half(peer, f"K{number}") for number in range(count)]
     order = list(range(count))
@@ -153,7 +153,7 @@ def test_one_of_two_decisions_wins_and_the_other_is_told(running, seed):
 
 
 class Crossing(OsJournalCalls):
-    """While the act is being synced, the producer ends the transaction."""
+    """A producer that ends the transaction while the act is being synced."""
 
     def __init__(self, ends: Callable[[], None]) -> None:
         self._ends: Callable[[], None] | None = ends

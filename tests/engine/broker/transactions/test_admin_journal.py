@@ -1,4 +1,4 @@
-"""The journal of what administrators decide about transactions."""
+"""The journal of administrators' decisions about transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions where something else goes wrong at the same moment."""
+"""Transactions while something else goes wrong at the same moment."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def found_open(running: RunningEngine) -> list[int]:
 
 
 def test_a_decision_that_the_disk_did_not_take_leaves_it_open(running: RunningEngine) -> None:
-    """What CID_RMQ_SYS_TRANS says is saved each second and at the stop, the log's end or not."""
+    """The offsets of CID_RMQ_SYS_TRANS are saved each second and at the stop, even if the log's end was not written."""
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(2)]
     broker = running.engine.broker
@@ -104,7 +104,7 @@ def test_a_half_that_is_not_durable_yet_is_decided_when_it_is(running: RunningEn
 
 
 def test_a_half_and_its_end_in_one_piece(running: RunningEngine) -> None:
-    """A guess that is right: it is decided behind its sync; one within the record is refused then."""
+    """The client guesses the half's place. The right guess is decided after the sync, one within the record refused."""
     peer = running.peer()
     first = send_half(peer, "K0")
     second = send_half(peer, "K1")
@@ -125,7 +125,7 @@ def test_a_half_and_its_end_in_one_piece(running: RunningEngine) -> None:
 
 @pytest.mark.parametrize(("half_at", "op_at"), [(100, 100), (3, 1), (0, 100)])
 def test_how_far_the_checks_are_no_client_says(running: RunningEngine, half_at: int, op_at: int) -> None:
-    """A start would take what lies below for decided, or decided ones for open."""
+    """Otherwise a start would take open half messages below it for decided, or decided ones for open."""
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(4)]
     assert end(peer, halves[1], COMMIT).code == 0
@@ -138,7 +138,7 @@ def test_how_far_the_checks_are_no_client_says(running: RunningEngine, half_at: 
 
 
 def test_an_offset_of_the_op_messages_beyond_their_end(running: RunningEngine) -> None:
-    """As a log that lost its end leaves it, or another program."""
+    """A log that lost its end leaves such an offset, or another program."""
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(3)]
     assert end(peer, halves[1], ROLL_BACK).code == 0
@@ -153,7 +153,7 @@ def test_an_offset_of_the_op_messages_beyond_their_end(running: RunningEngine) -
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("file", ["is there", "has gone"])
 def test_an_act_of_a_dead_process_that_names_an_old_place(running: RunningEngine, times: int, file: str) -> None:
-    """It was put back between the administrator's decision, which is written down, and its doing."""
+    """The half was put back after the administrator's decision was recorded, and before it was carried out."""
     half = send_half(running.peer(), "K")
     broker = running.engine.broker
     assert broker is not None

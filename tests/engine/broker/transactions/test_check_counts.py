@@ -1,4 +1,4 @@
-"""How often producers were asked, over restarts."""
+"""Number of checks sent to producers, over restarts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     assert file.load() is None
     asked = page((3, 4), (4095, 255))
     file.save(7, 4711, [(0, page((1, 1))), (5, asked)])
-    assert file.load() == CheckCounts(7, 4711, [(5, asked)])  # where nobody was asked nothing is kept
+    assert file.load() == CheckCounts(7, 4711, [(5, asked)])  # without a check nothing is kept
     file.save(8, 4712, [])
     assert file.load() == CheckCounts(8, 4712, [])
 
@@ -50,7 +50,7 @@ def test_only_open_ones_take_it_over():
 
 
 def test_counts_of_another_half_queue_are_none(tmp_path: Path):
-    """The log lost its end, and other half messages have the offsets now."""
+    """The log lost its end, and now other half messages have the offsets."""
     running = RunningEngine(tmp_path)
     half = send_half(running.peer(), "K")
     records = running.engine.broker.transaction_records

@@ -1,4 +1,4 @@
-"""What no good client sends: half messages with properties of their own making, and decisions about anything."""
+"""Requests that no good client sends: half messages with invented properties, and decisions about anything."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_half_messages_that_nothing_could_come_of_are_refused(running, propertie
 
 @pytest.mark.parametrize("topic", [HALF, OP, ASIDE])
 def test_nobody_sends_to_the_topics_of_transactions(running, topic):
-    """A forged op message would decide other producers' transactions after the next start."""
+    """A forged op message would decide other producers' transactions at the next start."""
     peer = running.peer()
     for properties, flags in ((KEY + "PGROUP\x01PG\x02", 4), ("UNIQ_KEY\x01K\x02TAGS\x01d\x02", 0)):
         assert peer.ask(310, send_fields(topic, 0, properties, f=flags), b"0,").code == 16
@@ -79,7 +79,7 @@ def test_nobody_sends_to_the_topics_of_transactions(running, topic):
 
 
 def test_what_a_half_message_says_of_itself_does_not_count(running):
-    """Where it goes, its transaction's id, and how often it was asked about are the broker's to say."""
+    """The broker alone decides where it goes, its transaction's id, and how often it was checked."""
     peer = running.peer()
     producer = running.produce_as("p1", "PG")
     claims = (
@@ -104,7 +104,7 @@ def test_an_immunity_that_is_none_is_the_brokers_own(running, seconds):
 
 
 def test_properties_as_long_as_they_may_be_are_asked_about_and_set_aside(tmp_path):
-    """The broker writes its count into them."""
+    """The broker writes its check count into them."""
     running = RunningEngine(tmp_path, broker=TIMES | {"transaction_check_max": 2})
     peer = running.peer()
     taken, refused = 32_000, 32_767
@@ -162,7 +162,8 @@ def test_a_decision_about_what_is_no_half_message(running):
 
 
 def test_a_copy_that_names_no_half_ends_none_at_the_next_start(tmp_path):
-    """The one at the very beginning of the log: a delivered message names no half, and no body names one."""
+    """The half lies at the very beginning of the log, at 0: neither a delivered message nor a body may be read as
+    naming it."""
     running = RunningEngine(tmp_path, store={"message_delay_level": "0s"})
     peer = running.peer()
     first = send_half(peer, "K")
@@ -181,7 +182,7 @@ def test_a_copy_that_names_no_half_ends_none_at_the_next_start(tmp_path):
 
 
 def test_producers_that_read_no_question_cost_a_bounded_memory(running):
-    """Each is asked until a mebibyte waits for it; what is not asked does not count as a check."""
+    """Each producer gets checks until a mebibyte waits for it; a check that was not sent does not count."""
     deaf = running.produce_as("deaf", "PG")
     peer = running.peer()
     for number in range(40):
@@ -201,12 +202,12 @@ def test_producers_that_read_no_question_cost_a_bounded_memory(running):
     assert halves.count == 40
     assert any(halves.checks(offset) == 0 for offset in range(40))
     assert deaf.receive().code == 39
-    while checks.asked < 200:  # it reads again, and is asked again
+    while checks.asked < 200:  # it reads again, and gets checks again
         deaf.receive()
 
 
 def test_a_thousand_decisions_in_one_piece_each_twice(running):
-    """Each counts once, in their order."""
+    """Each counts once, in order."""
     peer = running.peer()
     halves = [send_half(peer, f"K{number}", body=b"%d" % number) for number in range(1000)]
     decisions = [COMMIT if number % 3 else ROLL_BACK for number in range(1000)]
@@ -235,7 +236,7 @@ def all_stored(peer: Peer, topic: str, queue_id: int = 0) -> list[bytes]:
 
 
 def test_a_topic_that_was_deleted_between_half_and_commit(running):
-    """The commit is refused, and nothing is lost: it counts when the topic is there again."""
+    """The commit is refused, and nothing is lost: it succeeds when the topic exists again."""
     peer = running.peer()
     half, other = send_half(peer, "K"), send_half(peer, "O")
     assert peer.ask(215, {"topic": TOPIC}).code == 0
@@ -243,7 +244,7 @@ def test_a_topic_that_was_deleted_between_half_and_commit(running):
     assert (answer.code, answer.remark) == (1, f"topic[{TOPIC}] not exist")
     assert end(peer, other, ROLL_BACK).code == 0
     assert running.engine.broker.open_halves.count == 1
-    send_half(peer, "N")  # which makes it
+    send_half(peer, "N")  # this makes the topic
     assert end(peer, half, COMMIT).code == 0
     assert [record.body for record in stored(peer, TOPIC, 2)] == [b"x"]
 
@@ -263,7 +264,7 @@ def test_a_topic_with_fewer_queues_than_at_the_half(running):
 
 
 def test_a_log_that_takes_nothing_keeps_the_transaction_open(running):
-    """Once the log is read-only: the decision is refused, and after the restart the transaction is asked about."""
+    """The log is read-only: the decision is refused, and the transaction is checked after the restart."""
     peer = running.peer()
     half, other = send_half(peer, "K"), send_half(peer, "O")
     store = running.engine.broker.store
@@ -303,7 +304,7 @@ def test_a_body_that_looks_like_a_half_message_that_was_put_back(tmp_path, gone)
 @pytest.mark.parametrize("decision", [COMMIT, ROLL_BACK])
 @pytest.mark.parametrize("in_files", [False, True])
 def test_a_body_that_looks_like_somebodys_half_message_ends_nothing(running, decision, in_files):
-    """It lies where it says it lies, and says all that the real one says; the real one stays open."""
+    """The forgery names its own place and has all properties of the real half message, which stays open."""
     peer = running.peer()
     victim = send_half(peer, "VICTIM", body=b"real")
     [half] = stored(peer, HALF)

@@ -1,4 +1,4 @@
-"""Hours of open transactions in a whole engine whose clock the test moves, and a wall clock that somebody sets."""
+"""Hours of open transactions in a whole engine whose clock the test moves, and a wall clock that is set meanwhile."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.support.figures import SkippingClock
 from tests.support.waiting import wait_for
 
 S, M, H = 1000, 60_000, 3_600_000
-#: Of a look at the oldest ones, or at what is due.
+#: Time between two looks at the oldest half messages, or at those that are due.
 REVIEW_MS = 10_100
-#: Without one for two minutes a connection is closed.
+#: A connection without a heartbeat for two minutes is closed.
 HEARTBEAT = json.dumps({"clientID": "p", "consumerDataSet": [], "producerDataSet": [{"groupName": GROUP}]}).encode()
 
 
 class Moved(RunningEngine):
-    """All settings as they are by default, but that messages are kept for an hour or two."""
+    """An engine with default settings, but messages are kept for an hour or two."""
 
     def __init__(self, data_dir: Path, clock: SkippingClock, hours: int) -> None:
         self.data_dir, self.clock, self.hours = data_dir, clock, hours
@@ -62,7 +62,7 @@ class Moved(RunningEngine):
         return self.engine.broker.open_halves.count
 
     def fresh_producer(self):
-        """Over hours idle connections are closed."""
+        """Connect a new producer: idle connections are closed over hours."""
         self.hang_up()
         return self.produce_as("p", GROUP)
 
@@ -195,7 +195,7 @@ def test_a_clock_that_is_set_forward_ends_no_long_immunity(
     [("", 6 * S), ("-1", 6 * S), ("x", 6 * S), ("0", 0), ("3", 3 * S), ("7200000000", None), ("110", 110 * S)],
 )
 def test_immunity(running: Moved, clock: SkippingClock, immunity: str, asked_after_ms: int | None) -> None:
-    """From the property, else `transactionTimeOut`; a long one is waited for in pieces."""
+    """From the property, or else `transactionTimeOut`; a long one is waited for in pieces."""
     producer = running.produce_as("p", GROUP)
     send_half(producer, "K", f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{immunity}\x02" if immunity else "")
     assert running.engine.broker is not None

@@ -1,4 +1,4 @@
-"""Which half messages are open and when they are due, alone: whatever times and groups are asked for."""
+"""Open half messages and their due times, alone: whatever times and groups are asked for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_near_times_are_kept_to_a_step():
 
 
 def test_before_anybody_looked_a_steady_clock_says_nothing():
-    """It counts from whenever it likes."""
+    """A steady clock starts at an arbitrary number."""
     halves = OpenHalves()
     halves.open(7, 10_000_200.0)
     assert halves.take_due(10_000_200.0 + STEP_MS, 1) == [7]
@@ -96,7 +96,7 @@ def test_open_ones_from_anywhere_on():
 
 
 def test_few_among_many_pages_are_found_soon():
-    """remoting-io looks: one open half message in each of a thousand pages."""
+    """remoting-io does the search: one open half message in each of a thousand pages."""
     halves = OpenHalves()
     for number in range(1000):
         halves.open(number * PAGE + 4000, 0)

@@ -1,4 +1,4 @@
-"""Halves that cannot stay where they lie: stored once more, ended once by old and new places, and after a restart."""
+"""Halves that cannot stay where they lie: stored again, ended once by old and new places, and after a restart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def leave(running: RunningEngine) -> int:
-    """What lies in the log now has to go: returns when nothing open lies there, and readers see where it lies now."""
+    """Clear the log up to its end; return that end when no open half lies below it and the new places are published."""
     broker = running.engine.broker
     assert broker is not None
     store = broker.store
@@ -50,7 +50,7 @@ def leave(running: RunningEngine) -> int:
 
 
 def delete_first_files(running: RunningEngine) -> None:
-    """Fill the log's first file, and have the cleaner delete it for its disk's sake."""
+    """Fill the log's first file, and have the cleaner delete it as on a full disk."""
     broker = running.engine.broker
     assert broker is not None
     log = broker.store.log
@@ -121,8 +121,7 @@ def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> No
 def test_what_left_the_log_is_not_open_after_a_start_that_finds_its_queue_as_it_was(
     running: RunningEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker may stop between a file's deletion and the correction of its queues; the next start corrects them when
-    it has time."""
+    """A broker may stop after deleting a file and before correcting its queues; the next start corrects them later."""
     monkeypatch.setattr(QueueRepair, "_correct_min_offset", lambda *arguments: None)
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(200)]

@@ -1,5 +1,5 @@
-"""What a start makes of a store: copies without op message, halves that Apache put back, and records that only look
-like one of these."""
+"""Open half messages found by a start: copies without op message, halves that Apache put back, and records that only
+look like one of these."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def restart(running: RunningEngine) -> list[int]:
-    """The offsets of what is open then."""
+    """Restart; return the offsets of the half messages that are open then."""
     running.restart()
     broker = running.engine.broker
     assert broker is not None
@@ -45,8 +45,8 @@ def restart(running: RunningEngine) -> list[int]:
 
 
 def put_back_by_apache(running: RunningEngine, key: str, more: str, number: int = 0) -> None:
-    """A half as Apache stores it again, which keeps its birth; nobody here knows of it before the next start. number:
-    which half of that key it is of."""
+    """Store a half again as Apache does, with its birth; the running broker does not learn of it before the next start.
+    number: which half of that key it copies."""
     broker = running.engine.broker
     assert broker is not None
     text = half_properties(key, f"REAL_TOPIC\x01{TOPIC}\x02REAL_QID\x012\x02__transactionId__\x01{key}\x02{more}")
@@ -58,7 +58,7 @@ def put_back_by_apache(running: RunningEngine, key: str, more: str, number: int 
 
 
 def write_no_ops(running: RunningEngine) -> None:
-    """As a crash leaves the end of a log."""
+    """Skip op messages from now on, as if a crash had cut them off."""
     broker = running.engine.broker
     assert broker is not None
     broker.decisions._put_op = lambda offset: False  # type: ignore[method-assign]
@@ -103,7 +103,7 @@ def test_what_was_set_aside_without_op_message(tmp_path: Path) -> None:
 
 
 def test_a_body_that_looks_like_one_set_aside(running: RunningEngine) -> None:
-    """It names no half, which reads as the log's first record."""
+    """It names no half. Read as a number, that would be offset 0, the log's first record."""
     half = send_half(running.peer(), "K")
     assert half["commitLogOffset"] == "0"
     running.put("Other", b"\x1aTRANS_CHECK_MAX_TIME_TOPIC")
@@ -133,7 +133,7 @@ def test_of_two_places_the_older_one_stays(running: RunningEngine) -> None:
 @pytest.mark.parametrize("decision", [COMMIT, ROLL_BACK])
 @pytest.mark.parametrize("open_before", [False, True], ids=["passed", "not passed"])
 def test_a_copy_of_what_was_decided(running: RunningEngine, decision: int, open_before: bool) -> None:
-    """Known by its first place, also when Apache, or we, had passed the op message by then."""
+    """It is recognised by its first place, even if Apache or RocketBox had passed the op message by then."""
     peer = running.peer()
     if open_before:
         send_half(peer, "older")
@@ -156,7 +156,7 @@ def test_a_copy_of_what_was_decided(running: RunningEngine, decision: int, open_
 
 
 def test_a_committed_message_with_the_key_of_a_copy(running: RunningEngine) -> None:
-    """Of a half that Apache had put back before: nothing but the key tells."""
+    """Apache had put the half back before, so that only the key links the two."""
     peer = running.peer()
     send_half(peer, "older")
     decided = send_half(peer, "K")
@@ -167,7 +167,7 @@ def test_a_committed_message_with_the_key_of_a_copy(running: RunningEngine) -> N
 
 
 def test_what_a_producer_says_of_checks_counts_for_nothing(running: RunningEngine) -> None:
-    """It may send again what it once received."""
+    """A producer may send properties again that it once received."""
     more = "TRANSACTION_CHECK_TIMES\x0199\x02TRAN_PREPARED_QUEUE_OFFSET\x010\x02ROCKETBOX_FIRST_HALF\x010\x02"
     peer = running.peer()
     first = send_half(peer, "K")
@@ -180,14 +180,14 @@ def test_what_a_producer_says_of_checks_counts_for_nothing(running: RunningEngin
 
 
 def send_back(running: RunningEngine, peer: Peer, physical: int) -> None:
-    """What was committed becomes a dead letter, which says "committed" and names offset 0."""
+    """Turn a committed message into a dead letter, which has the "committed" flag and names offset 0."""
     fields = {"offset": str(physical), "group": "G", "delayLevel": "-1", "originMsgId": "x", "originTopic": TOPIC}
     assert peer.ask(36, fields).code == 0
 
 
 @pytest.mark.parametrize("more", ["", "DELAY\x011\x02"], ids=["at once", "delayed"])
 def test_a_half_at_offset_0_stays_open_when_one_of_its_key_ends(running: RunningEngine, more: str) -> None:
-    """A Java message that is sent twice has one key; copies of copies name offset 0, whatever half they come from."""
+    """A Java message that is sent twice has one key; copies of copies name offset 0, whichever half they come from."""
     peer = running.peer()
     first, twin = send_half(peer, "K", more), send_half(peer, "K", more)
     assert first["commitLogOffset"] == "0"
@@ -214,7 +214,7 @@ def test_of_two_halves_of_one_key_that_apache_put_back_both_stay(running: Runnin
     halves = [send_half(peer, "K"), send_half(peer, "K", g=5)]
     for number, half in enumerate(halves):
         put_back_by_apache(running, "K", "TRANSACTION_CHECK_TIMES\x011\x02", number)
-        assert end(peer, half, ROLL_BACK).code == 0  # as Apache writes of the old place
+        assert end(peer, half, ROLL_BACK).code == 0  # as Apache writes it about the old place
     assert restart(running) == [2, 3]
 
 
@@ -222,7 +222,7 @@ def test_of_two_halves_of_one_key_that_apache_put_back_both_stay(running: Runnin
 
 
 def test_a_look_at_what_is_due_passes_so_many_decided_ones() -> None:
-    """A hundred thousand that ended meanwhile keep nobody waiting."""
+    """A hundred thousand that ended meanwhile do not delay the open one."""
     halves = OpenHalves()
     for offset in range(100_000):
         halves.open(offset, 0)
@@ -259,7 +259,7 @@ def test_runs_of_op_messages() -> None:
 
 @pytest.mark.parametrize("name", ["TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "ROCKETBOX_FIRST_HALF"])
 def test_halves_of_one_key_that_only_speak_of_being_put_back(running: RunningEngine, name: str) -> None:
-    """A client that sends a half message again uses its key again."""
+    """A client that sends a half message again reuses its key."""
     peer = running.peer()
     for _ in range(2):
         send_half(peer, "K", f"x\x01{name}\x02")
@@ -267,7 +267,7 @@ def test_halves_of_one_key_that_only_speak_of_being_put_back(running: RunningEng
 
 
 def test_halves_of_one_key_that_we_put_back(running: RunningEngine) -> None:
-    """They are two, however often their producers were asked."""
+    """They stay two, however often their producers were checked."""
     peer = running.peer()
     for _ in range(2):
         send_half(peer, "K")

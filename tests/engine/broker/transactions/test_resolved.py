@@ -1,4 +1,4 @@
-"""The record of how transactions ended: a ring of files that survives whatever happens to it."""
+"""The record of how transactions ended: a ring of files that survives crashes, cuts and damage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ring(tmp_path: Path) -> ResolvedTransactions:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of 10 entries, four of them, looked through 3 entries at a time."""
+    """Four files of 10 entries, searched 3 entries at a time."""
     monkeypatch.setattr(r, "FILE_BYTES", r.ENTRY_BYTES * 11)
     monkeypatch.setattr(r, "MOST_FILES", 4)
     monkeypatch.setattr(r, "_PIECE", r.ENTRY_BYTES * 3)
@@ -78,7 +78,7 @@ def test_pages_go_on_where_the_last_one_ended(ring, small):
         page = [found for found, _ in zip(ring.newest_first(before), range(4), strict=False)]
         if not page:
             break
-        note(ring, 1000 + len(seen))  # what comes meanwhile is no part of it
+        note(ring, 1000 + len(seen))  # entries that come meanwhile are no part of it
         seen += [entry.half_offset for _, entry in page]
         before = page[-1][0]
     assert seen == list(range(24, -1, -1))

@@ -1,4 +1,4 @@
-"""A discarded half message that becomes one again."""
+"""A discarded half message that is made a half message again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_its_producers_are_asked_from_the_beginning(running):
     again = stored(peer, HALF)[1]
     assert decode_properties(again.properties)["TRANSACTION_CHECK_TIMES"] == "0"
     assert (again.flag, again.born_time_ms, again.physical_offset) == (7, aside.born_time_ms, done.physical_offset)
-    # The half that was discarded stays so; the new one is committed.
+    # The discarded half stays discarded; the new one is committed.
     assert end(producer, half, COMMIT).code == 1
     new = half | {"tranStateTableOffset": "1", "commitLogOffset": str(done.physical_offset)}
     assert end(producer, new, COMMIT).code == 0
@@ -81,7 +81,7 @@ def test_what_is_no_discarded_one(running):
 
 
 def test_323_over_the_wire(running):
-    """An offset id names the discarded one; once."""
+    """An offset id names the discarded half; it works once."""
     producer = running.produce_as("p1", GROUP)
     half = send_half(producer, "K")
     question(producer)

@@ -35,7 +35,7 @@ def half_properties(key: str, more: str = "") -> str:
 def send_half(
     peer: Peer, key: str, more: str = "", body: bytes = b"x", queue_id: int = 2, **changes: Any
 ) -> dict[str, Any]:
-    """Returns what ends it."""
+    """Send a half message; return the fields of the request that ends it."""
     answer = peer.ask(310, send_fields(TOPIC, queue_id, half_properties(key, more), f=4, h=7) | changes, body)
     assert answer.code == 0, answer
     fields = answer.ext_fields
@@ -97,7 +97,7 @@ def test_it_is_decided_once(running, first, second):
 
 
 def test_a_commit_that_the_log_refuses_leaves_it_open(running):
-    """The disk is full: the producer is told, and tries again."""
+    """The disk is full: the producer gets an error, and tries again."""
     peer = running.peer()
     half = send_half(peer, "K")
     log = running.engine.broker.store.log
@@ -206,7 +206,7 @@ def test_apache_would_go_on_from_the_oldest_open_one(running):
         found = running.engine.broker.offsets
         return {topic: found.get("CID_RMQ_SYS_TRANS", topic, 0) for topic in (HALF, OP)}
 
-    # Op messages are kept in runs: the first one's is not passed while one of its run counts.
+    # Op messages are kept in runs: the first one is not passed while another one of its run counts.
     wait_for(lambda: saved() == {HALF: 1, OP: 0}, "the saved offsets")
     end(peer, halves[1], COMMIT)
     wait_for(lambda: saved() == {HALF: 3, OP: 3}, "the saved offsets")
