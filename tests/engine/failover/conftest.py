@@ -1,4 +1,4 @@
-"""What the tests of members' brokers share."""
+"""Fixtures shared by the tests of members' brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a set without brokers and disks, for the thread that decides: logs are lists, a stream is a copy."""
+"""Members of a set without brokers and disks, for the thread `failover`: logs are lists, a stream is a copy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.engine.failover.simulation.member import consistent_point
 
 
 class FakeStore:
-    """A LeaderStore for many threads. down: nobody is answered. lose: so many answers of swaps get lost, done as they
-    are. broken: what it raises next, once."""
+    """A LeaderStore for many threads. down: it answers no call. lose: number of swaps whose answers get lost after they
+    are done. broken: error that the next call raises, once."""
 
     def __init__(self) -> None:
         self.keys: dict[str, tuple[bytes, int]] = {}
@@ -100,7 +100,7 @@ class FakeFiles:
 
 
 class FakeBrokers:
-    """Brokers. fails: acts that raise, by name, and how often. done: acts in order."""
+    """Brokers of a set. fails: acts that raise, by name, and how often. done: acts in order."""
 
     def __init__(self, network: dict[str, FakeBrokers], files: FakeFiles) -> None:
         self.network, self.files = network, files

@@ -1,4 +1,4 @@
-"""Members' clocks are hours apart: what waits comes when its time has passed, whoever leads then."""
+"""Members' clocks are hours apart: waiting messages come when their time has passed, whichever member leads then."""
 
 import pytest
 
@@ -12,12 +12,12 @@ SEND, PULL = 310, 11
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 #: Level 9.
 DELAY_MS = 5 * MINUTE_MS
-#: What a busy machine needs for a question and its answer.
+#: Allowance for a request and its answer on a busy machine.
 ROUND_TRIP_MS = 30_000
 
 
 class SkewedClock(Clock):
-    """The machine's, set wrong; time passes when the test says so, too."""
+    """The machine's clock, set wrong; the test can also let time pass."""
 
     def __init__(self, ahead_ms=0):
         self.ahead_ms = ahead_ms
@@ -51,7 +51,7 @@ def bodies(member):
 
 
 def left_ms(member):
-    """(delayed, timed): what each has still to wait, as its new leader sees it."""
+    """Return (delayed, timed): how long each still has to wait, as its new leader sees it."""
     broker = member.engine.broker
     delayed, timers = broker.deliver_delayed, broker.deliver_timers
     wait_for(lambda: timers.is_ready and timers.next_due_ms is not None, "the schedule to be read")
@@ -78,7 +78,7 @@ def test_what_waits_comes_after_its_delay_at_a_leader_whose_clock_is_wrong(membe
     assert bodies(two) == []
     second.passed_ms = DELAY_MS + ROUND_TRIP_MS
     wait_for(lambda: bodies(two) == [b"delayed", b"timed"], "both to come")
-    # What it stamps itself is by its own clock.
+    # The new leader stamps its own records by its own clock.
     assert two.store.clock_steps.ahead_ms(two.store.log.written) == 0
 
 

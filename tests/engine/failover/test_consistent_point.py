@@ -1,4 +1,4 @@
-"""Where two logs part, compared with logs whose every byte says in which epoch, and by whom, it was written."""
+"""Where two logs part, checked against logs whose every byte says which leader wrote it in which epoch."""
 
 import pytest
 from hypothesis import given, settings
@@ -59,7 +59,7 @@ class Set:
         self.epoch = 0
 
     def elect(self, who):
-        """Whoever it is: elections that lose acknowledged bytes part logs more often."""
+        """Elect any member: elections that lose acknowledged bytes part logs more often."""
         self.epoch += 1
         self.leader = who
         self.lists[who] = with_epoch(self.lists[who], EpochStart(self.epoch, len(self.logs[who])))
@@ -79,7 +79,7 @@ class Set:
         self.lists[who] = self.lists[self.leader]
 
     def common(self, who):
-        """How many bytes are the same in both logs."""
+        """Count the bytes that are the same in both logs."""
         count = 0
         for one, other in zip(self.logs[who], self.logs[self.leader], strict=False):
             if one != other:

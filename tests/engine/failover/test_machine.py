@@ -1,4 +1,4 @@
-"""Decisions one by one, and what refuses wrong ones."""
+"""Decisions one by one, and the checks that refuse wrong ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sight(**rest) -> Sight:
 
 
 def silent(**rest) -> Memory:
-    """The key did not change for long."""
+    """Return a memory whose key did not change for long."""
     return Memory(key=key(**rest), since=NOW - 10, reads=20)
 
 
@@ -286,7 +286,7 @@ def test_an_unknown_swap_is_repeated_as_it_was_and_nothing_else_is_done():
     assert not wants_read(memory)
     memory, (again,) = decide(memory, NOW + 0.2, sight(closed_at=100, read=None), RULES)
     assert again is swap
-    # Its own nonce in a conflict: it was done, by the first attempt.
+    # A conflict with its own nonce: the first attempt was done.
     conflict = Swapped("conflict", NOW + 0.2, Revision("r5"), swap.state)
     memory, acts = decide(memory, NOW + 0.2, sight(closed_at=100, swapped=conflict, read=None), RULES)
     assert memory.reign is not None
@@ -462,7 +462,7 @@ def test_other_wrong_acts_are_refused():
 
 @pytest.mark.parametrize("kind", ["", "adopt", "force"])
 def test_the_key_of_another_set_of_this_name_is_not_followed_and_not_adopted(kind):
-    """As with a haStore that leads to the wrong etcd: both sets begin with epoch 1 at 0, and a cut would look right."""
+    """A haStore of the wrong etcd does this: both sets begin with epoch 1 at 0, and a cut would look right."""
     foreign = key(epoch=3)
     assert foreign.state is not None
     foreign = foreign._replace(state=replace(foreign.state, id="theirs"))
@@ -473,10 +473,10 @@ def test_the_key_of_another_set_of_this_name_is_not_followed_and_not_adopted(kin
     assert "another set" in memory.why
     assert [type(act) for act in acts] == ([Answer] if kind else [])
     assert not any(act.done for act in acts)
-    # The same key of the own set.
+    # The same key, of the member's own set.
     own = decide(Memory(), NOW, seen._replace(set_id="theirs", wish=None), RULES)[1]
     assert [type(act).__name__ for act in own] == ["Cut"]
-    # Who was in none yet joins, and only then does anything else.
+    # A member that was in no set yet joins first, and only then does anything else.
     assert decide(Memory(), NOW, seen._replace(set_id="", wish=None), RULES)[1] == (Join("theirs"),)
 
 
@@ -523,8 +523,8 @@ def election(epoch: int, uuid: str, lost: int = -1) -> Election:
     [
         ((election(3, "me"), election(4, "other")), True),
         ((election(3, "me"), election(4, "me"), election(5, "other")), False),
-        ((election(3, "me"), election(4, "other", 0)), False),  # an operator answered for it
-        (tuple(election(epoch, "other") for epoch in range(4, 14)), False),  # the first one is not known any more
+        ((election(3, "me"), election(4, "other", 0)), False),  # an operator decided it
+        (tuple(election(epoch, "other") for epoch in range(4, 14)), False),  # the first one is no longer listed
     ],
 )
 def test_who_was_elected_without_being_in_sync_is_not_followed(elections, frozen):
@@ -537,7 +537,7 @@ def test_who_was_elected_without_being_in_sync_is_not_followed(elections, frozen
 
 
 def test_who_has_deleted_less_goes_first():
-    """Its disk had more room: it shows more of what has not expired elsewhere."""
+    """Its disk had more room: it still has messages that expired elsewhere."""
     leaves = {"leader": None, "isr": ("me", "other", "third")}
     health = SOUND._replace(begin=40)
 
@@ -554,18 +554,18 @@ def test_who_has_deleted_less_goes_first():
 
 
 class Leading:
-    """A leader, turn after turn: what it asks of the store is done, who it awaits is awaited."""
+    """A leader, turn after turn: its swaps are carried out, and its awaited members set."""
 
     def __init__(self, *isr: str, **rules) -> None:
         self.rules = RULES._replace(**rules)
         self.memory, self.now = reigning(isr=("me", *isr)), NOW
         self.awaited = frozenset(isr)
         self.swapped: Swapped | None = None
-        #: Who was awaited when the set was to be this one.
+        #: For each proposed in-sync set, the members that were awaited then.
         self.proposed: list[tuple[tuple[str, ...], frozenset[str]]] = []
 
     def turns(self, *members: MemberReport, seconds: float = 1.0) -> tuple[str, ...]:
-        """Reports as they are for so long; who is in sync then."""
+        """Repeat these reports for so many seconds; return the members in sync then."""
         until = self.now + seconds
         while self.now < until:
             self.now += 0.1
@@ -596,7 +596,7 @@ def test_a_slow_member_is_left_out_and_awaited_until_that_is_written():
 def test_it_comes_back_when_it_was_quick_for_long_and_is_awaited_first():
     leader = Leading("other")
     leader.turns(report(late_s=10.0))
-    # It has all that is published, and its last ones were late.
+    # It has all that is published, but its last acknowledgements were late.
     assert leader.turns(report(late_s=0.1), seconds=60) == ("me",)
     assert leader.turns(report(), seconds=29) == ("me",)
     assert leader.awaited == frozenset()
@@ -623,7 +623,7 @@ def test_no_slow_member_is_left_out_where_too_few_would_be_left():
     assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")
     assert leader.slow == {"other"}, "people are told"
     assert leader.turns(report(late_s=20.0), report("third"), seconds=5) == ("me", "third")
-    # The one that was quick goes: the slow one is awaited again, and comes back.
+    # The quick one goes: the slow one is awaited again, and comes back.
     assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")
 
 

@@ -116,7 +116,7 @@ def test_the_examples_of_the_page_are_what_the_files_hold(paths):
 def test_epochs_only_grow(paths):
     files = opened(paths)
     files.begin_epoch(2, 100)
-    files.begin_epoch(2, 100)  # once more, after an answer that was lost
+    files.begin_epoch(2, 100)  # a repeat, after an answer that was lost
     for wrong in [(2, 200), (1, 200), (2, 99)]:
         with pytest.raises(ValueError, match="cannot follow"):
             files.begin_epoch(*wrong)
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_said_until_a_leaders_list_is_adopted(paths, name):
     raw[-2] ^= 1
     path.write_bytes(raw)
     again = opened(paths)
-    if name == "identity":  # nobody knows which member it was: it is a new one
+    if name == "identity":  # its identity is lost: it is a new member
         assert again.uuid != files.uuid
         assert again.stranger
         assert again.epochs == ()
@@ -178,7 +178,7 @@ def test_a_store_that_is_not_the_one_is_a_stranger(paths, how):
     assert again.uuid != files.uuid
     assert (again.slot, again.epochs, again.seen) == (0, (), 4)
     assert again.stranger
-    # One that bears no name, as an emptied one, may join a set that was begun anew.
+    # A store without a set's name, such as an emptied one, may join a set that was begun anew.
     assert again.set_id == ("of the set" if how == "another's" else "")
     last = opened(paths)
     assert (last.uuid, last.stranger) == (again.uuid, "")
@@ -213,7 +213,7 @@ def test_a_disk_that_refuses_ends_the_start_with_a_sentence(paths):
 
 
 def test_no_crash_leaves_anything_half_done():
-    """Each call is done or not, whatever of it the disk kept; what returned is done."""
+    """After a crash each call is done or not, whatever the disk kept; a call that returned is done."""
     disk = RecordingDisk({"/store": None, "/rocketbox": None})
     paths = StorePaths(Path("/store"), Path("/rocketbox"))
     disk.mark(("", 0, 0, ()))
@@ -251,7 +251,7 @@ def test_no_crash_leaves_anything_half_done():
             assert seen <= found.seen <= max(seen, following[2])
             if found.uuid == uuid:
                 assert found.slot in (slot, following[1])
-                # Epochs go before the uuid does.
+                # Epochs are removed before the uuid.
                 assert found.epochs in (epochs, following[3])
             elif found.uuid == following[0]:
                 assert (found.slot, found.epochs) == following[1:2] + following[3:]

@@ -1,4 +1,4 @@
-"""What counted as done because of a record that was cut off is done again; nothing else is."""
+"""Acts that counted as done because of a record that was cut off are done again; all others are not."""
 
 import pytest
 
@@ -94,7 +94,7 @@ def test_timers_go_back_to_the_earliest_whose_copy_was_cut_off(member):
     (member.paths.root / "timerlog" / "00000000000000000000").write_text("units")
     member.box.stop()
     member.cut(point)
-    # Records that are due before are left out of an index that is made again, by whole seconds.
+    # An index that is rebuilt leaves out records due before that, by whole seconds.
     assert read_checkpoint(member.box.disk, member.paths.root) == Checkpoint(4000, 4, True)
     assert list(timers.iterdir()) == []
     assert list((member.paths.root / "timerlog").iterdir()) == []

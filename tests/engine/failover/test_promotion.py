@@ -1,4 +1,4 @@
-"""What a new leader makes of what lies beside its log, and what it starts when it leads."""
+"""How a new leader uses the files beside its log, and which parts it starts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_offsets_are_brought_to_what_the_queues_hold(members):
     broker = two.engine.broker
 
     def take():
-        """As the leader had them, whose log was ahead."""
+        """Take offsets as the leader had them, whose log was ahead."""
         broker.offsets.take_copies([("ahead", "Orders", 0, 1000), ("well", "Orders", 0, 1), ("nowhere", "Gone", 3, 7)])
 
     two.engine.loop.call_soon(take)
@@ -122,7 +122,7 @@ def test_too_few_in_sync_take_no_message(tmp_path):
 
 
 def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messages(members):
-    """They had been deleted when it copied the log: their queue has no record in it any more."""
+    """They were deleted before it copied the log, which no longer has a record of their queue."""
     one, two = members
     one.lead(1)
     peer = one.peer()
@@ -132,7 +132,7 @@ def test_a_queue_goes_on_where_it_was_though_the_new_leader_never_had_its_messag
     def commit():
         broker.offsets.commit("readers", "Quiet", 0, 5)
         broker.offsets.commit("slow", "Quiet", 0, 2)
-        # What an older version kept: no consumer of today can have it.
+        # An older version kept this one: no consumer can have it.
         broker.offsets.take_copies([("liars", "Quiet", 0, 1 << 60)])
 
     one.engine.loop.call_soon(commit)

@@ -1,6 +1,6 @@
 """Topics made, deleted, made again and given queues, messages, retention, members that come empty, and changes of the
-leader, in any order: what was acknowledged and neither deleted nor expired is what the next leader shows, and no offset
-of a queue is given away twice."""
+leader, in any order: the next leader shows every acknowledged message that was neither deleted nor expired, and no
+offset of a queue is given twice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TOPICS = ("A", "B")
 
 
 class Story:
-    """acknowledged: topic -> queue -> offset -> (body, physical offset); a topic that is not there has none. given: all
-    (topic, queue, offset) that were answered."""
+    """Messages so far. acknowledged: topic -> queue -> offset -> (body, physical offset), without topics that do not
+    exist. given: every (topic, queue, offset) that was answered."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -75,7 +75,7 @@ class Story:
             self.acknowledged[topic].setdefault(queue, {})[offset] = (body, physical)
 
     def expire(self) -> None:
-        """The first log file goes, at the leader."""
+        """Delete the leader's first log file."""
         store, peer = self.leader.store, self.leader.peer()
         begin = store.log.min_offset
         make(peer, "Filler", 1)
@@ -88,14 +88,14 @@ class Story:
         store.cleaner._look_at_queues()
 
     def come_empty(self) -> None:
-        """The follower is another one, with an empty store."""
+        """Replace the follower by one with an empty store."""
         self.leader.await_only()
         self.other.stop()
         self.other = self.new_member(self.leader.engine.namesrv_address)
         self.join()
 
     def restart_other(self) -> None:
-        """As by a change of its role: its store is closed and opened."""
+        """Close and open the follower's store, as a change of its role does."""
         self.leader.await_only()
         self.other.brokers.fence("a test")
         self.join()

@@ -1,4 +1,4 @@
-"""A member's broker in its roles: what it takes, what it shows, who is told of it; and that a change loses nobody."""
+"""A member's broker in its roles: what it accepts and shows, its registrations; and that a change loses no message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_AVAILABLE, BUSY = 14, 2
 
 
 def addresses(engine, topic="Orders"):
-    """brokerId -> address, as the name server says it."""
+    """Return brokerId -> address from the name server."""
     if engine.namesrv.routes is None:
         return {}
     data = engine.namesrv.routes._brokers.get("broker-a")
@@ -34,7 +34,7 @@ def addresses(engine, topic="Orders"):
 
 
 def answer_of(peer):
-    """The next answer; what the broker itself asks for is left alone."""
+    """Return the next answer, skipping the broker's own requests."""
     while not (found := peer.receive()).is_response:
         pass
     return found
@@ -91,13 +91,13 @@ def test_nothing_is_shown_before_the_leader_has_confirmed_it(members):
     one.take_in(two)
     assert peer.ask(SEND, send_fields("Orders"), b"shown").code == 0
     wait_for(lambda: two.store.published == one.store.published, "the follower to show it")
-    # Somebody who never comes is awaited: what is sent now is copied, and nobody may see it.
+    # An awaited member that never comes: a message that is sent now is copied, but must not be shown.
     one.brokers.await_members(frozenset(("nobody",)))
     peer.send(SEND, send_fields("Orders"), b"hidden")
     wait_for(lambda: one.store.log.written > one.store.published, "the second message")
     wait_for_same_log(one, two)
     assert two.store.published == one.store.published < two.store.log.written
-    # A follower that begins with it in its log shows nothing at all.
+    # A follower whose log already has that message when it begins shows nothing at all.
     two.fence()
     two.follow(one, 1)
     other = two.peer()
@@ -130,7 +130,7 @@ def test_a_fenced_leader_acknowledges_nothing_any_more(members):
 
 
 def test_a_member_that_comes_takes_its_leaders_tables_at_once(members, monkeypatch):
-    """Else it may be in sync, and be the next leader, with offsets of its own last life."""
+    """Otherwise it could be in sync, and become the leader, with offsets of its own last life."""
     one, two = members
     monkeypatch.setattr(member_side, "PERIOD_S", 60.0)
     one.lead(1)

@@ -1,5 +1,5 @@
-"""Members change their roles while clients send and consume: nothing that was acknowledged is lost, nothing else comes
-to be, and a planned switch fails no send."""
+"""Members change their roles while clients send and consume: no acknowledged message is lost, no other one appears, and
+a planned switch fails no send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUES = 4
 
 
 class Producer(threading.Thread):
-    """Sends one message after the other, to whoever is said to lead; notes what was acknowledged."""
+    """Sends one message after another to the announced leader, and notes the acknowledged ones."""
 
     def __init__(self, name, target):
         super().__init__(name=name, daemon=True)
@@ -37,7 +37,7 @@ class Producer(threading.Thread):
             try:
                 if member not in peers:
                     peers[member] = member.peer()
-                    peers[member].patience_s = self.patience_s  # of a leader that lost the set no answer may come
+                    peers[member].patience_s = self.patience_s  # a leader that lost the set may not answer
                 peer = peers[member]
                 answer = peer.ask(SEND, send_fields("Orders", number % QUEUES), body)
             except (OSError, EOFError, AssertionError) as error:
@@ -96,7 +96,7 @@ def test_a_planned_switch_fails_no_send(members):
 
 
 def test_nothing_acknowledged_is_lost_over_many_changes(members):
-    """Each is one of: a planned switch, a leader that is fenced with messages under way, an election in spite of it."""
+    """Each change is a planned switch, a leader fenced with messages under way, or an election in spite of it."""
     one, two = members
     leader, follower = one, two
     leader.lead(1)

@@ -1,4 +1,4 @@
-"""The thread `failover`, with a store, files and brokers that are not real: turns, acts, failures, wishes."""
+"""The thread `failover`, with a fake store, files and brokers: turns, acts, failures, wishes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def store():
 
 @pytest.fixture
 def members(store):
-    """Makes the next member of one set."""
+    """Make the next member of one set."""
     network: dict[str, FakeBrokers] = {}
     made: list[Member] = []
 
@@ -366,7 +366,7 @@ def state_like(number: int):
 
 
 def test_a_store_that_was_replaced_is_adopted_by_members_that_run():
-    """What each has opened believes the new one never more: who adopts opens it anew."""
+    """An opened store never accepts its replacement, so a member that adopts the set opens the store anew."""
     cluster = MemoryCluster()
     network: dict[str, FakeBrokers] = {}
     first = Member(MemoryStore(cluster), network, "uuid0", bootstrap=True)
@@ -378,7 +378,7 @@ def test_a_store_that_was_replaced_is_adopted_by_members_that_run():
         wait_for(lambda: first.leads(2), "the second is in sync")
         cluster.wipe()
         for member in made:
-            member.store = MemoryStore(cluster)  # the next that is opened
+            member.store = MemoryStore(cluster)  # for the next opening
         wait_for(lambda: second.status.role == "frozen" and second.status.astray, "the second freezes")
         wait_for(lambda: first.status.astray, "the first knows")
         assert first.brokers.role == "leader", "both hold all: nothing is lost by going on"
@@ -453,7 +453,7 @@ def test_another_sets_store_costs_nothing():
 
 
 def alone_with_more(store, members):
-    """The first has gone on without the second; the key as it was when both were in sync."""
+    """The first member has gone on without the second; returns the key from when both were in sync, too."""
     first, second = two(members)
     before = store.keys[f"{ROOT}/state"][0]
     second.service.stop()
@@ -499,7 +499,7 @@ def test_an_older_state_of_the_key_is_known_by_who_saw_the_newer_one(store, memb
 
 
 def test_an_election_that_nobody_saw_the_end_of_is_none_by_a_key_that_was_put_back(store, members):
-    """The key names the second as in sync, though its leader never heard so: who was awaited may lead."""
+    """The key names the second as in sync, though its leader never had that answer: an awaited member may lead."""
     first, second = two(members)
     assert first.files.known.may == {"uuid0", "uuid1"}
     first.service.stop()
@@ -518,7 +518,7 @@ def test_slots_that_a_store_lost_are_taken_again_before_a_newcomer_has_them(stor
     third = members()
     wait_for(lambda: third.files.slot, "the newcomer has one")
     assert [member.files.slot for member in (first, second, third)] == [1, 2, 3]
-    # One that came while the store did not know of the others.
+    # A member that came while the store did not have the others' slots.
     with store.changed:
         store.write(f"{ROOT}/slot/2", b"uuid2")
     wait_for(lambda: second.files.slot != 2, "the other one takes a free one")
@@ -529,7 +529,7 @@ def test_slots_that_a_store_lost_are_taken_again_before_a_newcomer_has_them(stor
 def test_the_store_of_another_set_does_not_change_a_members_slot(store, members):
     first, second = two(members)
     second.service.stop()
-    second.files.slot, second.files.set_id = first.files.slot, "another"  # it comes from there, with that number
+    second.files.slot, second.files.set_id = first.files.slot, "another"  # it comes from another set, with that number
     second.begin()
     wait_for(lambda: second.status.role == "frozen", "it does not believe this store")
     wait_for(lambda: decode_announcement(store.keys[f"{ROOT}/member/uuid1"][0]).role == "frozen", "it has looked again")

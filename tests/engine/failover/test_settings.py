@@ -1,4 +1,4 @@
-"""Settings of a set of brokers: what contradicts is refused, what is likely to disappoint is said at start."""
+"""Settings of a set of brokers: contradictions are refused, and likely disappointments are reported at the start."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ from appliance.engine.failover.settings import member_settings, read_password, s
 from tests.support.server import ROOT
 
 THREE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
-#: A member about which there is nothing to say.
+#: A member without notices.
 GOOD = {
     "brokerName": "broker-a",
     "haStore": THREE,
@@ -31,7 +31,7 @@ GOOD = {
 
 
 def member(tmp_path: Path, *argv: str, **changed: str | None) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Configuration and notices of a member; None leaves a setting out."""
+    """Return configuration and notices of a member; None leaves a setting out."""
     file = tmp_path / "broker.conf"
     wanted = GOOD | changed
     file.write_text("".join(f"{name}={value}\n" for name, value in wanted.items() if value is not None))
@@ -52,7 +52,7 @@ def test_a_member_leads_as_a_sync_master_unless_told_otherwise(tmp_path):
 
 @pytest.mark.parametrize("guide", ["operations.md", "high-availability.md"])
 def test_a_set_made_as_the_guides_say_does_not_fill_etcd_with_its_history(tmp_path, guide):
-    """It grows by 146 MiB a day, and nobody is elected once its quota is used up."""
+    """The history grows by 146 MiB a day, and no election is possible once etcd's quota is used up."""
     examples = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / guide).read_text(), re.MULTILINE | re.DOTALL)
     [example] = [one for one in examples if "haStore =" in one]
     file = tmp_path / "machine-1.toml"

@@ -15,7 +15,7 @@ from tests.engine.failover.simulation.faults import one_round
 from tests.engine.failover.simulation.oracle import Violation
 from tests.engine.failover.simulation.world import SABOTAGES, World
 
-#: Sabotages that the thousand and first seed does not find are not found.
+#: Seeds tried for each sabotage; one that none of them finds counts as not found.
 MOST_SEEDS = 1000
 
 
@@ -84,7 +84,7 @@ def test_a_leader_whose_disk_hangs_gives_way(sabotage):
 def test_a_killed_leader_is_replaced(synchronous):
     world = set_with_a_leader(synchronous=synchronous)
     world.members[0].kill()
-    # A closed port tells a synchronous set at once; the other one waits.
+    # A closed port shows this to a synchronous set at once; an asynchronous one waits.
     world.advance(1.5 if synchronous else 8.0)
     assert leader_of(world) is not world.members[0]
 

@@ -15,7 +15,7 @@ def joined(one, two):
 
 
 def shown(member, topic, queues):
-    """What a consumer that follows each answer reads, queue by queue."""
+    """Return the bodies that a consumer that follows each answer reads, queue by queue."""
     found = []
     peer = member.peer()
     for queue in range(queues):
@@ -83,7 +83,7 @@ def test_a_topic_that_was_deleted_just_before_stays_away_and_begins_behind_its_o
 
 
 def test_a_deletion_that_nobody_heard_of_is_undone_where_it_was_done(members):
-    """The leader goes after it deleted the topic, and before it told anybody: the next one has the topic."""
+    """The leader goes after it deleted the topic, before followers have the deletion: the next one has the topic."""
     one, two = members
     joined(one, two)
     peer = one.peer()
@@ -110,7 +110,7 @@ def test_a_deletion_that_nobody_heard_of_is_undone_where_it_was_done(members):
 
 
 def test_queues_added_just_before_are_there_with_their_messages(members):
-    """The administrator was answered, so that the next leader knows; and without him, the log says it."""
+    """The administrator was answered, so that the next leader has them; without that answer, the log shows them."""
     one, two = members
     joined(one, two)
     peer = one.peer()
@@ -118,7 +118,7 @@ def test_queues_added_just_before_are_there_with_their_messages(members):
     make(peer, "T", 8)
     assert two.engine.broker.topics.get("T").read_queue_nums == 8
     two.stop_tables()
-    one.engine.broker.topic_service.all_have = lambda changes: True  # as if it had gone before the answer
+    one.engine.broker.topic_service.all_have = lambda changes: True  # as if the leader had gone before the answer
     make(peer, "T", 10)
     send(peer, "T", 9, b"in the newest")
     wait_for_same_log(one, two)
@@ -177,7 +177,7 @@ def fill_first_file(member, peer):
 
 
 def drop_first_file(member):
-    """As the cleaner does, whatever the hour."""
+    """Delete the first log file as the cleaner does, whatever the hour."""
     cleaner = member.store.cleaner
     position = member.store.files.recovery_position
     wait_for(lambda: position.position and position.position.record_offset > FILE, "the recovery position")

@@ -1,4 +1,4 @@
-"""A cut on a real disk: what is kept and told of it, where the point may lie, what a disk that refuses changes."""
+"""A cut on a real disk: what is kept and reported of it, where the point may lie, and the effects of a failing disk."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ LEADERS = (EpochStart(1, 0), EpochStart(3, 0))
 
 
 class Member:
-    """A store, its member's files, and what cuts it."""
+    """A store, its member's files, and the cutter."""
 
     def __init__(self, directory, segment_bytes=64 * 1024, disk=None):
         self.box = StoreUnderTest(directory, segment_bytes=segment_bytes, disk=disk).open()
@@ -98,7 +98,7 @@ def test_the_tail_is_cut_kept_and_replaced(member, killed):
     member.start()
     assert member.box.store.log.written == places[70]
     assert numbers(member.bodies()) == list(range(70))
-    # What comes in its place has those offsets, and stays through a kill.
+    # Messages that come in its place have those offsets, and survive a kill.
     again = [member.put(number, size=90) for number in range(200, 210)]
     assert again[0] == places[70]
     member.box.store.log.sync()
@@ -109,7 +109,7 @@ def test_the_tail_is_cut_kept_and_replaced(member, killed):
 
 
 def test_where_a_queue_goes_on_is_taken_back_with_what_was_noted_behind_the_cut(member):
-    """Of a deletion that came when the topic had been made again, only ends are noted."""
+    """A deletion that came after the topic had been made again only notes ends."""
     places = [member.put(number) for number in range(10)] + [member.put(20, "Other")]
     end, notes = member.box.store.log.written, member.box.store.files.deleted_topics
     member.box.store.log.sync()
@@ -124,7 +124,7 @@ def test_where_a_queue_goes_on_is_taken_back_with_what_was_noted_behind_the_cut(
     assert numbers(member.bodies()) == list(range(8))
     member.put(30)
     assert numbers(member.bodies())[-1] == 30
-    # What was noted before it stays.
+    # Earlier notes stay.
     table = member.box.store.queues
     assert [table.begin_of("T", 7), table.begin_of("U", 0)] == [3, 2]
     assert member.box.store.files.deleted_topics.load_ends() == {"T": {7: Begin(3, places[4])}, "U": {0: Begin(2, 90)}}
@@ -288,7 +288,7 @@ def test_a_full_disk_cuts_nothing_and_says_so(tmp_path, monkeypatch):
     disk.free = truncation.RESERVE_BYTES
     with pytest.raises(CannotCut, match=r"has no room to keep the \d+ bytes of the log that have to be cut off"):
         member.cut(places[70])
-    disk.free, disk.room = 1 << 40, 1000  # it was taken by somebody else meanwhile
+    disk.free, disk.room = 1 << 40, 1000  # another program has taken the space meanwhile
     with pytest.raises(CannotCut, match=r"cannot be kept in .*quarantine: No space left on device"):
         member.cut(places[70])
     assert log.read_bytes() == before
@@ -373,7 +373,7 @@ def test_a_store_in_use_is_not_touched(member):
             member.cutter.set_aside("a test")
     finally:
         other.communicate()
-    assert member.cutter.finish()  # what was noted is done by whoever has it next
+    assert member.cutter.finish()  # the next holder of the lock finishes a noted cut
 
 
 def test_queues_that_were_being_rebuilt_are_rebuilt_again(member):
@@ -381,7 +381,7 @@ def test_queues_that_were_being_rebuilt_are_rebuilt_again(member):
     member.box.wait_recovery_position()
     member.box.stop()
     for path in (member.paths.consume_queues / "T" / "0").iterdir():
-        path.unlink()  # somebody did
+        path.unlink()  # as if deleted by hand
     member.cut(places[70])
     member.start()
     assert numbers(member.bodies()) == list(range(70))

@@ -1,4 +1,4 @@
-"""What happens to a simulated set, by the seed; and one round of it from the first start to the healing."""
+"""Faults of a simulated set, chosen by the seed; and one round of it from the first start to the healing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Faults:
             *(self.switch, self.clean_stop, self.wall_jump, self.kill_leader, self.kill_leader, self.slow_follower),
             self.slow_disk,
         ]
-        # What is rare is found sooner where it is looked for.
+        # Rare violations are found sooner with the faults that lead to them.
         if world.sabotage == "stream stays open":
             self.kinds = [self.lonely_leader, self.lonely_leader, self.kill_leader]
         if world.sabotage == "no seen file":
@@ -72,7 +72,7 @@ class Faults:
         self.world.later(seconds, lambda: self.world.cuts.difference_update(pairs))
 
     def partition(self) -> None:
-        """One way, between any two."""
+        """Cut one direction between any two."""
         one, two = self.world.rng.sample([*self.world.by_uuid, "store"], 2)
         self._block([(one, two)], self.world.rng.uniform(0.2, 6.0))
 
@@ -83,7 +83,7 @@ class Faults:
         self._block(both, self.world.rng.uniform(0.2, 8.0))
 
     def lonely_leader(self) -> None:
-        """A leader without the store, which for a while is not heard, either."""
+        """Cut the leader off from the store, and its messages to the others for a while."""
         rng, leader = self.world.rng, self._leader().uuid
         self._block(
             [(leader, "store"), ("store", leader)], rng.uniform(2.0, 4.5) * self.world.rules[leader].elect_after
@@ -91,17 +91,17 @@ class Faults:
         self._block([(leader, other) for other in self.world.by_uuid if other != leader], rng.uniform(1.5, 4.0))
 
     def deaf_leader(self) -> None:
-        """Its swaps are done, and it does not learn of it."""
+        """Let the leader's swaps arrive and their answers get lost."""
         self._block([("store", self._leader().uuid)], self.world.rng.uniform(0.5, 4.0))
 
     def slow_follower(self) -> None:
-        """Its disk hangs while the power of all fails a moment later."""
+        """Let one disk hang while the power of all fails a moment later."""
         member = self._any()
         member.stalled_until = self.world.now + self.world.rng.uniform(0.1, 1.5)
         self.world.later(self.world.rng.uniform(0.05, 0.6), self.power_cut_of_all)
 
     def slow_disk(self) -> None:
-        """Each sync takes long: it is left out, and comes back."""
+        """Let each sync of a member take long: it leaves the in-sync set, and comes back."""
         member = self._any()
         member.sync_s = self.world.rng.uniform(0.3, 1.8)
         self.world.later(self.world.rng.uniform(2.0, 10.0), lambda: setattr(member, "sync_s", 0.0))
@@ -120,12 +120,12 @@ class Faults:
             self.world.later(self.world.rng.uniform(3.0, 6.0), lambda: member.running or member.start())
 
     def wall_jump(self) -> None:
-        """Somebody sets the clock: it is seen only by who reads the wrong one."""
+        """Set the wall clock back, which only code that reads the wrong clock notices."""
         if self.world.sabotage == "wall clock":
             self._leader().wall_jump += self.world.rng.uniform(-3600, 0)
 
     def wipe(self) -> None:
-        """The key is gone, or an old one is there again that everybody up knows to be old."""
+        """Delete the key, or restore one that every member can recognise as old."""
         store = self.world.store
         if store.state is None:
             return
@@ -143,7 +143,7 @@ class Faults:
 
 
 def one_round(seed: int, sabotage: str = "", synchronous: bool = True, seconds: float = 20.0) -> World:
-    """Raises Violation."""
+    """Run one round; raise Violation if something is wrong."""
     world = World(seed, sabotage, synchronous)
     faults, rng = Faults(world), world.rng
     if sabotage == "no seen file":

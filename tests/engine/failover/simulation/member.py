@@ -27,7 +27,7 @@ HEARTBEAT_S = 0.25
 
 
 class Link:
-    """A bound stream of one epoch, in both directions. bound: not to an observer."""
+    """A bound stream of one epoch, in both directions. bound: False for an observer."""
 
     def __init__(self, leader: SimulatedMember, follower: SimulatedMember, now: float) -> None:
         self.leader, self.follower, self.epoch = leader, follower, leader.leads
@@ -48,7 +48,7 @@ class DiskError(Exception):
 
 
 class SimulatedMember:
-    """log: ids, one byte each, so to say. durable: so many of them are on the disk."""
+    """A member. log: ids, each counting as one byte. durable: how many of them are on the disk."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world, self.uuid = world, f"m{number}"
@@ -333,7 +333,7 @@ class SimulatedMember:
     # --- the stream
 
     def _connect(self, uuid: str, epoch: int) -> Steps:
-        """Connects, and connects again, as long as this leader and epoch are followed."""
+        """Connect, and connect again, as long as this leader and epoch are followed."""
         world = self.world
         other = world.by_uuid[uuid]
         while self.following == (uuid, epoch) and self.cut_at < 0 and not self.stranger:
@@ -466,7 +466,7 @@ class SimulatedMember:
 def consistent_point(
     own: tuple[EpochStart, ...], own_end: int, leaders: tuple[EpochStart, ...], leaders_end: int
 ) -> int | None:
-    """Up to where both logs are the same: the newest epoch with the same start in both; None: there is none."""
+    """Return the end of the logs' common part, by the newest epoch with one start in both; None without one."""
     own = tuple(entry for entry in own if entry.start < own_end)
     if not own_end:
         return 0

@@ -1,4 +1,4 @@
-"""What must be true of a simulated set after each step, seen by one who sees everything."""
+"""Invariants of a simulated set after each step, checked with a view of all members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Violation(Exception):
 
 
 class Oracle:
-    """shown[offset] is the id that was published there, to anybody, by any member; all of it was acknowledged."""
+    """The acknowledged log: shown[offset] is the id that any member published there."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -24,7 +24,7 @@ class Oracle:
         self.published = 0
 
     def publish(self, member: SimulatedMember, until: int) -> None:
-        """A leader published its log from member.published to `until`: acknowledged, and served."""
+        """Note that a leader published its log from member.published to `until`, which acknowledges and serves it."""
         log, shown = member.log, self.shown
         for offset in range(member.published, until):
             if offset >= len(shown):
@@ -44,17 +44,17 @@ class Oracle:
             self.nobody_else_rules(member)
 
     def serve(self, member: SimulatedMember, until: int) -> None:
-        """A follower serves readers up to `until`."""
+        """Check that a follower serves the acknowledged messages up to `until`."""
         if self.world.synchronous and until and self.shown[until - 1 : until] != member.log[until - 1 : until]:
             raise Violation(f"{member} serves another message at {until - 1} than was acknowledged")
 
     def electable_hold_all(self) -> None:
-        """Acknowledged is a part of every log that may be elected now: after each publication, swap, cut and loss."""
+        """Check, after each change, that every log that can be elected holds all acknowledged ids."""
         state = self.world.store.state
         if state is None or not self.world.synchronous:
             return
         if any(member.seen > state.epoch for member in self.world.members):
-            return  # a key that was restored: nobody is elected by it
+            return  # a restored key: no member is elected by it
         shown = self.shown
         for uuid in state.isr:
             member = self.world.by_uuid[uuid]
@@ -62,12 +62,12 @@ class Oracle:
                 raise Violation(f"{member} is in sync in epoch {state.epoch} and has not all that was acknowledged")
 
     def forgive(self, state: SetState) -> None:
-        """The operator took a loss."""
+        """Forget ids whose loss the operator accepted."""
         assert state.leader is not None
         del self.shown[len(self.world.by_uuid[state.leader.uuid].log) :]
 
     def nobody_else_rules(self, member: SimulatedMember) -> None:
-        """Of an asynchronous set: an acknowledgement after the next election may be lost, and must not be."""
+        """Check that an asynchronous leader acknowledges nothing after the next election: it could be lost."""
         state = self.world.store.state
         if state is not None and state.epoch > member.leads:
             raise Violation(f"{member} acknowledged in epoch {member.leads} after epoch {state.epoch} had begun")

@@ -1,4 +1,4 @@
-"""The leader store of a simulation: slow, forgetful, sometimes behind; what it was asked it may do later."""
+"""The leader store of a simulation: slow, forgetful, sometimes behind; it may carry out a request later."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SimulatedStore:
         self.state: SetState | None = None
         self.revision = 0
         self.history: deque[tuple[SetState | None, int]] = deque([(None, 0)], maxlen=400)
-        #: What of the answers gets lost, of the reads is old, of the swaps is done only later.
+        #: Shares of lost answers, of reads that are old, and of swaps that are done later.
         self.lost, self.stale, self.late = 0.03, 0.02, 0.02
 
     def change(self, state: SetState | None) -> int:
@@ -35,7 +35,7 @@ class SimulatedStore:
         return self.revision
 
     def look(self, member: SimulatedMember) -> Generator[float, None, Read | None]:
-        """None: no answer."""
+        """Return the key as a read finds it; None if there is no answer."""
         rng, world = self.world.rng, self.world
         yield rng.uniform(0.0005, 0.004)
         if not self.up or world.blocked(member.uuid, "store"):

@@ -16,7 +16,7 @@ from .store import SimulatedStore
 #: After everything is healed, a leader must accept within so many seconds.
 HEALED_S = 20.0
 
-#: Mistakes that one could make, each of them found by the oracle.
+#: Possible mistakes in the implementation; the oracle finds each of them.
 SABOTAGES = (
     "release without the others",
     "shrink before the answer",
@@ -82,7 +82,7 @@ class World:
         heapq.heappush(self._events, (at, self._number, member, life, what))
 
     def advance(self, seconds: float) -> None:
-        """Every event of so many seconds."""
+        """Run all events of the next seconds."""
         until, events = self.now + seconds, self._events
         while events[0][0] <= until:
             at, _, member, life, what = heapq.heappop(events)
@@ -110,7 +110,7 @@ class World:
         return (source, target) in self.cuts
 
     def deliver(self, link: Link, to_follower: bool, what: Callable[[], object]) -> None:
-        """In order; what cannot come through comes later, as long as both ends are open."""
+        """Deliver in order. A blocked frame arrives later, as long as both ends are open."""
         waiting = link.frames if to_follower else link.reports
         waiting.append(what)
         source, target = (link.leader, link.follower) if to_follower else (link.follower, link.leader)
@@ -126,7 +126,7 @@ class World:
         self.later(self.rng.uniform(0.0005, 0.02), arrive)
 
     def hang_up(self, link: Link, by_leader: bool) -> None:
-        """The other end learns of it if the network lets it, else by silence."""
+        """Close one end. The other end notices it if the network lets it, otherwise by silence."""
         if by_leader:
             link.leader_open = False
         else:
@@ -143,7 +143,7 @@ class World:
     # --- who uses the set
 
     def _send(self) -> None:
-        """To whoever takes it: there may be two who think that they lead."""
+        """Send to every member that takes it: two may believe that they lead."""
         for member in self.members:
             if member.running and self.rng.random() < 0.7:
                 self._messages += 1
@@ -176,8 +176,8 @@ class World:
                 member.start()
 
     def expect_a_leader(self, seconds: float = HEALED_S) -> None:
-        """After the healing: one leads, and what is sent is acknowledged. A frozen set is adopted, as the operator
-        would: the leader, or who has the longest log of the highest epoch."""
+        """Check after the healing that one member leads and acknowledges. A frozen set is adopted as an operator would
+        do it, by the leader or else the member with the longest log of the highest epoch."""
         before = len(self.oracle.shown)
         for turn in range(int(seconds * 2)):
             self.advance(0.5)
@@ -205,5 +205,5 @@ def _short(act: Act) -> str:
 
 
 def without_checks() -> None:
-    """The oracle alone shall find what was broken on purpose."""
+    """Disable the checks of `machine`, so that only the oracle can find a sabotage."""
     machine.check = lambda *_: None  # type: ignore[assignment]

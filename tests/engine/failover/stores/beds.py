@@ -1,4 +1,4 @@
-"""One server of each back end behind a relay, and how to do to it what a test wants."""
+"""One server of each back end behind a relay, with the faults that tests want."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.support.zookeeper import ZooKeeper
 
 class Bed(Protocol):
     def open(self, timeout_s: float = 2.0, cluster: str = "") -> LeaderStore:
-        """Through the relay."""
+        """Open a store through the relay."""
 
     def set_down(self, down: bool) -> None: ...
 
     def set_slow(self, seconds: float) -> None: ...
 
     def lose_reply_of(self, value: bytes) -> None:
-        """The server does it, and its answer is lost. len(value) % 3 == 0."""
+        """Have the server do the swap and lose its answer. len(value) % 3 == 0."""
 
     def heal(self) -> None: ...
 
     def delete(self, key: str) -> None: ...
 
     def wipe(self) -> None:
-        """It comes back, at the same address, without anything."""
+        """Restart the server at the same address, empty."""
 
     def close(self) -> None: ...
 

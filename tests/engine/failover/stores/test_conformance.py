@@ -1,4 +1,4 @@
-"""What every back end does alike: real servers of each behind a relay, and the store in memory that other tests use."""
+"""Behaviour that all back ends share: real servers behind a relay, and the store in memory that other tests use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bed(server: Bed) -> Iterator[Bed]:
 
 @pytest.fixture
 def opened(bed: Bed) -> Iterator[Callable[..., LeaderStore]]:
-    """Opens stores that are closed behind the test."""
+    """Open stores that are closed after the test."""
     stores = []
 
     def open_one(**options: object) -> LeaderStore:
@@ -174,7 +174,7 @@ def test_a_key_that_is_gone_conflicts(bed, store, key):
 
 
 def test_a_key_that_was_made_again_is_not_the_one_before(bed, store, key):
-    """Even where its versions count from the start again."""
+    """Not even if its versions count from the start again."""
     revision = store.swap(key, b"one", None)
     bed.delete(key)
     again = store.swap(key, b"other", None)

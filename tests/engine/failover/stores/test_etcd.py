@@ -57,7 +57,7 @@ def swap_or_meet_itself(store, value, revision):
 
 
 def beat(store, revision, seconds):
-    """Swaps as a leader does, over what is unknown; (the last revision, the longest time without one)."""
+    """Swap as a leader does, retrying unknown outcomes. Return (the last revision, the longest time without a swap)."""
     gap, last, at, end = 0.0, time.monotonic(), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         at += 1
@@ -92,7 +92,7 @@ def test_beats_go_on_when_the_leader_of_etcd_goes(three, request, fault):
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_a_follower_of_etcd_that_goes_costs_one_try(three, request, fault):
-    """Also the one that was asked first."""
+    """This includes the follower that was asked first."""
     three.leader()
     store = opened(request, three.url)
     revision = store.swap(KEY, b"start", None)
@@ -120,7 +120,7 @@ def test_a_minority_answers_nothing(three, request):
     with pytest.raises(StoreUnavailable):
         near.swap(KEY, b"two", revision)
     three.start()
-    # What the lone member took may be done now: the repeat knows it again.
+    # The lone member's unfinished swap may be done now: the retry must recognise it as its own.
     assert swap_or_meet_itself(store, b"two", revision) == store.read(KEY)[1]
 
 
@@ -148,7 +148,7 @@ def test_a_backup_that_was_put_back_is_not_believed(one, request, tmp_path):
 
 
 def test_a_revision_that_comes_again_after_a_backup_is_another(one, request):
-    """It counts on from less: one day another member's beat has the number that a leader of before still waits for."""
+    """Revisions restart lower: one day another member's beat has the revision that an earlier leader still expects."""
     seen, other = opened(request, one.url), opened(request, one.url)
     revision = other.swap(KEY, b"epoch 5", None)
     for number in range(5):
@@ -168,7 +168,7 @@ def test_a_revision_that_comes_again_after_a_backup_is_another(one, request):
 
 
 def test_one_wrong_address_among_the_right_ones_is_passed_over(one, request, tmp_path):
-    """As long as a right one answers; alone it says what it is."""
+    """This holds while a right one answers; alone, the wrong address is reported."""
     with Etcd(tmp_path / "other", token="another") as other:
         store = opened(request, f"etcd://{one.members[0].address},{other.members[0].address}")
         revision = store.swap(KEY, b"one", None)
@@ -338,7 +338,7 @@ def test_a_full_etcd_is_called_full():
 
 
 def test_a_resolver_that_hangs_is_not_waited_for(one, request, monkeypatch):
-    """Whoever asks again meanwhile does not start a second look-up."""
+    """A call that comes meanwhile does not start a second look-up."""
     asked, go_on = [], threading.Event()
 
     def resolve(host, port, **more):
@@ -379,7 +379,7 @@ def test_a_database_near_its_quota_and_a_full_one_are_said_before_and_after(requ
     assert shortage(store) == ""
     megabyte = b"x" * (1 << 20)
     said: list[str] = []
-    # etcd writes its database in batches, and counts what is written.
+    # etcd writes its database in batches, and only counts written ones.
     with suppress(StoreUnavailable):
         for number in range(2 * QUOTA_BYTES >> 20):
             store.put(f"/elsewhere/{number}", megabyte)

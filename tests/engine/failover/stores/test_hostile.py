@@ -1,4 +1,4 @@
-"""Servers that are no etcd and no ZooKeeper, or mean harm: each call ends in time, takes little memory and says so."""
+"""Servers that are no etcd and no ZooKeeper, or malicious: calls end in time, take little memory and report it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ANSWERS = {
 
 
 class Server:
-    """Gives the same answer to everything; a pair is a beginning, and what comes behind it again and again."""
+    """Gives the same answer to every request; a pair is a beginning and the bytes that follow it endlessly."""
 
     def __init__(self, answer: bytes | tuple[bytes, bytes], first: bytes = b"") -> None:
         self._answer = answer
@@ -124,7 +124,7 @@ class Server:
                     peer.sendall(more)
                     if len(more) == 1:
                         time.sleep(0.02)
-                # What is half ends; "2 GiB announced" stays open.
+                # An incomplete answer ends here; "2 GiB announced" stays open.
                 if beginning and len(beginning) < 300 and not beginning.endswith((b"}", b"{")):
                     return
 

@@ -1,4 +1,4 @@
-"""ZooKeeper alone: servers that die or stop, sessions, access control, and what kazoo keeps."""
+"""ZooKeeper alone: servers that die or stop, sessions, access control, and kazoo's queue."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_session_that_is_lost_is_replaced(one, request):
 
 
 def test_what_cannot_be_asked_is_not_kept_for_later(one, request):
-    """Kazoo queues without an end what it cannot send."""
+    """Kazoo would queue requests that it cannot send, without a limit."""
     key = "/rocketbox/queue/state"
     with TcpRelay(one.members[0].address) as relay:
         store = opened(request, f"zookeeper://{relay.address}", timeout_s=0.05)
