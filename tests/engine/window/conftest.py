@@ -1,4 +1,4 @@
-"""A running engine, and what peers do to it, in the words of the trade."""
+"""A running engine, with peers whose methods speak the trade's words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 @pytest.fixture
 def make_running(tmp_path: Path) -> Iterator[Callable[..., RunningEngine]]:
-    """Engines with options of their own."""
+    """Make engines with options of their own."""
     made: list[RunningEngine] = []
 
     def make(**options: Any) -> RunningEngine:

@@ -1,4 +1,4 @@
-"""Asking one client: its running info, and to consume a message now; what clients say, and what they may not break."""
+"""Questions to one client: its running info, and to consume a message now; recorded answers, and malformed ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JAVA_5 = 479
 
 
 def in_thread(function: Any, *args: Any, **named: Any) -> Future[Any]:
-    """What a page's thread does meanwhile."""
+    """Run the function in a thread, as a page's thread would."""
     outcome: Future[Any] = Future()
 
     def run() -> None:
@@ -39,7 +39,7 @@ def asked(peer: Any, code: int) -> Any:
 
 
 def joined(running: Any, version: int = JAVA_5) -> Any:
-    """A member of CG called c1, of that version."""
+    """Join CG as c1, with that version."""
     peer = running.peer()
     consumer = {
         "groupName": "CG", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
@@ -55,7 +55,7 @@ def joined(running: Any, version: int = JAVA_5) -> Any:
 
 
 def info_with(running: Any, body: bytes, code: int = 0, remark: str | None = None, **named: Any) -> Any:
-    """What the window makes of such an answer."""
+    """Return the window's running info for such an answer of the client."""
     running.hang_up()
     peer = joined(running)
     waiting = in_thread(running.window.running_info, "CG", "c1", **named)
@@ -64,7 +64,7 @@ def info_with(running: Any, body: bytes, code: int = 0, remark: str | None = Non
 
 
 def recorded(version: str) -> bytes:
-    """What a Java client answered to 307."""
+    """Return the body of a Java client's answer to 307."""
     path = GOLDEN / "wire" / version / "mqadmin-consumerStatus-client.jsonl.gz"
     bodies = [decode_frame(frame).body for _, frame in frames(path)]
     return next(body for body in bodies if b'"mqTable"' in body)
@@ -121,7 +121,7 @@ def test_what_is_not_understood_is_left_out_and_counted(running):
         b'"jstack":7,"whatever":[1,2]}'
     )
     with pytest.raises(Unavailable):
-        info_with(running, strange)  # a number that no Java has
+        info_with(running, strange)  # a number that no Java version has
     found = info_with(running, strange.replace(b"1e400", b"1.5"))
     (queue,) = found.queues
     assert (queue.committed, queue.cached, queue.locked, queue.last_pull_at_ms) == (12, None, None, None)
@@ -164,7 +164,7 @@ def test_a_client_that_refuses_leaves_or_is_silent(running, monkeypatch):
     question = asked(peer, 307)
     with pytest.raises(Unavailable, match="c1 has left, or has not answered"):
         waiting.result(60)
-    peer.answer(question, 0, None, b"{}")  # too late, and nobody minds
+    peer.answer(question, 0, None, b"{}")  # too late, and ignored
     assert peer.ask(38, {"consumerGroup": "CG"}).code == 0
 
 
@@ -184,7 +184,7 @@ def test_who_is_not_there_or_too_old(running):
 
 
 def directly(running: Any, body: bytes, ref: str = "Orders/0/0") -> tuple[Any, Any]:
-    """(the question that the client got, what the window makes of its answer)."""
+    """Return (the request that the client got, the window's result for its answer)."""
     running.hang_up()
     peer = joined(running)
     waiting = in_thread(running.window.consume_directly, "CG", "c1", ref, by="ann")
@@ -211,7 +211,7 @@ def test_a_client_consumes_a_message_now(running, caplog):
 
 
 def test_the_wire_asks_the_same(running):
-    """As an admin tool and as the window: the client sees no difference."""
+    """The client gets the same request from an admin tool and from the window."""
     running.put("Orders", b"one")
     question, found = directly(running, b"{}")
     running.hang_up()

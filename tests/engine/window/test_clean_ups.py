@@ -1,4 +1,4 @@
-"""Groups, topics and offsets that nobody uses are found and deleted; what somebody uses never is."""
+"""Unused groups, topics and offsets are found and deleted; used ones never are."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_commit_that_comes_between_the_look_and_the_act_keeps_its_group(runnin
 
 
 def test_a_commit_during_the_act_is_seen(running, monkeypatch):
-    """The look at all offsets is taken again when one was made since."""
+    """All offsets are examined again if one was committed since."""
     running.put("T", b"one")
     for name in ("a", "b", "c"):
         group(running, name)

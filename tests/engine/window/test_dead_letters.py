@@ -1,4 +1,4 @@
-"""Dead letters and their replay as the window shows them; the jobs themselves: tests/engine/broker/replay."""
+"""Dead letters and their replay in the window; the jobs themselves: tests/engine/broker/replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a group: each finding is made to happen, with its numbers, and is not there when all is well."""
+"""Problems of a group: each finding is caused, with its numbers, and is absent when all is well."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCK = 41
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever must last for a while has lasted long enough, and a rate is known from two samples on."""
+    """Findings need no waiting time, and a rate is known after two samples."""
     for name in ("SILENT_S", "SLOW_S", "DELIVERIES_KEPT_S"):
         monkeypatch.setattr(diagnosis, name, 0.05)
     monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 0.0)
@@ -28,7 +28,7 @@ def states(running: RunningEngine, group: str = "CG") -> dict[str, str]:
 
 
 def found(running: RunningEngine, kind: str, group: str = "CG") -> Any:
-    """The one finding of a kind."""
+    """Return the only finding of a kind."""
     (one,) = [finding for finding in running.window.diagnosis(group).findings if finding.kind == kind]
     return one
 
@@ -38,13 +38,13 @@ def numbers(finding: Any) -> dict[str, float]:
 
 
 def lasting(running: RunningEngine, kind: str, group: str = "CG") -> Any:
-    """The finding once it has lasted long enough."""
+    """Return the finding once it has lasted long enough."""
     wait_for(lambda: states(running, group)[kind] == "found", f"{kind} is found")
     return found(running, kind, group)
 
 
 def pull(peer: Any, queue: int = 0, offset: int = 0, topic: str = "Orders") -> None:
-    """The member takes what is there, and commits nothing."""
+    """Have the member pull the messages, and commit nothing."""
     answer = peer.ask(11, pull_fields(topic, queue, offset))
     assert answer.code in (0, 19), answer
 
@@ -136,7 +136,7 @@ def test_members_that_have_not_been_there_for_long_may_pull_yet(running, monkeyp
 
 
 def test_a_handler_that_hung_from_the_first_message_on(running):
-    """Nothing was ever committed; what was given out is known all the same."""
+    """Nothing was ever committed, but the delivered messages are known."""
     peer = running.join("c1", "CG")
     running.put("Orders", *[b"x"] * 80)
     pull(peer)
@@ -210,7 +210,7 @@ def test_a_lock_of_a_client_that_pulls_nothing(running):
     assert "pulls nothing" in str(one.sentence)
     pull(holder, 0, 1)  # it has the message now
     assert states(running)["silent_lock"] == "clear"
-    running.engine.broker.offsets.pulled.remove_group("CG")  # as a restart forgets it
+    running.engine.broker.offsets.pulled.remove_group("CG")  # as if a restart had lost it
     wait_for(lambda: states(running)["silent_lock"] == "clear", "it is known that it was given out", every=0.1)
     assert states(running)["nobody_pulls"] == "clear"
 
@@ -319,7 +319,7 @@ def test_retries_storm(running):
 
 
 def test_a_few_retries_are_no_storm(running, monkeypatch):
-    """Beside what is consumed: fewer than a fifth."""
+    """Retries below a fifth of the consumed messages are none."""
     monkeypatch.setattr(diagnosis, "STORM_RATE", 0.0)
     healthy(running)
     running.put("%RETRY%CG", b"first")
@@ -338,7 +338,7 @@ def test_dead_letters_come(running):
     running.restart()
     running.sample()
     running.sample()
-    assert states(running)["dead_letters_growing"] == "clear"  # they are there, and none came
+    assert states(running)["dead_letters_growing"] == "clear"  # they are there, but no new ones came
     running.put("%DLQ%CG", b"new", b"newer")
     one = found_after_a_sample(running, "dead_letters_growing")
     assert (numbers(one)["new"], numbers(one)["dead_letters"]) == (2, 3)
@@ -445,7 +445,7 @@ def test_an_expression_that_is_refused(running):
 
 
 def test_expressions_that_differ_are_told_apart_as_they_are_written(running):
-    """What `||` parts is no tag there."""
+    """In an expression, `||` does not separate tags."""
     running.put("Orders", b"x", properties="price\x017\x02")
     running.join("c1", "CG", tags="price > 5 OR a = 'x||y'", expressionType="SQL92")
     running.join("c2", "CG", tags="price > 5 OR a = 'y||x'", expressionType="SQL92")

@@ -1,4 +1,4 @@
-"""What a thread behind the broker says of a failure reaches the page of checks."""
+"""A failure of a thread behind the broker reaches the page of checks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from appliance.engine.service_thread import ServiceThread
 from tests.support.engine import RunningEngine
 
-#: Thread -> why no check tells of its failure.
+#: Thread -> why its failure needs no check.
 SILENT = {"checksum-blocks": "it is in the log and tried again; messages are served and kept as before"}
 
 
 def services(*owners: Any) -> dict[str, ServiceThread]:
-    """The threads among the attributes of these parts that keep a failure, by name."""
+    """Return the threads that keep a failure among the attributes of these parts, by name."""
     found = [one for owner in owners for one in vars(owner).values() if isinstance(one, ServiceThread)]
     return {one.name: one for one in found if "failure" in vars(one) or hasattr(vars(one).get("status"), "failure")}
 

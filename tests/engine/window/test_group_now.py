@@ -1,4 +1,4 @@
-"""A group as it stands: its queues a page at a time with who has them, how fast it is, whether it ever catches up."""
+"""A group as it stands: its queues a page at a time with their holders, its rate, whether it ever catches up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.engine import Peer, RunningEngine, pull_fields
 from tests.support.members import heartbeat
 from tests.support.waiting import wait_for
 
-#: Of which the rates are.
+#: Number of samples that rates are computed from.
 SAMPLES = 61
 
 
@@ -75,7 +75,7 @@ def test_the_pace_is_unknown_with_a_reason_at_first(filled):
 
 
 class Beats:
-    """A broker's sampler that is told what moved and when, a second a step."""
+    """A broker's sampler that is given movements and times, a second a step."""
 
     def __init__(self, running: RunningEngine) -> None:
         self.running = running
@@ -98,7 +98,7 @@ class Beats:
 @pytest.mark.parametrize(
     ("first", "steps", "trend"),
     [
-        (10, (2, 2), "keeps_up"),  # what came in the last seconds is always behind
+        (10, (2, 2), "keeps_up"),  # messages of the last seconds are always behind
         (400, (1, 5), "catches_up"),
         (400, (5, 5), "never"),
         (400, (5, 0), "never"),

@@ -62,7 +62,7 @@ def test_a_broadcast_group_keeps_its_offsets_on_its_clients(running):
 def test_an_offset_ahead_of_the_queue_is_no_negative_lag(running):
     running.put("Orders", b"x")
     running.join("c-1", "CG")
-    running.engine.broker.offsets._keep("CG", "Orders", 0, 99)  # nobody can commit it
+    running.engine.broker.offsets._keep("CG", "Orders", 0, 99)  # no client can commit it
     assert running.window.groups().rows[0].lag == 0
     assert running.window.group("CG").queues[0].lag == 0
 
@@ -208,7 +208,7 @@ def test_clients_tell_how_many_of_their_pulls_wait(running):
 
 
 def test_what_java_clients_send_back_with_makes_nobody_a_producer(running):
-    """Every Java client's heartbeat names CLIENT_INNER_PRODUCER, a consumer's too."""
+    """Every Java client's heartbeat names CLIENT_INNER_PRODUCER, even a consumer's."""
     running.join("ship-01", "CG", also="CLIENT_INNER_PRODUCER")
     running.produce_as("shop-01", "PG")
     rows = {row.client_id: row for row in running.window.clients().rows}

@@ -1,4 +1,4 @@
-"""A fault that stands still is told of as one thing, from when it began: over connections, restarts and both looks."""
+"""A fault that stands still is reported once, from when it began: over connections, restarts and both views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stuck(running: RunningEngine) -> Any:
-    """The one finding of a queue that stands; None without one."""
+    """Return the only finding of a stuck queue; None without one."""
     found = [one for one in running.window.diagnosis("ledger").findings if one.kind == "queue_stuck"]
     return found[0] if found else None
 
@@ -37,7 +37,7 @@ def idle_s(finding: Any) -> float:
 
 
 def stands(running: RunningEngine) -> Any:
-    """A member has the message at offset 1 of a queue and never finishes it, until that is told."""
+    """Have a member take the message at offset 1 and never finish it, until the finding is there."""
     peer = running.join("c1", "ledger")
     running.put("Orders", *[b"x"] * 3)
     running.commit("ledger", "Orders", 0, 1)
@@ -93,7 +93,7 @@ def test_an_offset_that_moved_meanwhile_begins_anew(running: RunningEngine, monk
     assert idle_s(stuck(running)) < before + 60  # since this start, however long that took
 
 
-#: What the overview says of a group -> what its diagnosis finds, one of them.
+#: Need in the overview -> findings of the group's diagnosis, at least one of which must be there.
 FOUND = {
     "stuck": {"queue_stuck", "nobody_pulls", "silent_lock"},
     "queues_stuck": {"queue_stuck", "nobody_pulls", "silent_lock"},
@@ -109,7 +109,7 @@ FOUND = {
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, seed: int) -> None:
-    """Random scenes of groups that go on, stand, fall behind and lose members; both looks at each of their ends."""
+    """Random scenes of groups that go on, stand, fall behind and lose members; both views are compared after each."""
     dice = random.Random(seed)
     groups = ["ledger", "mail", "audit"]
     peers: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
         running.commit(group, "Orders", 0, 0)
 
     def needs() -> dict[str, set[str]]:
-        """Group -> what is said of it."""
+        """Return group -> codes of its needs."""
         found: dict[str, set[str]] = {}
         for need in running.window.overview().needs:
             if need.kind == "group":
@@ -161,8 +161,8 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
         return found
 
     def look() -> int:
-        """How many needs of groups there are; each has a diagnosis. One that changes while both are asked, as a queue
-        comes to stand, is another one's to look at."""
+        """Check that each need of a group has a finding; return their number. A need that appears or goes between the
+        two views is skipped."""
         running.sample()
         before = needs()
         told = {name: running.window.diagnosis(name) for name in before}

@@ -1,4 +1,4 @@
-"""Dead letters by where they come from, retries, keys and replays: pages, the summary, jobs; and which expire soon."""
+"""Dead letters by origin, retries, keys and replays: pages, the summary, jobs; and which expire soon."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_pages_hold_what_the_filter_means_newest_first(group, wanted, meant, lim
 
 
 def test_what_is_not_known_yet_is_read(group, monkeypatch) -> None:
-    """Facts end in the middle, and there is no time to get to know more."""
+    """The collected facts end in the middle, and there is no time to collect more."""
     views = group.window._running().dead_letters
     monkeypatch.setattr(dead_letter_facts, "MOST_KEPT", 200)
     assert all_pages(group, {"topic": "Orders"}, 10) == [n for n in reversed(range(300)) if n % 3 == 0]
@@ -129,7 +129,7 @@ def test_a_job_sends_what_its_filter_means(group) -> None:
     assert len(results.rows) == 50
     assert {row.result for row in results.rows} == {"replayed"}
     assert group.window.replay_results(job.id, limit=1).rows[0].result == "not_chosen"
-    # What was replayed is not meant any more by a job of those that were not.
+    # A job with "replayed": "no" leaves out the letters that were replayed before.
     assert all_pages(group, {"replayed": "yes"}) == [n for n in reversed(range(300)) if n % 3 == 0 and n % 2]
     rest = replayed(group, wanted={"topic": "Orders", "replayed": "no"})
     assert (rest.replayed, rest.not_chosen) == (50, 250)
@@ -163,7 +163,7 @@ def test_what_expires_soon_is_counted(tmp_path) -> None:
         assert len(log.segments) > 2
         path = next(path for path in tmp_path.rglob("*") if path.name == f"{first.start:020d}")
         os.utime(path, (old, old))
-        # The next file's first record came just now: the later of the two counts.
+        # The next file's first record came just now, and the later of the two times counts.
         assert running.window.expiring_dead_letters().total == 0
         found = running.window.expiring_dead_letters(120 * 3_600_000)
         [one] = found.groups

@@ -1,4 +1,4 @@
-"""Queues are measured before a list asks for them, each once; what is shown is what a first look would show."""
+"""Queues are measured before a list needs them, each once; the list shows what a first look would show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_for
 
 
 def look_ahead_of(running):
-    """Steps until there is nothing more to do; how many there were."""
+    """Look ahead until there is nothing more to do; return the number of steps."""
     for number in range(1, 1000):
         if not running.window.look_ahead():
             return number
@@ -21,7 +21,7 @@ def look_ahead_of(running):
 
 
 def wait_written(running):
-    """Until all entries are in queue files, and none of them in memory."""
+    """Wait until all entries are in queue files, and none of them in memory."""
     store = running.engine.broker.store
     wait_for(lambda: all(q.max_offset == q.tail_base for q in store.queues.all()), "the queue files")
 

@@ -1,4 +1,4 @@
-"""A hundred thousand open transactions: a page reads what it shows, and a question ends in time."""
+"""A hundred thousand open transactions: a page reads only what it shows, and a query ends in time."""
 
 from __future__ import annotations
 

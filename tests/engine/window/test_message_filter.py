@@ -1,4 +1,4 @@
-"""Messages that an expression finds, page by page over a fixed snapshot, within a time and honestly counted."""
+"""Messages that match an expression, page by page over a fixed snapshot, within a time and honestly counted."""
 
 import gzip
 import time
@@ -25,7 +25,7 @@ def put_orders(running):
 
 @pytest.fixture(scope="module")
 def orders(request):
-    """For tests that read."""
+    """Messages for tests that only read."""
     running = RunningEngine(shared_directory(request, "orders"))
     yield put_orders(running)
     running.stop()
@@ -37,7 +37,7 @@ def own_orders(running):
 
 
 def walk(admin, text, topic="Orders", **options):
-    """(the n of what was found, pages)"""
+    """Return (the n of the messages found, pages)."""
     pages = [admin.messages(topic, filter_text=text, **options)]
     limit = options.get("limit", 50)
     budget = options.get("budget_ms", 250.0)
@@ -142,7 +142,7 @@ def test_a_hostile_pattern_does_not_hold_a_page(running):
 
 def test_records_that_are_gone_are_counted(own_orders):
     store = own_orders.engine.broker.store
-    store._flush_queues.stop()  # what comes now stays in the tail
+    store._flush_queues.stop()  # later messages stay in the tail
     own_orders.put("Orders", b"100", properties=encode_properties({"TAGS": "t0"}))
     queue = store.find_queue("Orders", 0)
     queue.tail[-12:-8] = (0x7FFFFFF0).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""The story of a message, from its birth to the last retry, and who has it: by what the broker itself recorded."""
+"""The story of a message, from its birth to the last retry, and which groups have it: by the broker's own records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def taken(running: RunningEngine) -> None:
-    """What was recorded until now is in the files."""
+    """Wait until the deliveries recorded so far are in the files."""
     broker = running.engine.broker
     assert broker is not None
     broker._loop.call_soon(broker._recorder.hand_over)
@@ -131,7 +131,7 @@ def test_a_delayed_message_before_and_after_its_time(running):
 
 
 def a_dead_letter(running: RunningEngine) -> Peer:
-    """Orders/0/0, which CG could not consume."""
+    """Make Orders/0/0 a dead letter of CG; return its member."""
     running.put("Orders", b"body", properties=TEXT)
     peer = running.join("10.0.0.1@7", "CG")
     pull(peer, "CG", "Orders", 0)
@@ -142,7 +142,7 @@ def a_dead_letter(running: RunningEngine) -> Peer:
 
 
 def replayed(running: RunningEngine, **options: Any) -> str:
-    """The job that has replayed CG's dead letters."""
+    """Run a job that replays CG's dead letters, and return it."""
     job = running.window.start_replay("CG", rate=1000, **options).job
     assert job is not None
     wait_for(lambda: running.window.replay_job(job.id).state == "done", "the job is done")
@@ -313,7 +313,7 @@ def test_a_topic_made_again_inherits_nothing(running):
 
 
 def test_what_a_producer_sent_twice_is_told_of_both(running):
-    """It sends again when the answer is late: the same id, born at the same time."""
+    """A producer sends again when the answer is late: the same id, born at the same time."""
     running.put("Orders", b"0", properties=TEXT)
     running.put("Orders", b"0", queue=1, properties=TEXT)
     detail = running.window.message("Orders/1/0")
@@ -329,7 +329,7 @@ def test_others_with_the_same_unique_id_are_no_copies(running):
 def test_a_message_without_an_id_says_so(running):
     running.put("Orders", b"0", properties=encode_properties({"ORIGIN_MESSAGE_ID": "nonsense"}))
     detail = running.window.message("Orders/0/0")
-    # The broker gives every message an id that has none; one of another program's store may have none.
+    # The broker gives every message an id if it has none; in another program's store one may be missing.
     assert what(detail) == ["born", "stored"]
 
 

@@ -12,7 +12,7 @@ from tests.support.engine import send_fields
 
 
 def walk(admin, topic, **options):
-    """All pages: (rows, pages)."""
+    """Walk all pages; return (rows, pages)."""
     pages = [admin.messages(topic, **options)]
     limit = options.get("limit", 50)
     while pages[-1].next_cursor:
@@ -99,7 +99,7 @@ def test_messages_on_disk_and_in_memory_are_one_walk(make_running):
 
 def test_an_entry_whose_record_is_gone_is_skipped_and_counted(orders):
     store = orders.engine.broker.store
-    store._flush_queues.stop()  # what comes now stays in the tail
+    store._flush_queues.stop()  # later messages stay in the tail
     orders.put("Orders", b"100")
     queue = store.find_queue("Orders", 0)
     queue.tail[-12:-8] = (0x7FFFFFFF).to_bytes(4, "big")
@@ -157,7 +157,7 @@ def test_a_message_is_found_by_its_place_and_by_its_offset_id(running):
 
 
 def test_a_body_that_was_altered_on_the_disk_is_said(running):
-    """Pulls send it as it lies there, and the client checks it; whoever looks at the message sees it."""
+    """Pulls send it as it is, and the client checks it; a person who looks at the message sees the damage."""
     running.put("Orders", b"body", queue=2)
     row = running.window.message("Orders/2/0").row
     log = running.data_dir / "store" / "commitlog" / f"{0:020d}"
@@ -187,7 +187,7 @@ def test_a_place_without_a_message(running):
 
 
 def test_a_record_inside_a_body_is_no_message(running):
-    """Somebody can write bytes that look like a record; the queue they name does not lead there."""
+    """A body may hold bytes that look like a record, but the queue that they name does not lead there."""
     from appliance.engine.protocol.record import decode_record, encode_record
 
     running.put("Orders", b"innocent")

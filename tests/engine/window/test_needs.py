@@ -1,4 +1,4 @@
-"""What needs a person: found by how long it stands and how it goes on, not by how much of it there is.
+"""States that need a person: found by how long they stand and how they develop, not by size.
 
 The incidents of a walk through the console, at a hundredth of their time, with peers that speak as clients do.
 """
@@ -24,13 +24,13 @@ LIMIT_S = 0.6
 
 
 class Watched:
-    """A broker whose needs are found soon, sampled a few times a second."""
+    """A broker whose needs appear soon, sampled a few times a second."""
 
     def __init__(self, running) -> None:
         self.running = running
 
     def needs(self, *codes: str) -> list[tuple[str, str, str]]:
-        """(level, name, code) of each need; only of these codes, if any. The machine's own disk is left out."""
+        """Return (level, name, code) of each need, or of these codes only. The machine's own disk is left out."""
         found = self.running.window.overview().needs
         return [
             (need.level, need.name, need.sentence.code)
@@ -42,7 +42,7 @@ class Watched:
         return next(need for need in self.running.window.overview().needs if need.sentence.code == code)
 
     def findings(self, group: str):
-        """Kind -> what its diagnosis found."""
+        """Return kind -> finding of the group's diagnosis."""
         return {one.kind: one for one in self.running.window.diagnosis(group).findings}
 
     def pass_time(self, seconds: float) -> None:
@@ -90,7 +90,7 @@ def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_wh
     for done in range(1, 9):
         running.commit("fast", "Orders", 0, done * 20)
         watched.pass_time(0.15)
-    # What came while it was looked at is part of the rate that it has to beat; it is long gone here.
+    # Messages that came during the last samples count in the rate that the group must beat; here they are long past.
     watched.running.window._parts.sampler.topics["Orders"].rest()
     assert watched.needs() == [("watch", "fast", "catching_up")]
     assert watched.findings("fast")["falls_behind"].level == "watch"
@@ -212,7 +212,7 @@ def test_dead_letters_that_expire_come_before_others(watched):
         running.put(DLQ_PREFIX + group, b"x", c="TBW102", d=1)
     running.put(DLQ_PREFIX + "far", *[b"x"] * 3, c="TBW102", d=1)
     assert watched.needs() == [("act", "far", "dead_letters"), ("act", "near", "dead_letters")]
-    # A topic's own time is shorter than the broker's: its letters go first.
+    # A topic's retention time is shorter than the broker's: its letters are deleted first.
     table = running.engine.broker.topics
     config = table.get(DLQ_PREFIX + "near")
     table._configs[config.topic_name] = replace(config, attributes={"reserve.time": "5"})
@@ -243,7 +243,7 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched):
     running.sample()
     rate = sampler.total_rate("log", 600)
     assert rate > 0
-    # A disk on which the log of 72 hours at this rate has room, and one on which it has not.
+    # A disk with room for the log of 72 hours at this rate, and one without.
     limit = running.window._parts.options._options.config.store.disk_max_used_space_ratio / 100
 
     def free(room_bytes: float):

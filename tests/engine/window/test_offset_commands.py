@@ -148,7 +148,7 @@ def test_a_member_that_stays_is_told_and_its_old_commits_do_not_count(filled):
     while (answer := member.receive()).code == NOTICE:
         pass
     assert (answer.opaque, answer.code, answer.ext_fields["nextBeginOffset"]) == (parked, 21, "2")
-    filled.commit("CG", "Orders", 0, 9)  # a 4.9 client goes on saying this for 10 s
+    filled.commit("CG", "Orders", 0, 9)  # a 4.9 client repeats this for 10 s
     assert offsets(filled)[0] == 2
     assert pull(member, 0, 10, commitOffset=9).code == 21, "told again: it did not go there"
     assert pull(member, 0, 2).code == 0
@@ -157,7 +157,7 @@ def test_a_member_that_stays_is_told_and_its_old_commits_do_not_count(filled):
 
 
 def test_who_begins_there_is_not_told_first(filled):
-    """A consumer that asks for its group's offset knows it."""
+    """The consumer asks for its group's offset, so it needs no notice."""
     filled.window.reset_offsets("CG", "Orders", Exactly({0: 2}))
     member = filled.join("c1", "CG")
     ask = {"consumerGroup": "CG", "topic": "Orders", "queueId": 0}

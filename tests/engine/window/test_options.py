@@ -1,4 +1,4 @@
-"""The configuration in force, and options changed while the broker runs."""
+"""The configuration in force, and options that are changed while the broker runs."""
 
 import json
 import re

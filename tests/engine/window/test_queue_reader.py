@@ -27,7 +27,7 @@ def sizes(store, offset):
 def test_a_tail_caught_while_it_is_trimmed_gives_no_wrong_entry(store):
     queue = store.find_queue("Orders", 0)
     entries = bytes(queue.tail)
-    del queue.tail[:60]  # what trim() does first; the base moves a moment later
+    del queue.tail[:60]  # the first step of trim(); the base moves a moment later
     with QueueReader(store) as reader:
         assert reader.raw_entries(queue, 4, 1) == b""
         queue.tail_base = 3

@@ -1,4 +1,4 @@
-"""How often members of a group were told to share out its queues again."""
+"""Number of times that members of a group were asked to share out its queues again."""
 
 from appliance.engine.broker import clients
 from tests.support.waiting import wait_for

@@ -1,4 +1,4 @@
-"""What a run of the reports is told of the running broker."""
+"""Inputs from the running broker to a run of the reports."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Retention in the window: what is kept, a topic's own time, cleaning on request."""
+"""Retention in the window: settings, a topic's own time, cleaning on request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Options set by a tool while the broker runs (25): each by what it does, not by what is stored of it."""
+"""Options set by a tool while the broker runs (25): each is tested by its effect, not by its stored value."""
 
 from __future__ import annotations
 

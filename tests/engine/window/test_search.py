@@ -68,7 +68,7 @@ def test_a_key_that_looks_like_something_else_is_found_too(running):
     assert told(running.window.search("2024/1/17").hits) == [("key", "T", 0)]
     assert told(running.window.search("A" * 32).hits) == [("key", "T", 0)]
     assert told(running.window.search("T/0/0").hits) == [("place", "T", 0), ("key", "T", 1)]
-    # Once, although the unique id is a key of the same message as well.
+    # Found once, although the unique id is also a key of the same message.
     running.put("T", b"z", properties=keyed("same", "same"))
     assert told(running.window.search("same").hits) == [("unique_id", "T", 2)]
 
@@ -189,7 +189,7 @@ def test_a_message_is_asked_for_by_its_unique_id(shop):
         with pytest.raises(NotFound):
             shop.window.message(wrong)
     with pytest.raises(InvalidInput):
-        shop.window.message("order-1")  # a key is none: several messages may have it
+        shop.window.message("order-1")  # a key is no place: several messages may have it
 
 
 def test_of_copies_with_one_id_the_one_of_the_users_topic_is_meant(shop):

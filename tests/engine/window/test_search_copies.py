@@ -1,4 +1,4 @@
-"""One hit a message: what retries, dead letters, delays and transactions copied is told with the message."""
+"""One hit a message: copies by retries, dead letters, delays and transactions are shown with the message."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def send_back(running, group, place, level=-1):
 
 
 def retried(running, group):
-    """The copy that waited at the first level has come to the group."""
+    """Return a function that waits for the next retry to reach the group."""
     find = running.engine.broker.store.find_queue
     topic = f"%RETRY%{group}"
     before = 0 if (queue := find(topic, 0)) is None else queue.max_offset
@@ -62,8 +62,8 @@ def retried(running, group):
 
 @pytest.fixture
 def shop(running):
-    """Messages of payments with one key: one that nobody sent back, a dead letter of shipping after two tries, one that
-    billing retries, and one that waits for its time."""
+    """Messages of payments with one key: one that was never sent back, a dead letter of shipping after two tries, one
+    that billing retries, and one that waits for its time."""
     for number in range(3):
         running.put("payments", b"x", properties=text(number))
     due = retried(running, "shipping")
@@ -106,7 +106,7 @@ def test_copies_are_hits_where_they_are_asked_for(shop):
 
 
 def test_pages_hold_every_message_once(shop, monkeypatch):
-    """However little is read for a page: the original that a copy led to does not come again."""
+    """However little a page reads, an original that was found by a copy is not shown again."""
     for limit, stretch in itertools.product((1, 2, 3, 500), (500, 4)):
         monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", stretch)
         found, cursor = [], None
@@ -165,7 +165,7 @@ def test_a_message_that_waits_for_a_time_or_for_a_decision_is_one_of_its_topic(r
 
 
 def test_a_record_whose_wait_is_over_is_not_said_to_wait(running):
-    """Its message is a hit of its own, or came after the times that were asked for; or was dropped."""
+    """Its message is a hit of its own, or outside the times of the search, or was dropped."""
     at_ms = int(time.time() * 1000) + 3_600_000
     running.put("payments", b"x", properties=text(1, DELAY="2"))
     running.put("payments", b"x", properties=text(2, TIMER_DELIVER_MS=str(at_ms)))

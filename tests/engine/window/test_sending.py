@@ -1,4 +1,4 @@
-"""Test messages are stored as the broker's own are: same staging, same publication as a client's."""
+"""Test messages are stored as the broker's own are: the same staging and publication as a client's."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A member is known to have gone by what it does not say any more, not by its clock."""
+"""A member counts as gone when its announcements stop, whatever its clock says."""
 
 import types
 
@@ -61,7 +61,7 @@ def member(slot, connected=True, in_sync=True, is_here=False, lag=0):
 
 
 def test_who_cannot_lead_is_told_for_what_it_is():
-    """`--to` with a member that was gone said that there was no other one."""
+    """The error of `--to` with a member that had gone once said that there was no other member."""
     view = types.SimpleNamespace(
         members=(
             member(1, is_here=True),

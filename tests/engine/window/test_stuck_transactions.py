@@ -1,4 +1,4 @@
-"""Open transactions that nobody ends are a need on the overview."""
+"""Open transactions that are not ended are a need on the overview."""
 
 from __future__ import annotations
 

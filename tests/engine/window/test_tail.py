@@ -1,4 +1,4 @@
-"""A tail: what it shows of what is published, and that all the rest is counted."""
+"""A tail: which published messages it shows, and that all others are counted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def watch(broker, topic: str, **wishes) -> Tail:
 
 
 def all_of(tail: Tail, until: int) -> tuple[list[TailRow], dict[str, int]]:
-    """Look until so many have passed. Whatever comes of it adds up."""
+    """Look until so many messages have passed; check that the counts of all looks add up."""
     rows: list[TailRow] = []
     counts = dict.fromkeys(("passed", "filtered", "left_out", "unread"), 0)
     for _ in range(2000):

@@ -1,4 +1,4 @@
-"""Topics as the window shows them."""
+"""Topics in the window."""
 
 import time
 

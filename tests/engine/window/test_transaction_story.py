@@ -1,4 +1,4 @@
-"""What the story of a message tells of its transaction: of the half message, and of what became of it."""
+"""A transaction in the story of a message: the half message, and how it ended."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_committed_one_and_its_half_know_each_other(running):
         assert times[1:] == sorted(times[1:])
     told = running.window.message(HALF)
     [one] = told.groups
-    assert (one.state, one.place) == ("unknown", COPY)  # it has it, and never committed an offset
+    assert (one.state, one.place) == ("unknown", COPY)  # the group has the message, and never committed an offset
     assert running.window.message(COPY).prepared_transaction_offset == int(half["commitLogOffset"])
 
 

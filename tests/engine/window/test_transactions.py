@@ -1,4 +1,4 @@
-"""Transactions in the window: open, discarded and ended ones, and what administrators do about them."""
+"""Transactions in the window: open, discarded and ended ones, and acts of administrators on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
 WHY = "the order was paid"
-#: One check, soon; and discarded at the next look.
+#: One check, soon; the next look discards the half message.
 FAST = {"transaction_time_out_ms": 10, "transaction_check_interval_ms": 30, "transaction_check_max": 1}
 
 
@@ -64,7 +64,7 @@ def test_the_oldest_first_and_what_they_are(running):
     assert (one.checks, one.max_checks, one.waits_for_producer, one.problem, row.producers) == (0, 15, False, None, 0)
     assert one.age_ms is not None
     assert 0 <= one.age_ms < 60_000
-    # Its immunity is transactionTimeOut, 6 s.
+    # Its immunity time is transactionTimeOut, 6 s.
     assert one.next_check_ms is not None
     assert 0 < one.next_check_ms - row.stored_at_ms < 6200
     page = running.window.open_transactions(limit=500)
@@ -174,7 +174,7 @@ def test_discarded_and_resumed(make_running: Callable[..., RunningEngine]):
     for ref in (one.row.offset_id, "TRANS_CHECK_MAX_TIME_TOPIC/0/0"):
         with pytest.raises(Conflict, match="resumed before"):
             window.resume_transaction(ref, reason=WHY)
-    # Nobody decides the new one either.
+    # The new one is not decided, either.
     found = wait_for(lambda: len(rows := window.discarded_transactions().rows) == 2 and rows, "the second one")
     assert [row.queue_offset for row in found] == [1, 0]
     assert window.discarded_transactions(limit=1).rows[0].queue_offset == 1
@@ -248,7 +248,7 @@ def test_how_they_ended_and_who_said_so(running):
 
 
 def test_an_end_that_the_log_has_lost_is_not_told(running):
-    """A power cut may take the log's last part and leave what was written down of it."""
+    """A power cut may take the log's last part and leave the record of how it ended."""
     half = send_half(running.peer(), "K")
     running.engine.broker.resolved.note(0, int(half["commitLogOffset"]), 1_700_000_000_000, 5, 1, 1, 0, b"")
     page = running.window.resolved_transactions()
@@ -331,7 +331,7 @@ def test_check_now(running):
 
 
 def test_ends_that_cannot_be_written_down_are_a_check(running):
-    """Nobody's transaction waits for it, so it is a warning; what is kept says that something is missing."""
+    """No transaction waits for these records, so it is a warning; the record notes that something is missing."""
 
     def check() -> Any:
         [found] = [one for one in running.window.checks() if one.name == "transactions"]
@@ -353,7 +353,7 @@ def test_ends_that_cannot_be_written_down_are_a_check(running):
 
 
 def test_refusals_are_sentences(running):
-    """A page can show them in another language."""
+    """A page can show each in another language."""
     send_half(running.peer(), "K")
     running.window.delete_topic(TOPIC, force=True)
     with pytest.raises(Unavailable) as caught:

@@ -1,4 +1,4 @@
-"""Messages that wait: a group's ladder, the list and the histogram, and acts on them before they are due."""
+"""Messages that wait: a group's ladder, the list and the histogram, and acts on messages before they are due."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def delay(running: RunningEngine, body: bytes, level: int, topic: str = "Later",
 
 
 def fail(running: RunningEngine, group: str, *bodies: bytes, topic: str = "Orders", level: int = 0) -> None:
-    """A group's consumer takes messages and sends them back."""
+    """Have a group's consumer take messages and send them back."""
     for body in bodies:
         running.put(topic, body, properties=f"UNIQ_KEY\x01key-{body.decode()}\x02TAGS\x01A\x02KEYS\x01k1 k2\x02")
     found = [record for record in all_of(running, topic) if record.body in bodies]
@@ -226,7 +226,7 @@ def test_a_message_without_a_record_is_told(running: RunningEngine) -> None:
 
 
 def test_more_kinds_than_are_kept(running: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a count says that it is not whole, and a list finds all the same."""
+    """Counts are marked as incomplete then, and a list still finds every message."""
     monkeypatch.setattr(waiting_kinds, "MOST_KINDS", 2)
     for group in ("A", "B", "C", "D"):
         fail(running, group, b"x" + group.encode())
@@ -297,7 +297,7 @@ def test_a_dropped_message_never_arrives(running: RunningEngine) -> None:
 
 
 def test_a_killed_broker_has_not_forgotten(running: RunningEngine, tmp_path: Path) -> None:
-    """What a process leaves that is killed after its answer is what a copy of its files holds then."""
+    """A copy of the files after the answers is what a killed process leaves."""
     for name in (b"a", b"b", b"c", b"d"):
         delay(running, name, 3)
     running.window.act_on_waiting("drop", [place_of(running, "key-b")])
@@ -388,7 +388,7 @@ def test_a_filter_takes_the_first_ones(running: RunningEngine) -> None:
 
 
 def test_acts_at_the_moment_of_delivery(running: RunningEngine) -> None:
-    """Whatever comes first: each message arrives once, or was dropped; none twice, none lost."""
+    """Whichever comes first, each message arrives once or was dropped; none comes twice, none is lost."""
     names = [b"%03d" % number for number in range(150)]
     for name in names:
         delay(running, name, 1)

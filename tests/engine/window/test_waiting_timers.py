@@ -45,7 +45,7 @@ def recall(running: RunningEngine, body: bytes, due_ms: int, topic: str = TOPIC)
 
 
 def indexed(running: RunningEngine) -> None:
-    """Wait until the schedule knows all that was sent."""
+    """Wait until the schedule holds all messages sent."""
     broker = running.engine.broker
     queue = broker.store.find_queue("rmq_sys_wheel_timer", 0)
     end = 0 if queue is None else queue.max_offset
@@ -237,7 +237,7 @@ def test_nobody_acts_twice_while_the_schedule_is_behind(running: RunningEngine) 
     timed(running, b"timed", now_ms(running) + HOUR_MS)
     there = place(running, b"timed")
     delivery = running.engine.broker.deliver_timers
-    delivery._take_in = lambda: False  # it learns of nothing new
+    delivery._take_in = lambda: False  # new ones do not reach it
     assert running.window.act_on_waiting("deliver_now", [there]).done == 1
     with pytest.raises(Unavailable):
         running.window.act_on_waiting("deliver_now", [there])
@@ -276,7 +276,7 @@ def test_a_beginning_that_is_no_time_is_refused(running: RunningEngine, begin_ms
 
 
 def test_acts_by_a_filter_go_on_behind_what_cannot_be_done(running: RunningEngine) -> None:
-    """Else the first that are refused would be all that is ever tried."""
+    """Otherwise the first refused ones would be tried again and again, and no others."""
     begin = now_ms(running) + HOUR_MS
     running.put("Gone", b"x")
     for n in range(12):
