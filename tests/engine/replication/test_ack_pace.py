@@ -1,4 +1,4 @@
-"""How late a member acknowledges: by the spans that are timed, whatever the traffic is."""
+"""Delay of a member's acknowledgements: by the spans that are timed, whatever the traffic is."""
 
 import sys
 
@@ -10,14 +10,14 @@ LIMIT_S = 0.5
 
 
 class Member:
-    """One that has caught up, and a clock."""
+    """A member that has caught up, and a clock."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.pace, self.now, self.end = AckPace(limit_s), 100.0, 0
         self.pace.takes(0, 0, self.now)
 
     def passes(self, takes: float, idle: float = 0.0) -> None:
-        """One is sent, is acknowledged after so many seconds, and nothing follows for others."""
+        """Send one message that is acknowledged after `takes` seconds; nothing follows for `idle` seconds."""
         self.end += 100
         self.pace.sends(self.end, self.now)
         self.now += takes
@@ -90,7 +90,7 @@ def test_it_does_not_grow_for_ever(member):
 
 
 def test_a_stream_of_messages_is_timed_as_well(member):
-    """Reports come all the time, each of them for what was sent a second ago."""
+    """Reports come all the time, each for bytes sent a second ago."""
     for step in range(200):
         member.pace.sends(100 * (step + 10), member.now)
         member.pace.takes(100 * step, 100 * (step + 10), member.now)
@@ -119,7 +119,7 @@ def test_without_a_limit_nothing_is_late():
 
 
 def test_who_looks_while_a_report_is_taken_counts_no_span_twice(member):
-    """Wherever the other thread is just then."""
+    """At whatever line the other thread is."""
     for _ in range(4):
         member.passes(1.0)
     member.end += 100

@@ -1,4 +1,4 @@
-"""The watermarks of replication alone: how far enough slaves are, and how far a leader shows the log."""
+"""The watermarks of replication alone: the position of enough slaves, and how far a leader shows the log."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a slave makes of a master that is slow, broken, hostile, or another one; and of its own full disk."""
+"""A slave behind a master that is slow, broken, hostile, or another one; and with a full disk of its own."""
 
 import errno
 import random
@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 
 
 class PlayedMaster:
-    """Accepts a slave at a time, hears its reports, and says what the test says."""
+    """Accepts one slave at a time, reads its reports, and sends what the test wants."""
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
@@ -41,12 +41,12 @@ class PlayedMaster:
         return struct.unpack(">q", data)[0]
 
     def heard(self, sock: socket.socket, offset: int) -> None:
-        """Reads reports until one says `offset`; none says more."""
+        """Read reports until one has `offset`; check that none has more."""
         while (said := self.report(sock)) != offset:
             assert said < offset
 
     def gone(self, sock: socket.socket) -> None:
-        """Until the slave hangs up."""
+        """Wait until the slave hangs up."""
         try:
             while sock.recv(4096):
                 pass
@@ -69,7 +69,7 @@ def slave_of(master: PlayedMaster, data_dir, **store) -> RunningEngine:
 
 @pytest.fixture(scope="module")
 def log(request) -> bytes:
-    """Three files of records, as a broker of ours wrote them."""
+    """Three files of records, as a RocketBox broker wrote them."""
     running = RunningEngine(shared_directory(request, "writer"), store=SMALL)
     try:
         for n in range(150):
@@ -80,7 +80,7 @@ def log(request) -> bytes:
 
 
 def frames(log: bytes, begin: int = 0, size: int = 32_768) -> bytes:
-    """The stream of a log from an offset on, cut as masters cut it."""
+    """Return the stream of a log from an offset on, cut as masters cut it."""
     out = b""
     while begin < len(log):
         part = log[begin : begin + min(size, FILE - begin % FILE)]
@@ -95,7 +95,7 @@ def follower_of(slave: RunningEngine):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_recorded_streams_make_the_recorded_logs(tmp_path, master, version):
-    """As Apache's master sent it then, in its frames; the log begins in its second file."""
+    """Sent in the frames of Apache's master; the log begins in its second file."""
     events = [one for one in recorded(version) if one.body]
     begin = manifest(version)["firstOffset"]
     slave = slave_of(master, tmp_path, mapped_file_size_commit_log=65_536, max_message_size=30_000)
@@ -110,7 +110,7 @@ def test_the_recorded_streams_make_the_recorded_logs(tmp_path, master, version):
         store = slave.engine.broker.store
         assert store.log.min_offset == begin
         replicated = manifest(version)["replicated"]
-        # What is written is reported a moment before it is published.
+        # Written bytes are reported a moment before they are published.
         wait_for(lambda: store.last_record_offset == replicated[-1]["offset"], "its last record to be seen")
         queues = {(m["topic"], m["queueId"]): m["queueOffset"] + 1 for m in replicated}
         assert {key: store.max_offset(*key) for key in queues} == queues
@@ -120,7 +120,7 @@ def test_the_recorded_streams_make_the_recorded_logs(tmp_path, master, version):
 
 
 def test_what_was_not_compared_yet_is_not_reported(tmp_path, master, log):
-    """On a new connection the last record counts as far as the master has sent it once more."""
+    """On a new connection the last record counts as far as the master has sent it again."""
     slave = slave_of(master, tmp_path / "slave")
     try:
         sock = master.accept()
@@ -144,7 +144,7 @@ def test_what_was_not_compared_yet_is_not_reported(tmp_path, master, log):
 
 @pytest.mark.parametrize("seed", range(effort(1, 3, 30)))
 def test_cut_off_anywhere_and_again(tmp_path, master, log, seed):
-    """Half headers, half records, half blanks: it goes on with its last whole record."""
+    """Half headers, half records, half blanks: the slave goes on after its last whole record."""
     dice = random.Random(seed)
     slave = slave_of(master, tmp_path / "slave")
     try:
@@ -188,7 +188,7 @@ def test_damage_is_not_copied(tmp_path, master, log, what):
         master.gone(sock)
         assert slave.engine.broker.store.log.written == 0
         wait_for(lambda: follower_of(slave).status.why_not, "it to say so")
-        # The same master in its right mind is followed.
+        # The same master is followed when it behaves.
         sock = master.accept()
         master.report(sock)
         sock.sendall(frames(log))
@@ -225,7 +225,7 @@ def test_nonsense_is_hung_up_on_and_takes_no_memory(tmp_path, master, said):
 
 @pytest.mark.parametrize("other", ["record", "rest"])
 def test_a_master_with_another_last_record_is_not_followed(tmp_path, master, log, other):
-    """Nobody can be asked for records here: the stream itself says that it is another log."""
+    """The slave has no other source for records here: the stream itself shows that it is another log."""
     slave = slave_of(master, tmp_path / "slave")
     try:
         sock = master.accept()
@@ -236,7 +236,7 @@ def test_a_master_with_another_last_record_is_not_followed(tmp_path, master, log
         begin = master.report(sock)
         held = log_of(slave)
         assert 0 < begin < len(held)
-        # In the midst of the record, or the one before its end and a whole one behind it.
+        # In the middle of the record, or the one before its end and a whole one behind it.
         changed = begin + 100 if other == "record" else len(held) - 1
         sock.sendall(frames(log[:changed] + b"?" + log[changed + 1 : 400_000], begin, 1000))
         master.gone(sock)
@@ -245,7 +245,7 @@ def test_a_master_with_another_last_record_is_not_followed(tmp_path, master, log
         sock = master.accept()
         assert master.report(sock) == begin
         assert log_of(slave) == held
-        # The right one is followed, and told of the whole only when it was seen to be the right one.
+        # The right one is followed, and gets the report of the whole log only after the comparison.
         sock.sendall(frames(log, begin, 1000))
         master.heard(sock, len(log))
         assert follower_of(slave).agrees
@@ -266,7 +266,7 @@ def test_a_silent_master_is_given_up(tmp_path, master):
 
 
 def test_a_full_disk_stops_it_and_room_lets_it_go_on(tmp_path, master, log, monkeypatch):
-    """The next file cannot be made: what was taken stays, and is reported; then it goes on where it was."""
+    """The next file cannot be made: the received bytes stay, and are reported; then the slave goes on where it was."""
     slave = slave_of(master, tmp_path / "slave")
     store_log = slave.engine.broker.store.log
     make = store_log.create_segment

@@ -1,4 +1,4 @@
-"""A follower bound to a leader and an epoch, over real sockets: a leader of ours, and leaders that a test plays."""
+"""A follower bound to a leader and an epoch, over real sockets: a real leader, and leaders that a test plays."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ WAITS = "WAIT\x01true\x02"
 
 @pytest.fixture
 def boxes(tmp_path):
-    """(make a leader, make a follower); what was started is stopped."""
+    """(make a leader, make a follower); all are stopped at the end."""
     made = []
 
     def leader(name: str = "leader", **store) -> LeaderBox:
@@ -91,7 +91,7 @@ def test_nothing_is_answered_or_shown_before_all_awaited_have_it(boxes):
     wait_for(lambda: one.store.log.written > begin, "the one to have it")
     with pytest.raises(TimeoutError):
         peer.receive(0.5)
-    # It has it, and does not show it: its leader does not.
+    # The follower has the message, and does not show it, as its leader does not.
     assert one.store.published == leader.store.published == begin
     leader.await_members("one")
     assert peer.receive().code == 0
@@ -144,7 +144,7 @@ def test_a_new_epoch_closes_the_stream_of_the_old_one(boxes):
     leader.lead(2)
     wait_for(lambda: stream.status.leader == "", "the stream to close")
     assert leader.port != port
-    stream = follower.follow(leader.address, 1)  # somebody read the key too early
+    stream = follower.follow(leader.address, 1)  # as if the key had been read too early
     wait_for(lambda: "it leads epoch 2, not 1" in stream.status.why, "it to be refused")
     stream = follower.follow(leader.address, 2)
     wait_followed(leader, follower)
@@ -152,7 +152,7 @@ def test_a_new_epoch_closes_the_stream_of_the_old_one(boxes):
 
 
 def diverge(boxes, tmp_path) -> tuple[LeaderBox, FollowerBox]:
-    """A leader, and a follower that has led: both have the first 20 records, and others behind them."""
+    """Return a leader, and a follower that has led: both have the first 20 records, and different ones behind them."""
     leader = boxes[0]()
     leader.lead(1)
     fill(leader, 20)
@@ -182,7 +182,7 @@ def test_a_log_that_went_another_way_is_to_be_cut_and_is_left_as_it_is(boxes, tm
     assert stream.status.leader == ""
     assert not stream.agrees
     assert log_of(follower.running) == before
-    assert follower.files.epochs == epochs_of((1, 0))  # not yet: the log is not the leader's
+    assert follower.files.epochs == epochs_of((1, 0))  # unchanged: the log is not the leader's
 
 
 def test_two_switches_one_after_the_other_are_seen_by_the_lists(boxes, tmp_path):
@@ -198,7 +198,7 @@ def test_two_switches_one_after_the_other_are_seen_by_the_lists(boxes, tmp_path)
 
 
 def test_the_last_record_is_compared_though_the_lists_agree(boxes, tmp_path):
-    """Somebody copied the list of epochs, too: no byte of such a log is continued."""
+    """The list of epochs may have been copied along: no byte of such a log is continued."""
     leader, follower = diverge(boxes, tmp_path)
     before = log_of(follower.running)
     fill(leader, 30)
@@ -227,7 +227,7 @@ def test_a_log_without_a_common_epoch_is_a_strangers(boxes, epochs):
 
 
 class PlayedLeader(PlayedMaster):
-    """A leader of epoch 1 whose every byte a test says."""
+    """A leader of epoch 1 whose every byte the test decides."""
 
     address = property(lambda self: Leader("played", 1, f"127.0.0.1:{self.port}", f"127.0.0.1:{self.port}"))
 
@@ -241,7 +241,7 @@ class PlayedLeader(PlayedMaster):
                 return found
 
     def bound(self, **other) -> socket.socket:
-        """A follower that was accepted."""
+        """Accept a follower, and return its socket."""
         sock = self.accept()
         self.hello(sock)
         sock.sendall(pack(Answer("played", 1, 0, 0, ((1, 0),))._replace(**other)))
@@ -306,7 +306,7 @@ def test_who_does_not_answer_as_a_leader_is_left(boxes, played, said):
 
 
 def test_a_master_without_a_set_is_left_after_two_seconds(boxes, played):
-    """As Apache's, which says nothing to a request at no offset."""
+    """Apache's does not answer a request without an offset."""
     follower = boxes[1]()
     begun = time.monotonic()
     stream = follower.follow(played.address)
@@ -347,7 +347,7 @@ def frames(log: bytes, begin: int, end: int) -> bytes:
 
 @pytest.fixture
 def log(tmp_path) -> bytes:
-    """Records of one file, as a broker of ours wrote them."""
+    """Records of one file, as a RocketBox broker wrote them."""
     running = RunningEngine(tmp_path / "writer", store=SMALL)
     try:
         for n in range(20):
@@ -378,7 +378,7 @@ def test_half_records_are_dropped_when_the_stream_closes_and_nothing_comes_after
     assert not stream.alive
     assert stream.status.leader == ""
     played.gone(sock)
-    # Its next stream begins at the end of the last whole record, which it has sent once more.
+    # Its next stream begins at the last whole record, which the leader sends again.
     follower.files.epochs = epochs_of((1, 0))
     follower.follow(played.address)
     again = played.bound(end=len(log))
@@ -397,7 +397,7 @@ def test_closing_does_not_wait_for_a_leader_that_does_not_answer(boxes, played, 
     sock = played.accept()
     played.hello(sock)
     assert ends(stream.close, "it waits for the answer")
-    # Nor for one that cannot be reached: a listener whose queue is full.
+    # Nor for a leader that cannot be reached: a listener whose queue is full.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         waiting = [socket.socket() for _ in range(4)]
         for one in waiting:
@@ -413,7 +413,7 @@ def test_closing_does_not_wait_for_a_leader_that_does_not_answer(boxes, played, 
 
 
 def test_a_process_that_is_gone_is_told_from_one_that_hangs_up(boxes, played):
-    """Both of its ports refuse: the kernel says that nobody is there any more."""
+    """Both of its ports refuse: the kernel has no such process."""
     follower = boxes[1]()
     main = socket.create_server(("127.0.0.1", 0))
     leader = Leader("played", 1, f"127.0.0.1:{main.getsockname()[1]}", f"127.0.0.1:{played.port}")
@@ -449,7 +449,7 @@ def test_an_epoch_that_is_over_is_not_followed(boxes, played):
     follower.files.see(2)
     sock.close()
     wait_for(lambda: "is not the newest" in stream.status.why, "it to say so")
-    # It only looks whether somebody is there, and says nothing.
+    # It only checks that the port accepts, and sends nothing.
     assert [played.accept().recv(8) for _ in range(3)] == [b""] * 3
 
 
@@ -495,7 +495,7 @@ def test_only_what_is_confirmed_is_shown_and_what_was_here_at_the_start_is_known
 
 
 def test_errors_of_this_machine_do_not_end_it(boxes, played, monkeypatch):
-    """No descriptors for a moment."""
+    """For a moment there are no descriptors."""
     follower = boxes[1]()
     real, broken = socket.socket.connect_ex, [1, 1]
 

@@ -1,4 +1,4 @@
-"""A leader and who follows it: members are bound to its epoch and counted, everybody else is served or refused."""
+"""A leader and its followers: members are bound to its epoch and counted, all others are served or refused."""
 
 import socket
 import struct
@@ -45,7 +45,7 @@ def reports(leader: LeaderBox) -> dict[str, int]:
 
 
 def test_who_leads_hears_of_each_member_that_comes(leader):
-    """It tells name servers again: that member may have called itself the leader a moment ago."""
+    """It then registers with the name servers again: that member may have called itself the leader a moment ago."""
     for came in (1, 2):
         member = PlayedMember(leader.port)
         try:
@@ -179,7 +179,7 @@ def test_a_report_that_cannot_be_true_ends_the_connection_and_counts_for_nothing
     wait_for(lambda: reports(leader) == {"m1": end - 5}, "its report")
     leader.await_members("m1")
     bad = {"more than was sent": end + 1, "less than before": end - 6, "nothing sensible": -1}[say]
-    # A good one behind it in the same packet heals nothing.
+    # A good report behind it in the same packet does not help.
     member.sock.sendall(struct.pack(">qq", bad, end))
     assert member.is_closed()
     wait_for(lambda: reports(leader) == {}, "it to be gone")
@@ -217,7 +217,7 @@ def test_half_a_preamble_waits_for_its_rest(leader, cut):
     with pytest.raises(TimeoutError):
         member.receive(1)
     member.sock.settimeout(60)
-    # The first report may come in the same packet as the end of it.
+    # The first report may come in the same packet as the preamble's end.
     member.sock.sendall(words[cut:] + struct.pack(">q", end))
     assert isinstance(member.answer(), Answer)
     assert member.header()[0] == end
@@ -252,7 +252,7 @@ def test_a_member_finds_a_place_whoever_else_is_there(leader):
     assert sum(not one.member and one.sent >= 0 for one in leader.server.slaves) == MAX_OBSERVERS
     for one in silent:
         one.close()
-    # Members are bounded, too, but for one that comes again.
+    # Members are bounded, too, except for one that comes again.
     members = []
     for n in range(MAX_MEMBERS):
         members.append(PlayedMember(leader.port))
@@ -273,7 +273,7 @@ def test_an_observer_has_its_bytes_from_before_this_epoch_or_from_this_leader(le
     prefix.report(start)
     prefix.copy_to(end)
     wait_for(lambda: [s.sent for s in leader.server.slaves] == [end], "it to be known")  # bytes come a moment before
-    again = PlayedSlave(leader.port)  # while the leader still takes the first one for alive
+    again = PlayedSlave(leader.port)  # while the leader still takes the first connection for alive
     again.report(end)
     wait_for(lambda: len([s for s in leader.server.slaves if s.acknowledged == end]) == 1, "it")
     prefix.close()
@@ -297,7 +297,7 @@ def test_observers_are_never_waited_for_and_hear_apaches_stream(leader):
 
 
 def test_an_old_leader_without_a_set_hangs_up(tmp_path):
-    """As ours did before, and as an observer's place is none for a member."""
+    """Older versions of RocketBox did so, since an observer's place is none for a member."""
     port = reserve_port()
     running = RunningEngine(tmp_path, store=SMALL | {"ha_listen_port": port})
     try:

@@ -1,4 +1,4 @@
-"""Preambles of bound streams: to bytes and back, and what nobody should say."""
+"""Preambles of bound streams: to bytes and back, and malformed ones."""
 
 import struct
 import zlib
@@ -87,7 +87,7 @@ def test_half_of_one_is_none_and_a_changed_one_is_refused(said, data):
         found = opening.feed(bytes(changed))
     except FrameError:
         return
-    # A size that has grown waits for the rest, which is bounded and will not fit.
+    # A larger size waits for the rest, which is bounded and will not fit.
     assert found is None
     with pytest.raises(FrameError):
         opening.feed(b"\x80" + b"\0" * (1 << 16))
@@ -105,7 +105,7 @@ def test_garbage_is_refused_or_waits_within_bounds(data):
 
 
 def raw(payload: bytes, size: int | None = None, version: int = 1) -> bytes:
-    """A preamble around any payload, its CRC right."""
+    """Return a preamble around any payload, with the right CRC."""
     head = struct.pack(">6sHII", b"\xd2BoxHA", version, 0x80000000 | (len(payload) if size is None else size),
                        zlib.crc32(payload))  # fmt: skip
     pieces = [payload[at : at + 7].ljust(7, b"\0") for at in range(0, len(payload), 7)]
@@ -113,7 +113,7 @@ def raw(payload: bytes, size: int | None = None, version: int = 1) -> bytes:
 
 
 def inside(said) -> bytes:
-    """Its payload."""
+    """Return its payload."""
     words = pack(said)
     size = int.from_bytes(words[9:12], "big")
     return b"".join(words[at + 1 : at + 8] for at in range(16, len(words), 8))[:size]
@@ -176,7 +176,7 @@ def test_a_long_reason_is_cut_at_a_character():
 
 
 def test_features_stand_where_older_versions_read_a_part_of_the_slot():
-    """They take any slot that is not negative, and do not look at it."""
+    """They accept any slot that is not negative, and ignore it."""
     older, newer = pack(HELLO), pack(HELLO._replace(features=SAYS_TAKEN))
     assert len(older) == len(newer)
     payload = b"".join(newer[at + 1 : at + 8] for at in range(16, len(newer), 8))

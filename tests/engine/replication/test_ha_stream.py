@@ -1,4 +1,4 @@
-"""Reports and frames, in whatever pieces they come."""
+"""Reports and frames, in whatever pieces they arrive."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""The watermark of a leader: the least of what its awaited members keep, on their connections of this epoch."""
+"""The watermark of a leader: the least position of its awaited members, on their connections of this epoch."""
 
 from types import SimpleNamespace
 
@@ -68,7 +68,7 @@ def test_a_member_without_a_connection_holds_it(rig):
     rig.position.unbind("b", b)
     rig.reports(a, 300)
     assert rig.position() == 150
-    again = rig.stream("b")  # connected, and has not said anything
+    again = rig.stream("b")  # connected, but without a report yet
     rig.reports(a, 310)
     assert rig.position() == 150
     rig.reports(again, 120)  # from its last record on
@@ -89,7 +89,7 @@ def test_the_older_connection_of_a_member_does_not_count_any_more(rig):
 
 
 def test_a_joiner_is_waited_for_from_its_first_moment_and_not_for_what_is_shown(rig):
-    """What the leader keeps and has not published yet needs the joiner, too."""
+    """Bytes that the leader keeps and has not published yet need the joiner, too."""
     rig.kept, rig.published = 200, 180
     a = rig.stream("a", 150)
     rig.position.set_awaited(frozenset("a"))
@@ -142,7 +142,7 @@ def test_reports_of_members_say_since_when_one_does_not_move(rig):
     a.moved_at, b.moved_at = 3.0, 4.0
     rig.clock.advance(10_000)
     found = {one.uuid: one for one in rig.position.members()}
-    assert found["a"].moved_at == 10.0  # it has all: nothing was missing until now
+    assert found["a"].moved_at == 10.0  # it has everything: nothing was missing until now
     assert found["b"].moved_at == 4.0
     assert (found["b"].peer, found["b"].durable, found["b"].sent) == ("b:1", 80, 0)
     rig.position.unbind("b", b)

@@ -1,4 +1,4 @@
-"""SIGKILL of either side under load: the slave's log is the master's, and what a sync master acknowledged is there."""
+"""SIGKILL of either side under load: the slave's log is the master's, with all that a sync master acknowledged."""
 
 import itertools
 import json
@@ -20,13 +20,13 @@ WAITS = "WAIT\x01true\x02"
 
 
 def log_bytes(data_dir: Path) -> bytes:
-    """All that is in its log's files, without the zeros behind its end."""
+    """Return all bytes of its log's files, without the zeros behind its end."""
     files = sorted((data_dir / "store" / "commitlog").iterdir())
     return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
 
 
 class Load(threading.Thread):
-    """Sends until told to stop; keeps what was answered 0."""
+    """Sends until stopped; keeps the messages that were answered with 0."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -96,7 +96,7 @@ def test_either_side_killed_again_and_again_under_load(rig):
         if victim is master:
             for load in loads:
                 load.join(60)
-            # The slave alone has all that was acknowledged.
+            # The slave alone has all acknowledged messages.
             acknowledged += [body for one in loads for body in one.acknowledged]
             held = log_bytes(slave.data_dir)
             assert not [body for body in acknowledged if body not in held]

@@ -1,4 +1,4 @@
-"""What a follower learns of its leader's clock by asking."""
+"""A follower's estimate of its leader's clock, from its requests."""
 
 import pytest
 
@@ -11,7 +11,7 @@ HOUR_MS = 3_600_000
 
 
 class Rig:
-    """A follower whose clock is ahead of its leader's. written: where its log ends."""
+    """A follower whose clock is ahead of its leader's. written: the end of its log."""
 
     def __init__(self, path):
         self.clock = FakeClock()
@@ -25,7 +25,7 @@ class Rig:
         self.known = LeaderClock(self.clock, self.steps, lambda: self.written, lambda: 0)
 
     def ask(self, there_ms=1, back_ms=1):
-        """A question and its answer, each on its way for so long."""
+        """Send a request and its answer, each under way for so long."""
         asked = self.known.moment()
         self.clock.advance(there_ms)
         said = self.clock.wall_ms() - self.ahead_ms

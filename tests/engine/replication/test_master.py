@@ -1,4 +1,4 @@
-"""Slaves at a whole broker: when it listens, whom it lets in, what a killed or slow one costs."""
+"""Slaves at a whole broker: when it listens, which ones it accepts, and the cost of a killed or slow one."""
 
 import errno
 import json
@@ -68,7 +68,7 @@ def test_it_starts_where_the_slave_was_cut_off(master):
     first.close()
     master.put("Orders", b"3")
     again = PlayedSlave(master.ha_port)
-    again.report(written - 5)  # in the midst of a record, as Apache's slaves may stop
+    again.report(written - 5)  # in the middle of a record, as Apache's slaves may stop
     end = master.engine.broker.store.log.written
     assert again.copy_to(end) == log_of(master, end)[written - 5 :]
 
@@ -124,7 +124,7 @@ def test_907_tells_of_slaves(master):
     def told() -> dict:
         return json.loads(master.peer().ask(907, {}).body)
 
-    # What was sent is noted behind the sending.
+    # The sent position is noted after the sending.
     wait_for(lambda: told()["haConnectionInfo"][0]["transferFromWhere"] == end, "it has sent all")
     [one] = told()["haConnectionInfo"]
     assert (one["slaveAckOffset"], one["diff"]) == (0, end)

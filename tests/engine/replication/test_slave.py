@@ -1,4 +1,4 @@
-"""A slave of ours behind a master of ours: the same log, queues, keys and tables, whatever happens to either."""
+"""A RocketBox slave behind a RocketBox master: the same log, queues, keys and tables, whatever happens to either."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 @pytest.fixture
 def pair(tmp_path, impatient):
-    """(start master, start slave); what was started is stopped."""
+    """(start master, start slave); all are stopped at the end."""
     port = reserve_port()
     started = []
 
@@ -53,7 +53,7 @@ def test_an_empty_slave_gets_all_of_several_files_and_serves_it(pair, flush):
     wait_same(master, slave)
     assert master.engine.broker.store.log.written > 2 * FILE
     topics = {"Orders": 4}
-    # Its tables come by themselves, and then it serves what the master serves.
+    # It gets its tables by itself, and then serves the same as the master.
     wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
     content = read_everything(master.engine.broker_address, topics)
     assert len(content.records) == 240
@@ -112,14 +112,14 @@ def test_a_restarted_master_is_followed_again(pair):
     master.stop()
     wait_for(lambda: follower.status.why_not, "the slave to notice")
     master = pair[0]()
-    # Ports are picked anew here: the slave is told what name servers at fixed ports would tell it.
+    # Ports are chosen anew here: the slave gets the address that name servers at fixed ports would give.
     registration.master = (master.engine.broker_address, ha_address)
     fill(master, 30, 30)
     wait_same(master, slave)
 
 
 def test_a_slave_that_is_ahead_is_left_as_it_is(pair, tmp_path):
-    """The master lost what the slave has: nothing is cut, and nothing written over."""
+    """The master lost records that the slave has: nothing is cut, and nothing overwritten."""
     master = pair[0]()
     fill(master, 30)
     slave = pair[1](master)
@@ -184,7 +184,7 @@ def test_a_topic_made_again_begins_anew_there_too(pair):
 
 
 def test_no_acknowledged_message_of_a_topic_made_again_with_more_queues_is_missing_there(pair):
-    """Nobody waits for the slave to hear of the deletion: its log says as much."""
+    """No request waits for the slave to hear of the deletion: its log shows it."""
     master = pair[0](broker_role="SYNC_MASTER")
     slave = pair[1](master)
     with closing(master.peer()) as peer:
@@ -213,7 +213,7 @@ def test_delayed_messages_are_delivered_by_the_master_alone(pair):
 
 
 def test_a_slave_that_has_what_nobody_may_see_yet_follows_again(pair):
-    """The master waits for a second slave, so that it does not show what the first one has: that one is restarted."""
+    """The master waits for a second slave, so that it does not show the first one's messages: that one is restarted."""
     master = pair[0](broker_role="SYNC_MASTER", in_sync_replicas=3, slave_timeout_ms=50)
     slave = pair[1](master)
     sent = send_fields("Orders", 0, "WAIT\x01true\x02")
@@ -231,7 +231,7 @@ def test_a_slave_that_has_what_nobody_may_see_yet_follows_again(pair):
 
 
 def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path, monkeypatch):
-    """The master was made anew: what its slave has is all that is left, and stays readable."""
+    """The master was made anew: only its slave still has the data, which stays readable."""
     master = pair[0]()
     fill(master, 30)
     master.join("c1", "Readers")
@@ -258,7 +258,7 @@ def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path, 
 
 
 def test_the_window_of_a_slave_says_what_it_is_and_changes_nothing(pair):
-    """A topic made on a slave, or an offset set there, was undone 3 seconds later; and its disk was called full."""
+    """A topic made on a slave, or an offset set there, was once undone after 3 seconds; and its disk was called full."""
     master = pair[0]()
     fill(master, 4)
     slave = pair[1](master)
@@ -303,7 +303,7 @@ def test_changes_over_the_wire_are_refused_with_the_masters_address_and_deleting
         assert answer.code == 16, code
         assert master.engine.broker_address in answer.remark
     assert slave.engine.broker.topics.get("New") is None
-    # mqadmin deleteTopic asks every broker of the cluster, and stops at the first that refuses.
+    # mqadmin deleteTopic asks every broker of the cluster, and stops at the first refusal.
     answer = peer.ask(215, {"topic": "Orders"})
     assert answer.code == 0
     assert master.engine.broker_address in answer.remark
@@ -333,7 +333,7 @@ def test_the_status_of_replication_holds_figures_that_move(pair):
         ),
         "the slave to know the master's end",
     )
-    # While something is copied there is a rate: a second later it is 0 again.
+    # While bytes are copied there is a rate: a second later it is 0 again.
     filled = itertools.count(20, 5)
 
     def has_rate() -> bool:

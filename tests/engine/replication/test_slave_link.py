@@ -1,4 +1,4 @@
-"""What a master sends a slave, beside what Apache's masters sent theirs."""
+"""The stream of a master to a slave, compared with streams of Apache's masters."""
 
 import socket
 import time
@@ -61,7 +61,7 @@ def rig(tmp_path):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_frames_are_apaches_to_the_byte(rig, version):
-    """The recorded slave speaks, the log grows as it grew then: each frame is the recorded one."""
+    """The recorded slave's bytes are sent, the log grows as it grew then: each frame is the recorded one."""
     events = list(recorded(version))
     data = bytearray(FILE)
     for event in events:
@@ -96,7 +96,7 @@ def test_heartbeats_say_the_next_offset_and_silence_ends_it(rig):
     slave = one.connect()
     slave.sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
-        slave.receive(1)  # nothing before it has said where it is
+        slave.receive(1)  # nothing before the slave's first report
     slave.sock.settimeout(60)
     one.end = 8
     slave.report(3)
@@ -122,7 +122,7 @@ def test_where_a_slave_begins(rig, low, asked, from_last_file, begins):
 
 @pytest.mark.parametrize("asked", [FILE - 1, 2 * FILE, -5, 0x4745_5420_2F20_4854])
 def test_what_cannot_be_served_is_let_go(rig, asked):
-    """Deleted already, ahead of this log, no offset, a web browser."""
+    """An offset that is deleted already or ahead of this log, no offset, a web browser."""
     one = rig({FILE: b"x" * FILE})
     slave = one.connect()
     one.end = FILE + 10

@@ -1,4 +1,4 @@
-"""What a master remembers of its slaves for people: delay in time, rates, who left and who was turned away."""
+"""A master's record of its slaves for people: delay in time, rates, which ones left and which were turned away."""
 
 from appliance.engine.clock import FakeClock
 from appliance.engine.replication.log_clock import MOST_LOOKS, LogClock
@@ -32,7 +32,7 @@ def test_many_looks_are_thinned_and_old_delays_get_coarser():
     for n in range(looks):
         log.saw(n * 10, float(n))
     assert len(log._ends) <= MOST_LOOKS
-    # A tenth of a delay is near enough for somebody who waits that long.
+    # A tenth of a delay is near enough for a person who waits that long.
     for late in (1, 10, 100, 1000, looks // 2):
         behind = log.behind_s((looks - 1 - late) * 10, float(looks - 1))
         assert behind is not None
@@ -63,7 +63,7 @@ def test_a_slave_that_leaves_is_told_of_until_one_comes_from_its_host():
     back.acknowledged = 70
     seen.look([other, back], 100)
     assert seen.gone() == []
-    # Back and away between two looks.
+    # It came back and left between two looks.
     seen.left(back, "x")
     seen.left(Link("10.0.0.6:6000", 80), "y")
     assert [(gone.acknowledged, gone.why) for gone in seen.gone()] == [(80, "y")]

@@ -1,4 +1,4 @@
-"""A master that waits for slaves: what is acknowledged is with one, and what consumers see, too."""
+"""A master that waits for slaves: acknowledged messages are with one, and so are those that consumers see."""
 
 import time
 
@@ -55,7 +55,7 @@ def test_without_a_slave_it_is_12_after_the_timeout_and_nobody_sees_it(master):
     assert answer.ext_fields["msgId"]
     store = master.engine.broker.store
     assert store.max_offset("Orders", 0) == 0
-    # Nor when many are stored so; they are published when a slave has them, all of them and in order.
+    # Nor after several such messages; they are published when a slave has them, all of them and in order.
     for _ in range(3):
         assert peer.ask(310, send_fields("Orders", 0, WAITS), b"alone").code == 12
     assert store.max_offset("Orders", 0) == 0
@@ -121,7 +121,7 @@ def test_own_appends_that_wait_too_long_are_not_made_twice(master):
     slave.report(offset + len(body))
     assert peer.receive().code == 0
     slave.close()
-    time.sleep(2.5)  # delivered in the meantime, to nobody's eyes
+    time.sleep(2.5)  # delivered in the meantime, but not shown
     store = master.engine.broker.store
     assert store.max_offset("Orders", 0) == 0
     follow(master)
@@ -167,7 +167,7 @@ def test_with_a_slave_of_ours(master, tmp_path):
 
 
 def test_in_sync_replicas_of_one_waits_for_nobody(tmp_path):
-    """As upstream's own default."""
+    """This is upstream's own default."""
     store = {"broker_role": "SYNC_MASTER", "ha_listen_port": reserve_port(), "in_sync_replicas": 1}
     running = RunningEngine(tmp_path, store=store)
     try:

@@ -1,4 +1,4 @@
-"""What is known of the clocks that stamped the log."""
+"""The record of the clocks that stamped the log."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def test_what_was_stored_around_a_step_is_late_rather_than_early(path, ms, betwe
 
 
 def test_a_step_is_saved_in_one(path):
-    """By the first half alone all that is yet to come would have been stamped by the old clock."""
+    """With the first half alone, all later records would count as stamped by the old clock."""
     found = []
 
     class Watched(Disk):

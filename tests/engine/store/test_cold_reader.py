@@ -38,7 +38,7 @@ def test_descriptors_are_bounded_however_many_queues_are_read(store, monkeypatch
 
 
 def test_what_was_read_goes_on_into_the_tail(store):
-    """As one read from the page cache does."""
+    """An entry read from the page cache does so, too."""
     store.write("T", 0, *[b"%d" % i for i in range(10)])
     store.wait_recovery_position()
     queue = store.store.find_queue("T", 0)
@@ -78,7 +78,7 @@ class OfColour(MessageFilter):
 
 @pytest.mark.parametrize("written", [True, False], ids=["in files", "in the tail"])
 def test_a_filter_may_look_at_what_records_say(store, written):
-    """In the pool; the loop reads only the last few, which have just come."""
+    """This happens in the pool; the loop reads only the last few records, which have just come."""
     for number, colour in enumerate([b"red", b"blue", b"blue", b"red", b"blue", b"none"]):
         store.put("T", 0, b"%d" % number, b"colour\x01%s\x02" % colour)
         store.tick()
@@ -103,7 +103,7 @@ def test_a_filter_may_look_at_what_records_say(store, written):
 
 
 def test_what_was_just_written_may_go_from_the_page_cache_to_the_socket(store):
-    """On tmpfs, too, whose pages cachestat(2) knows, though reads that never wait do not work there."""
+    """This holds on tmpfs, too: cachestat(2) sees its pages, though reads that never wait do not work there."""
     log = store.store.log
     physical = store.put("T", 0, b"x" * 20_000)
     store.tick()

@@ -1,4 +1,4 @@
-"""What the disk says of the page cache."""
+"""Page cache questions to the disk."""
 
 import errno
 import logging
@@ -34,7 +34,7 @@ def test_residency_is_that_of_the_whole_range(tmp_path):
 
 @pytest.fixture
 def open_file(tmp_path):
-    """(disk, fd) of a file whose pages are cached."""
+    """Return (disk, fd) of a file whose pages are cached."""
     (tmp_path / "file").write_bytes(b"x" * PAGE_BYTES)
     disk = Disk()
     fd = disk.open(tmp_path / "file")
@@ -67,7 +67,7 @@ def test_that_the_disk_would_have_to_be_asked_says_that_such_reads_work(open_fil
 
 
 def test_without_the_flag_nothing_is_read_that_might_wait(open_file, monkeypatch):
-    """Elsewhere than on Linux a read with no flag is one that waits."""
+    """On systems other than Linux a read without the flag may wait."""
     disk, fd = open_file
     monkeypatch.setattr(disk, "reads_without_waiting", False)
     monkeypatch.setattr(os, "preadv", lambda *args: pytest.fail("it was read"))
@@ -76,7 +76,7 @@ def test_without_the_flag_nothing_is_read_that_might_wait(open_file, monkeypatch
 
 
 def test_an_empty_file_tells_whether_such_reads_work(open_file, tmp_path):
-    """What doctor asks before there is a store."""
+    """doctor does this before there is a store."""
     (tmp_path / "empty").touch()
     disk = Disk()
     fd = disk.open(tmp_path / "empty")

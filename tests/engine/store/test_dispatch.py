@@ -1,4 +1,4 @@
-"""Tag codes of queue entries, where they are more than a tag's hash."""
+"""Tag codes of queue entries that are more than a tag's hash."""
 
 from types import SimpleNamespace
 

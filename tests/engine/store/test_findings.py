@@ -1,4 +1,4 @@
-"""The list of what was cut, quarantined or set aside."""
+"""The list of bytes and files that were cut, quarantined or set aside."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The worked examples of docs/formats are what the code writes."""
+"""The code writes the worked examples of docs/formats."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ PAGES = Path(__file__).resolve().parents[3] / "docs" / "formats"
 
 
 def example(page: str) -> bytes:
-    """The bytes of a page's worked example: hex digits at the lines' beginnings; two blanks begin a comment."""
+    """Return the bytes of a page's worked example: hex digits at the lines' beginnings; two blanks begin a comment."""
     block = re.findall(r"```\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)[-1]
     return b"".join(bytes.fromhex(re.split(r" {2,}", line)[0]) for line in block.splitlines())
 

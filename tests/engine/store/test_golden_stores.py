@@ -1,4 +1,4 @@
-"""Stores that Apache 4.9.8 and 5.3.3 wrote: everything in them is served, and we go on writing there."""
+"""Stores that Apache 4.9.8 and 5.3.3 wrote: everything in them is served, and new messages are appended there."""
 
 import hashlib
 
@@ -41,7 +41,7 @@ def queue_files(directory):
 
 
 def told(record):
-    """A record in the words of a manifest."""
+    """Return a record with the names of a manifest."""
     return {
         "topic": record.topic,
         "queueId": record.queue_id,
@@ -64,10 +64,10 @@ def told(record):
 
 
 def check(store, manifest, skip=()):
-    """Every queue's bounds, every message field by field, every entry's tag code."""
+    """Check every queue's bounds, every message field by field, every entry's tag code."""
     served = {}
     tags_at = {message["offset"]: message["tags"] for message in manifest["messages"]}
-    # What Apache itself made of a killed or torn store; its files say something else until then.
+    # Apache's own result for a killed or torn store, whose files differ until then.
     expected_queues = manifest.get("afterApacheRecovery", manifest)["queues"]
     for topic, queues in expected_queues.items():
         for queue_id, bounds in queues.items():
@@ -101,7 +101,7 @@ def test_a_recorded_store_is_served_whole_and_goes_on(tmp_path, version, name):
     assert manifest["messages"]
     entries = queue_files(tmp_path)
     store = golden_store(tmp_path, manifest).open()
-    if manifest["cleanShutdown"] and name != "cqext":  # whose entries point into the extension, ours do not
+    if manifest["cleanShutdown"] and name != "cqext":  # its entries point into the extension, RocketBox's do not
         assert queue_files(tmp_path) == entries, "our entries are Apache's, byte for byte"
     assert store.store.log.written == manifest["commitLog"]["maxOffset"]
     assert store.store.files.left_clean is manifest["cleanShutdown"]

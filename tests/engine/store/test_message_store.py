@@ -1,4 +1,4 @@
-"""Append, publish, read: what a reader sees and when."""
+"""Append, publish, read: which messages a reader sees, and when."""
 
 import errno
 import struct
@@ -44,7 +44,7 @@ def test_staged_messages_are_invisible_until_the_tick_ends(store):
 
 
 def test_no_record_is_older_than_the_one_before_it(store):
-    """Searches by time rely on it, whatever the wall clock does."""
+    """Searches by time rely on it, however the wall clock moves."""
     begin_ms = store.scheduler.wall_ms
     for moved_ms in (0, 500, -3_600_000, 499, 501):
         store.scheduler.wall_ms = begin_ms + moved_ms
@@ -319,9 +319,9 @@ def test_offsets_by_time(store):
 
 
 def test_what_was_stored_while_the_clock_was_ahead_was_stored_before_now(store):
-    """Such times go on until the clock is there: a reset to now must not lead to the first of them."""
+    """Such store times continue until the clock gets there: a reset to now must not lead to the first of them."""
     now, day = 1_700_000_000_000, 86_400_000
-    for when in (now - 3_600_000, now - 3_000_000, now + day, now + day):  # the last one when it had been set right
+    for when in (now - 3_600_000, now - 3_000_000, now + day, now + day):  # the last one after the clock was corrected
         store.scheduler.wall_ms = when
         store.write("T", 0, b"x")
     search = TimeSearch(store.store.queues, store.store.records, lambda: now)

@@ -1,4 +1,4 @@
-"""Ticks are published up to the least of the watermarks, in order, whoever was last to agree."""
+"""Ticks are published up to the least of the watermarks, in order, whichever watermark came last."""
 
 from appliance.engine.store.publication import Publication
 from tests.support.offline import damage

@@ -1,4 +1,4 @@
-"""One way to a published record: it is there and says so itself, or there is a reason why not."""
+"""One way to a published record: the record lies there and names its place, or there is a reason why not."""
 
 import errno
 
@@ -48,7 +48,7 @@ def test_a_record_is_read_without_its_body(store, born, monkeypatch):
 
 
 class Counted:
-    """A log that says how much is read of it."""
+    """A log that counts the bytes read of it."""
 
     def __init__(self, log, read):
         self._log, self._read = log, read
@@ -127,7 +127,7 @@ def test_from_the_page_cache_alone_the_same_is_found(store, monkeypatch):
     assert records.find_now(short + 1) is Missing.NO_RECORD
     assert records.find_now(store.store.published) is Missing.NOT_PUBLISHED
     if not store.store.disk.reads_without_waiting:
-        return  # nobody can tell what is cached: what is recent counts as that
+        return  # cached pages cannot be found out: recent ones count as cached
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
     assert records.find_now(short) is None, "nobody knows before the disk was asked"
     assert records.find(short).record.body == b"x" * 50

@@ -1,4 +1,4 @@
-"""After every kind of stop: what was acknowledged is there, unaltered, and the queues match the log."""
+"""After every kind of stop: acknowledged messages are there, unaltered, and the queues match the log."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from tests.support.store import StoreUnderTest
 
 
 def fill(store, count, seed=1, topics=("A", "B"), queues=3, largest=900):
-    """Random messages over some queues; returns (topic, queue id) -> bodies."""
+    """Write random messages to some queues; return (topic, queue id) -> bodies."""
     chance = random.Random(seed)
     expected = {}
     for i in range(count):
@@ -59,7 +59,7 @@ def test_a_restart_keeps_everything(tmp_path, synchronous, clean, flushed):
 
 
 class FullOfQueues(Disk):
-    """Has no room for entries of queues while it is full."""
+    """A disk without room for queue entries while it is full."""
 
     full = True
 
@@ -112,7 +112,7 @@ def lose_entries(directory):
 
 @pytest.mark.parametrize("lose", [lose_ledger, lose_position, lose_entries])
 def test_a_start_on_a_full_disk_needs_no_ledger(tmp_path, lose, caplog):
-    """Queue files are looked into, or all of them are made anew: what they have no room for waits in memory."""
+    """Queue files are examined, or all of them rebuilt: entries without room wait in memory."""
     disk = FullOfQueues()
     disk.full = False
     store = StoreUnderTest(tmp_path, disk=disk).open()
@@ -171,7 +171,7 @@ def test_many_restarts_in_a_row(tmp_path):
 
 
 def tail_of_log(directory):
-    """(path of the file that holds the end, position of the end, start of the last record)."""
+    """Return (path of the file that holds the end, position of the end, start of the last record)."""
     best = None
     for path in sorted((directory / "store" / "commitlog").iterdir()):
         data, at, last = path.read_bytes(), 0, None
@@ -213,8 +213,8 @@ def test_a_torn_tail_is_cut_at_the_last_whole_record(tmp_path):
 
 @pytest.mark.parametrize("over_it", [b"two", b"y" * 5000])
 def test_stale_bytes_behind_a_torn_tail_are_never_read_again(tmp_path, over_it):
-    """A long torn record, then others written over it, shorter, or up to where a stale one begins: no crash may make
-    remains a message."""
+    """A long torn record, then others written over it, shorter, or up to where a stale one begins: no crash may turn
+    remains into a message."""
     store = StoreUnderTest(tmp_path).open()
     store.write("T", 0, b"one", b"x" * 5000)
     store.write("T", 0, b"stale after the torn one")
@@ -224,7 +224,7 @@ def test_stale_bytes_behind_a_torn_tail_are_never_read_again(tmp_path, over_it):
     second = int.from_bytes(data[0:4], "big")
     data[second + 88 + 10] ^= 0xFF  # the body of the second record
     path.write_bytes(data)
-    # Its queue entries never reached the disk: nothing says that the third record is good.
+    # Its queue entries never reached the disk: nothing shows that the third record is good.
     shutil.rmtree(tmp_path / "store" / "consumequeue", ignore_errors=True)
     (tmp_path / "rocketbox" / "recovery-position").unlink(missing_ok=True)
     store = StoreUnderTest(tmp_path).open()
@@ -487,7 +487,7 @@ def test_stale_records_deep_in_the_next_file_are_cleared(tmp_path):
 
 
 def test_damage_below_the_recovery_position_costs_only_what_is_damaged(tmp_path):
-    """Even when no queue file is left to say where the next record begins."""
+    """This holds even when no queue file is left to show where the next record begins."""
     store = StoreUnderTest(tmp_path).open()
     store.write("T", 0, *[b"%d" % i for i in range(20)])
     store.wait_recovery_position()
@@ -554,7 +554,8 @@ ZEROS = b"a\x01" + bytes(1200) + b"\x02"
 
 
 def a_store_with_zeros_in_properties(tmp_path, *, count=3):
-    """As Apache takes them, and as we did once: at the send they are refused by now."""
+    """Return an open store with such properties, as Apache takes them and earlier versions did; sends with them are
+    refused now."""
     store = StoreUnderTest(tmp_path).open()
     for number in range(count):
         store.put("Z", 0, b"zeros %d" % number, ZEROS)
@@ -570,7 +571,7 @@ def a_store_with_zeros_in_properties(tmp_path, *, count=3):
     + [(clean, lost) for clean in (True, False) for lost in ("nothing", "position", "all that is ours")],
 )
 def test_zeros_in_properties_that_something_vouches_for_are_the_clients_own(tmp_path, clean, lost):
-    """The recovery position, an orderly stop, or the entry in a queue file."""
+    """The recovery position, an orderly stop, or the entry in a queue file vouches for them."""
     store, bodies = a_store_with_zeros_in_properties(tmp_path)
     store.wait_recovery_position()
     store.stop() if clean else store.die()
@@ -588,7 +589,7 @@ def test_zeros_in_properties_that_something_vouches_for_are_the_clients_own(tmp_
 
 
 def damage(tmp_path):
-    """What `rocketbox store verify` finds in the log."""
+    """Return the findings of `rocketbox store verify` in the log."""
     return [problem for problem in verified(tmp_path)[1] if problem.kind in ("record", "torn-tail", "behind-the-end")]
 
 

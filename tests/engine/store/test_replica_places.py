@@ -1,4 +1,4 @@
-"""Where records of another broker's log go in their queues: topics made again, and records without a place."""
+"""Places in their queues of records of another broker's log: topics made again, and records without a place."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def twin(request, monkeypatch):
 
 
 def copy(master, life):
-    """What of the master's log is not in the copy."""
+    """Append the part of the master's log that the copy lacks."""
     store, log = life.store, master.store.log
     incoming = Incoming(store.settings.segment_bytes)
     begin = store.log.written
@@ -36,7 +36,7 @@ def copy(master, life):
 
 
 def as_apache(master, topic):
-    """The topic is deleted, and begins at 0 again."""
+    """Delete the topic as Apache does: it begins at 0 again."""
     delete(master, topic)
     master.store.queues.begins.clear()
 
@@ -55,7 +55,7 @@ def test_a_queue_begins_anew_where_an_apache_broker_made_its_topic_again_and_the
 
 
 def test_records_of_a_deleted_topic_that_come_late_have_no_entry():
-    """The copy heard of the deletion before it had all of the topic."""
+    """The copy heard of the deletion before it had all records of the topic."""
     master, life = a_life(), a_life()
     write(master, "A", b"0", b"1")
     copy(master, life)
@@ -113,7 +113,7 @@ def test_a_record_that_goes_back_has_no_place_and_what_is_before_it_counts():
 
 
 def second_and_third_life(master, life, heard_first):
-    """A copy that has two lives of a topic in no file when it hears of the deletion between them."""
+    """A copy that has two lives of a topic in memory only when it hears of the deletion between them."""
     write(master, "A", b"0", b"1", b"2")
     copy(master, life)
     settle(life)
@@ -164,7 +164,7 @@ def test_a_topic_made_again_twice_before_its_entries_are_in_files_is_whole(heard
 
 
 def test_what_is_in_a_file_stays_there_when_a_deletion_ends_at_it():
-    """A deletion may be taken back: the set went on without it."""
+    """A deletion may be taken back when the set went on without it."""
     master, life = a_life(), a_life()
     write(master, "A", b"0", b"1", b"2")
     copy(master, life)

@@ -1,4 +1,4 @@
-"""What a filter says of queue entries: the same with and without the compiled twin, and within its bounds."""
+"""A filter's verdicts on queue entries: the same with and without the compiled twin, and within its bounds."""
 
 from types import SimpleNamespace
 
@@ -15,13 +15,13 @@ from tests.support.store import StoreUnderTest
 COUNT = 600
 
 
-#: The compiled part reads values where they lie; its twin knows records alone.
+#: The compiled part reads values in place; its twin decodes records.
 WAYS = ["by values", "by records"] if COMPILED else ["by records"]
 
 
 @pytest.fixture(params=WAYS)
 def under_test(request, tmp_path, monkeypatch):
-    """(store, its queue's entries, a Settling)"""
+    """Return (store, its queue's entries, a Settling)."""
     monkeypatch.setattr(settling_module, "_LONG_BYTES", 10_000)
     store = StoreUnderTest(tmp_path).open()
     log = store.store.log
@@ -82,7 +82,7 @@ def test_a_file_of_the_log_ends_between_two(under_test):
 
 
 class Slow(MessageFilter):
-    """Takes a hundredth of a second for each record, as on a clock."""
+    """A filter that takes a hundredth of a second for each record, by the test's clock."""
 
     def __init__(self, clock):
         super().__init__(None, reads_records=True, costly=True)
@@ -100,7 +100,7 @@ class Slow(MessageFilter):
 
 @pytest.mark.parametrize("most", [1, 32, 1_000_000])
 def test_verdicts_that_take_long_are_counted_while_they_are_made(under_test, monkeypatch, most):
-    """So that one pull keeps the pool no longer than its slice and one verdict."""
+    """One pull must not keep the pool for longer than its slice and one verdict."""
     _, entries, settling = under_test
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(settling_module, "time", SimpleNamespace(monotonic=lambda: clock.now))

@@ -1,4 +1,4 @@
-"""From where on store times are known to ascend."""
+"""The place from which store times are known to ascend."""
 
 import pytest
 
@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 def fill(under, count=5):
-    """A second apart; returns the physical offset of the first."""
+    """Write messages a second apart; return the physical offset of the first."""
     first = -1
     for _ in range(count):
         under.scheduler.wall_ms += 1000
@@ -25,7 +25,7 @@ def fill(under, count=5):
 
 
 def step_back(under, ms=HOUR_MS):
-    """As Apache's broker stamps when its clock is set back."""
+    """Stamp as Apache's broker does when its clock is set back."""
     under.scheduler.wall_ms -= ms
     under.store.store_ms = 0
 
@@ -58,7 +58,7 @@ def test_what_was_there_before_is_not_known_to_ascend(tmp_path):
 
 
 def test_what_recovery_reads_is_compared(tmp_path):
-    """Another broker went on with the log, and its clock was set back."""
+    """Another broker has continued the log, and its clock was set back."""
     under = StoreUnderTest(tmp_path).open()
     fill(under)
     under.wait_recovery_position()

@@ -1,4 +1,4 @@
-"""Searches by time, where the clock that stamped the messages was set now and then, as Apache's stores have it."""
+"""Searches by time when the clock that stamped the messages was set now and then, as in Apache's stores."""
 
 from bisect import bisect_left, bisect_right
 
@@ -46,7 +46,7 @@ def test_whatever_the_times_are_nothing_is_passed_over_that_was_seen_to_be_wante
 
 
 class Stamped(StoreUnderTest):
-    """A minute between two messages; some were stamped by a clock that was wrong for a while."""
+    """Messages a minute apart, some of them stamped while the clock was wrong."""
 
     def fill(self, first, last, wrong_ms):
         for n in range(COUNT):

@@ -1,4 +1,4 @@
-"""The key index: what Apache wrote is found and gone on with, what we write is what Apache writes."""
+"""The key index: entries that Apache wrote are found and continued, and new files are written as Apache writes them."""
 
 import threading
 
@@ -75,7 +75,7 @@ def test_an_index_made_from_the_log_is_apaches_byte_for_byte(tmp_path, version, 
 
 
 class _Chain:
-    """An index file whose entries all have the hash that is asked for: (physical offset, time), newest first."""
+    """An index file whose entries all have the hash of the search: (physical offset, time), newest first."""
 
     begin_ms, closed, header = 0, False, IndexHeader(0, 10, 0, 10, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Which keys records have, read off the log's bytes, compared with decoding every record."""
+"""Keys of records, read off the log's bytes, compared with decoding every record."""
 
 import random
 
@@ -32,7 +32,7 @@ TEXTS = [
     (["é" * 16], f"UNIQ_KEY\x01{'é' * 16}\x02"),
     (["long" * 40], f"KEYS\x01{'long' * 40}\x02"),
     ([], "KEYS\x01\x02TAGS\x01KEYS\x02"),
-    # More words than are indexed: a few, and one more for some bytes of them.
+    # More words than are indexed: a few, and one more for some bytes.
     (["u"] + ["a"] * (FEW_WORDS + 199 // BYTES_A_WORD), "UNIQ_KEY\x01u\x02KEYS\x01" + " ".join(["a"] * 100) + "\x02"),
     (["é"] * (FEW_WORDS + 299 // BYTES_A_WORD), "KEYS\x01" + " ".join(["é"] * 100)),
     ([f"order{number:05}" for number in range(2000)], "KEYS\x01" + " ".join(f"order{n:05}" for n in range(2000))),
@@ -72,7 +72,7 @@ def test_the_hash_is_javas_abs(text, expected):
 def test_a_rolled_back_record_has_no_keys():
     text = TEXTS[0][1]
     for flag, count in ((0, 1), (4, 1), (8, 1), (12, 0)):
-        # Twice, since a second record that is like the first takes another way.
+        # Written twice, since a second record that equals the first is read by another branch.
         first = record(text, 0)
         data = first + record(text, len(first), sys_flag=flag)
         assert len(scanned(data)) == 1 + count
@@ -125,8 +125,8 @@ def test_bytes_that_are_no_record_stop_the_scan():
     for bad in (
         b"",
         b"\0" * 200,
-        record(TEXTS[0][1], 12345),  # of another place
-        record(TEXTS[0][1], len(good))[:-1],  # not whole
+        record(TEXTS[0][1], 12345),  # at another place
+        record(TEXTS[0][1], len(good))[:-1],  # incomplete
         (91).to_bytes(4, "big") + record(TEXTS[0][1], len(good))[4:],
         record(TEXTS[0][1], len(good))[:84] + b"\x7f\xff\xff\xff" + b"x" * 100,
     ):

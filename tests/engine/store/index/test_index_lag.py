@@ -1,4 +1,4 @@
-"""How far the index is behind its log: the bound that its docstring states, in a model of a minute; and its slices."""
+"""Lag of the index behind its log: the bound that its docstring states, in a model of a minute; and its slices."""
 
 import pytest
 
@@ -15,14 +15,14 @@ from appliance.engine.store.paths import StorePaths
 HOST = encode_host("127.0.0.1", 10911)
 RECORD_BYTES = 300
 MINUTE_S = 60.0
-#: What a compiled index takes in beside sends that want both processors: a fifth of what it does alone.
+#: Bytes a second of a compiled index beside sends that need both processors: a fifth of its rate when alone.
 INDEX_RATE = 1_500_000
-#: Half of the bound: what a checkpoint's sync may take.
+#: Longest sync of a checkpoint: half of the bound.
 SYNC_S = index_service.MAX_LAG_S / 2
 
 
 class Minute(Clock):
-    """Time passes when somebody waits or works, and records come at a rate; `published` is what the log has by now."""
+    """A clock that moves when a thread waits or works; records come at a rate, and `published` is their end."""
 
     def __init__(self, rate):
         self.now = 0.0
@@ -54,7 +54,7 @@ class Minute(Clock):
 
 
 class ModelledIndex(IndexService):
-    """Its thread, with work and syncs that take time and do nothing."""
+    """An index whose work and syncs only take time."""
 
     syncs = 0
 
@@ -100,7 +100,7 @@ def test_what_never_catches_up_is_made_durable_all_the_same(tmp_path):
 
 
 class LogInMemory:
-    """A log of one file, and how often it was read."""
+    """A log of one file that counts reads."""
 
     min_offset, start = 0, 0
 

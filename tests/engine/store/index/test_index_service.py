@@ -43,7 +43,7 @@ class IndexedStore(StoreUnderTest):
         return [int(record.body) for record, _ in query.find("T", key, limit, begin, end).records]
 
     def check(self, count=None):
-        """Everything is found, once."""
+        """Check that every message is found, once."""
         count = self.count if count is None else count
         assert self.find("all") == list(range(count))
         for n in range(7):
@@ -61,7 +61,7 @@ class IndexedStore(StoreUnderTest):
         return sorted((self.directory / "store" / "index").iterdir())
 
     def entries(self):
-        """What all files hold, in order: (hash, physical offset)."""
+        """Return the entries of all files, in order: (hash, physical offset)."""
         with self.store.index.lock:
             return [
                 (int.from_bytes(raw[i : i + 4], "big"), int.from_bytes(raw[i + 4 : i + 12], "big"))
@@ -81,7 +81,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["in the file", "in memory"])
 def slots(request, monkeypatch):
-    """Both places slots live in."""
+    """The two places where slots may be."""
     if request.param == "in memory":
         monkeypatch.setattr(index_service, "TABLE_AT", -1)
 
@@ -125,7 +125,7 @@ def test_a_stop_before_slots_were_made_anew_forgets_nothing(store):
     store.send(3)
     store.check()
     store.store.index.checkpoint()
-    store.store.index._hold_slots()  # from here on the file's slots are older than its entries
+    store.store.index._hold_slots()  # from here on the slots in the file are older than its entries
     store.send(20)
     store.check()
     index = store.store.index
@@ -134,7 +134,7 @@ def test_a_stop_before_slots_were_made_anew_forgets_nothing(store):
     position = IndexPosition([(file.name, file.count, file.end_offset)], index.position, False)
     IndexPositionFile(store.store.paths, store.disk).save(position)
     store.die()
-    for _ in range(2):  # the thread has not begun yet
+    for _ in range(2):  # the thread has not started yet
         store.open()
         store.stop()
     store.open()
@@ -176,7 +176,7 @@ def test_without_our_own_note_the_headers_count(store, own):
 
 
 def test_a_note_that_is_not_true_any_more_is_not_believed(store):
-    """As when Apache went on writing here: the files hold more than we remember."""
+    """Happens when Apache has gone on writing here: the files hold more than the note says."""
     store.send(50)
     store.check()
     store.stop()
@@ -231,7 +231,7 @@ def test_a_file_that_is_none_does_no_harm(store, harm, which, clean):
 
 
 def test_after_a_crash_of_apaches_only_what_its_checkpoint_says_is_believed(store):
-    """There is no note of ours then; slots of the newest file may be older than its header."""
+    """RocketBox left no note then, and slots of the newest file may be older than its header."""
     store.send(120)
     store.check()
     store.store.index.checkpoint()
@@ -369,7 +369,7 @@ def test_a_disk_that_fails_is_tried_again(tmp_path, call, slots):
 def test_files_go_with_their_records_but_the_last_one(store, monkeypatch):
     index = store.store.index
     with monkeypatch.context() as patch:
-        patch.setattr(index, "checkpoint", lambda stopped=False: None)  # the thread's own comes when it wants
+        patch.setattr(index, "checkpoint", lambda stopped=False: None)  # the thread makes its own at any time
         store.send(200)
         store.check()
         ends = [file.end_offset for file in index.files]
@@ -386,7 +386,7 @@ def test_files_go_with_their_records_but_the_last_one(store, monkeypatch):
 def test_a_log_file_that_goes_while_it_is_read_costs_its_own_keys_only(tmp_path):
     store = IndexedStore(tmp_path, segment_bytes=4096).open()
     log, index = store.store.log, store.store.index
-    index.enabled = False  # it starts late
+    index.enabled = False  # as if it started late
     store.send(120)
     log.sync()
     first = log.segments[0]
@@ -454,7 +454,7 @@ def test_apaches_checkpoint_never_passes_what_is_synced(store):
 
 
 def test_queries_while_it_is_built_see_whole_chains(store, slots):
-    """A reader beside the builder: what was found once is found again."""
+    """A reader runs beside the builder: keys that were found once are found again."""
     stop, failures = threading.Event(), []
 
     def read():
@@ -487,7 +487,7 @@ def test_slots_leave_memory_when_nothing_comes(store, monkeypatch):
 
 
 class Stalled:
-    """Indexes 400 keys in one go that took half a second."""
+    """A step of work that indexes 400 keys at once in half a second."""
 
     def __init__(self, index):
         self.index = index

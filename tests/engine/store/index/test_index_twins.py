@@ -1,4 +1,4 @@
-"""The compiled twin of the index finds and writes what the pure one does, byte for byte."""
+"""The compiled twin of the index finds and writes the same as the pure one, byte for byte."""
 
 import random
 
@@ -58,7 +58,7 @@ def joined(records, base=BASE):
 
 
 def both(monkeypatch_scan, data, at, limit, base=BASE):
-    """(what the pure twin found, what the compiled one did): keys, and where it stopped."""
+    """Return (keys found by the pure twin and where it stopped, the same of the compiled one)."""
     pure_found, found = [], compiled.Keys()
     pure_stop = KeyScanner().scan(data, at, base, pure_found, limit)
     stop = fast_scanner(monkeypatch_scan).scan(data, at, base, found, limit)
@@ -139,7 +139,7 @@ def test_usual_records_are_taken_by_the_compiled_twin(patch, text):
 @example(text=b"\xf0\x80\x80\x80")
 @example(text=b"\xf4\x90\x80\x80")  # behind the last character
 def test_texts_have_javas_hash_or_are_left(patch, text):
-    """Also such that are no UTF-8, in a key and in a topic."""
+    """Includes texts that are no UTF-8, in a key and in a topic."""
     text = bytes(byte for byte in text if byte not in (1, 2, 32)) or b"a"
     room = "A" * len(text)
     for properties, topic in ((f"KEYS\x01{room}\x02", "t"), ("KEYS\x01k\x02", room)):
@@ -242,7 +242,7 @@ def test_both_link_stored_entries_alike(raw, slots, number):
 
 
 class LimitedDisk(Disk):
-    """Refuses the writes of entries when told."""
+    """Refuses writes of entries while the test wants it."""
 
     refuses = False
 

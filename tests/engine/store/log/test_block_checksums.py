@@ -72,9 +72,9 @@ def test_a_scrub_finds_a_flipped_bit_and_says_where(store, tmp_path, monkeypatch
     assert store.store.blocks.damaged == ()
     assert store.store.files.findings() == []
     name = f"{SEGMENT:020d}"
-    # Of a record's born time, say: nothing of Apache's covers it.
+    # For example in a record's born time, which no checksum of Apache's covers.
     flip(tmp_path / "store" / "commitlog" / name, BLOCK_BYTES + 5)
-    for _ in range(2):  # the second time it is not news
+    for _ in range(2):  # the second scrub does not report it again
         store.store.blocks.scrub()
         assert store.store.blocks.damaged == ((name, SEGMENT + BLOCK_BYTES, 2 * SEGMENT),)
         (finding,) = store.store.files.findings()
@@ -109,7 +109,7 @@ def test_checksums_go_with_their_file(store, tmp_path):
 
 
 def test_a_file_that_is_open_again_loses_its_checksums(tmp_path):
-    """Apache, or we, may have cut the log's end back into a file that was closed."""
+    """Apache, or RocketBox, may have cut the log's end back into a file that was closed."""
     store = StoreUnderTest(tmp_path, segment_bytes=SEGMENT).open()
     fill(store, 1)
     wait_sealed(store, 1)
@@ -175,7 +175,7 @@ def test_any_flipped_bit_of_a_checksum_file_is_seen():
 
 
 def test_a_scrub_leaves_the_page_cache_as_it_was(store, tmp_path, monkeypatch):
-    """What nobody had read is not kept in memory for having been looked at; what was there stays."""
+    """Pages that were not cached are dropped after the scrub; cached ones stay."""
     monkeypatch.setattr(block_checksums, "SCRUB_BYTES_PER_S", 1 << 40)
     fill(store, 2)
     wait_sealed(store, 2)
@@ -188,7 +188,7 @@ def test_a_scrub_leaves_the_page_cache_as_it_was(store, tmp_path, monkeypatch):
 
 
 def test_reading_keeps_to_its_budget(store, monkeypatch):
-    """8 MiB/s from the disk, 32 when old files are sealed; a slice that the page cache had costs less."""
+    """8 MiB/s from the disk, 32 when old files are sealed; a slice that was in the page cache costs less."""
     waited = []
     monkeypatch.setattr(store.store.blocks, "wait", waited.append)
     for cached, rate, expected in ((False, 8, 1 / 8), (False, 32, 1 / 32), (True, 8, 1 / 256)):

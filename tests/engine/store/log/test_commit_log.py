@@ -12,7 +12,7 @@ from tests.support.store import StoreUnderTest
 
 
 class SlowPreparation(Disk):
-    """Preparing a file in the background takes until `release`, and fails then."""
+    """A log whose preparation of the next file, in the background, lasts until `release` and then fails."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -57,7 +57,7 @@ def test_what_is_written_while_a_sync_prepares_is_not_durable_by_it(tmp_path):
 
 
 def test_a_stop_beside_a_sync_that_still_waits_for_the_disk_closes_the_store(tmp_path):
-    """The thread's sync ends after the stop's: how far the log is durable does not go back, and nothing raises."""
+    """The thread's sync ends after the stop's: the durable position does not go back, and nothing raises."""
     disk = Disk()
     store = StoreUnderTest(tmp_path, synchronous=True, disk=disk).open()
     store.write("T", 0, b"first")

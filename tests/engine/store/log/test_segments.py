@@ -17,7 +17,7 @@ def log(tmp_path):
     store = StoreUnderTest(tmp_path, segment_bytes=FILE_BYTES).open()
     store.write("T", 0, b"x" * 1000)
     allocator = store.store.log._allocator
-    allocator.stop()  # the tests do what it does
+    allocator.stop()  # the tests do its work
     allocator.stopped, allocator.warmed, allocator._cold = False, 0, False
     yield store.store.log
     store.stop()
@@ -25,14 +25,14 @@ def log(tmp_path):
 
 @pytest.fixture
 def touched(monkeypatch):
-    """(begin, end) of each piece that was read ahead."""
+    """(begin, end) of each piece that is read ahead."""
     pieces = []
     monkeypatch.setattr(Segment, "touch", lambda self, offset, size: pieces.append((offset, offset + size)))
     return pieces
 
 
 def warm(log, grown: int, seconds: float) -> None:
-    """As the thread does, when the log grew by so much in that time."""
+    """Run the thread's step for a log that grew by so many bytes in that time."""
     allocator = log._allocator
     allocator._looked_at, allocator._looked_from = time.monotonic() - seconds, log.written - grown
     allocator.warm()
@@ -86,7 +86,7 @@ def test_the_appender_asks_in_time(log, monkeypatch):
 
 @pytest.mark.disk
 def test_the_pages_are_really_there(log):
-    """Where the kernel can say so."""
+    """This needs a kernel that can say so."""
     segment = log.segments[0]
     if not log._disk.is_resident(segment.fd, 0, 100):
         pytest.skip("no cachestat(2)")

@@ -1,4 +1,4 @@
-"""A queue whose files lack entries: what the store says of it meanwhile, and what it is once it was built anew."""
+"""A queue whose files lack entries: the store's answers meanwhile, and the queue after it was rebuilt."""
 
 import logging
 import shutil
@@ -18,8 +18,8 @@ COUNT = 20
 
 
 class Damaged(StoreUnderTest):
-    """COUNT messages of T-0, a second apart, one of another queue behind each; then records and queue files are lost,
-    and the queues built anew."""
+    """COUNT messages of T-0, a second apart, each followed by one of another queue; then records and queue files are
+    lost, and the queues rebuilt."""
 
     def fill(self):
         self.open()
@@ -35,7 +35,7 @@ class Damaged(StoreUnderTest):
         return self
 
     def copy(self, filled):
-        """What the other one was filled with."""
+        """Copy the files and places of a store that was filled before."""
         shutil.copytree(filled.directory, self.directory, dirs_exist_ok=True)
         self.begin_ms, self.places = filled.begin_ms, filled.places
         self.scheduler.wall_ms = filled.scheduler.wall_ms
@@ -72,7 +72,7 @@ def store(tmp_path, filled):
 
 
 def check_times(store, kept):
-    """The offset each message's time leads to passes over none that is kept, and repeats none."""
+    """Check that a search for each message's time passes over no kept message, and repeats none."""
     search = TimeSearch(store.store.queues, store.store.records)
     for wanted in range(COUNT):
         found = search.offset_at("T", 0, store.begin_ms + wanted * 1000, Boundary.LOWER)
@@ -86,7 +86,7 @@ def check_times(store, kept):
     "lost", [range(5, 20), range(15), range(5, 15), (19,), (0,)], ids=["end", "front", "middle", "last", "first"]
 )
 def test_what_damage_took_from_a_queue_does_not_lead_a_search_by_time_astray(store, lost):
-    """Holes at a queue's end counted as older than all: a reset to a time passed over the messages before them."""
+    """Holes at a queue's end once counted as older than all: a reset to a time passed over the messages before them."""
     store.lose(*lost)
     kept = [i for i in range(COUNT) if i not in lost]
     assert [int(body) for body in store.bodies("T", 0)] == kept
@@ -100,7 +100,7 @@ def test_what_damage_took_from_a_queue_does_not_lead_a_search_by_time_astray(sto
 
 
 def test_a_record_that_nobody_can_read_does_not_lead_a_search_by_time_astray(store):
-    """Damaged since its entry was written: what its bytes say of time means nothing."""
+    """The record was damaged after its entry was written: the time in its bytes is meaningless."""
     store.open()
     for number in range(8, 13):
         with open(store.directory / "store" / "commitlog" / f"{0:020d}", "r+b") as log:
@@ -110,7 +110,7 @@ def test_a_record_that_nobody_can_read_does_not_lead_a_search_by_time_astray(sto
 
 
 def test_a_queue_whose_end_was_lost_keeps_the_rest_when_older_messages_expire(store):
-    """A queue's first entry gone and its last one a filler meant that all was gone."""
+    """A queue without its first entry and with a filler as its last one once counted as empty."""
     store.lose(*range(5, 20))
     trimmer = trimmer_of(store.store)
     begin = store.places[2]
@@ -128,7 +128,7 @@ def test_a_queue_whose_end_was_lost_keeps_the_rest_when_older_messages_expire(st
 
 @pytest.mark.parametrize("lost", [(), (0, 1, 2), (5, 6), (18, 19)])
 def test_a_queue_built_anew_is_as_young_as_it_was(store, lost):
-    """What damage took from its beginning has not expired: a new group must not skip the rest."""
+    """Messages that damage took from its beginning have not expired: a new group must not skip the rest."""
     store.lose(*lost)
     assert store.store.young_offset("T", 0) == (3 if 0 in lost else 0)
 
@@ -160,7 +160,7 @@ def test_nobody_says_whether_a_broken_queue_is_young(store, monkeypatch):
     monkeypatch.setattr(QueueRepair, "step", lambda repair, *args: True if held else real(repair, *args))
     shutil.rmtree(store.directory / "store" / "consumequeue")
     store.open()
-    for _ in range(2):  # whoever finds out, and the next one
+    for _ in range(2):  # the reader that finds it, and the next one
         with pytest.raises(QueueBroken):
             store.store.young_offset("T", 0)
     assert store.store.find_queue("T", 0).broken
@@ -170,10 +170,10 @@ def test_nobody_says_whether_a_broken_queue_is_young(store, monkeypatch):
 
 
 def test_the_cleaner_hides_nothing_of_a_queue_that_broke_under_it(store, monkeypatch):
-    """Entries it could not read counted as gone; the queue was whole again before it had looked at them all."""
+    """Entries that the cleaner could not read once counted as gone, while the queue was rebuilt under it."""
     store.open()
     queue = store.store.find_queue("T", 0)
-    monkeypatch.setattr(store.store.queues, "on_broken", lambda queue: None)  # built anew in no time
+    monkeypatch.setattr(store.store.queues, "on_broken", lambda queue: None)  # as if rebuilt in no time
     trimmer = trimmer_of(store.store)
     monkeypatch.setattr(trimmer._files, "read", lambda *args: b"")
     trimmer.follow_log(0.0)
@@ -187,7 +187,7 @@ def test_the_cleaner_hides_nothing_of_a_queue_that_broke_under_it(store, monkeyp
 
 
 def test_the_files_of_a_deleted_queue_are_missed_by_nobody(store, caplog):
-    """A reader that comes too late is no reason to build it anew."""
+    """A reader that comes too late does not cause a rebuild."""
     store.open()
     queue = store.store.find_queue("T", 0)
     deletion = TopicDeletion("T")

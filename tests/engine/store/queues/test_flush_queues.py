@@ -1,4 +1,4 @@
-"""Queue entries on their way into files: when, in which order, and what a failure leaves."""
+"""Queue entries on their way into files: when, in which order, and the state after a failure."""
 
 import errno
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_for
 
 
 class QueueDisk(Disk):
-    """Fails calls on consume queue files as long as `failing` names them."""
+    """Fails calls on consume queue files that `failing` names."""
 
     def __init__(self) -> None:
         self.failing: set[str] = set()
@@ -129,7 +129,7 @@ def test_a_new_topic_waits_for_the_files_of_the_deleted_one_to_go(life):
 
 
 def test_a_topic_that_goes_during_a_round_is_noted_before_the_position_is_saved(life):
-    """Else a start believes the position, knows nothing of the topic's queues, and gives their numbers once more."""
+    """Otherwise a start would trust the position, miss the topic's queues, and give their offsets again."""
     while life.store.find_queue("A", 0) is None:
         life._tick()
     life._sync()

@@ -1,4 +1,4 @@
-"""Queue entries that Apache wrote with enableConsumeQueueExt: tag codes are addresses, tags filter all the same."""
+"""Queue entries that Apache wrote with enableConsumeQueueExt: tag codes are addresses, and tags still filter."""
 
 import shutil
 
@@ -16,7 +16,7 @@ from tests.support.store import StoreUnderTest
 
 @pytest.fixture(params=["4.9.8", "5.3.3"])
 def recorded(request, tmp_path):
-    """(open store, manifest) with Apache's own entries in the queue files."""
+    """Return (open store, manifest) with Apache's own entries in the queue files."""
     manifest = store_manifest(request.param, "cqext")
     extract_store(request.param, "cqext", tmp_path)
     queues = tmp_path / "store" / "consumequeue"
@@ -25,7 +25,7 @@ def recorded(request, tmp_path):
     store = StoreUnderTest(tmp_path, segment_bytes=config["mappedFileSizeCommitLog"])
     store.settings = store.settings._replace(queue_file_bytes=config["mappedFileSizeConsumeQueue"])
     store.open()
-    # Recovery may have written them anew, with the codes themselves.
+    # Recovery may have rewritten them with the codes themselves.
     for path in (tmp_path / "as-apache-left-them").rglob("0*"):
         if path.is_file():
             shutil.copy(path, queues / path.relative_to(tmp_path / "as-apache-left-them"))
@@ -69,7 +69,7 @@ def test_a_tag_finds_its_messages_and_no_others(recorded):
 
 
 def test_what_the_pool_read_is_filtered_by_the_units_behind_it(recorded, monkeypatch):
-    """Where the file system cannot tell what is cached, no unit is read on the I/O thread."""
+    """If the file system cannot tell what is cached, no unit is read on the I/O thread."""
     store, manifest = recorded
     monkeypatch.setattr(store.store.disk, "reads_without_waiting", False, raising=False)
     messages = [m for m in manifest["messages"] if m["topic"] == "StoreExt" and m["queueId"] == 1]
@@ -80,7 +80,7 @@ def test_what_the_pool_read_is_filtered_by_the_units_behind_it(recorded, monkeyp
 
 
 def test_without_the_extension_everything_goes_through(recorded, tmp_path):
-    """The client compares tags once more."""
+    """The client compares tags again."""
     store, manifest = recorded
     shutil.rmtree(tmp_path / "store" / "consumequeue_ext")
     expected = [m["offset"] for m in manifest["messages"] if m["topic"] == "StoreExt" and m["queueId"] == 2]

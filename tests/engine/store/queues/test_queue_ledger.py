@@ -1,4 +1,4 @@
-"""A start by the queue ledger: what it touches, what it costs, and what happens when ledger or files are not there."""
+"""A start by the queue ledger: the files it touches, its cost, and starts without ledger or queue files."""
 
 import errno
 import shutil
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 
 class WatchingDisk(Disk):
-    """Notes what is done below consumequeue/, and fails calls on the ledger as long as `failing` names them."""
+    """Notes calls below consumequeue/, and fails calls on the ledger that `failing` names."""
 
     def __init__(self):
         self.seen = []
@@ -53,7 +53,7 @@ def ledgers(directory):
 
 
 def a_store(directory, topics=5, queues=4, each=3):
-    """Written and flushed, still open; (topic, queue id) -> bodies."""
+    """A store with flushed queues, still open; (topic, queue id) -> bodies."""
     store = StoreUnderTest(directory).open()
     expected = {}
     for topic in range(topics):
@@ -147,7 +147,7 @@ def test_without_queue_files_sends_go_on_and_reads_wait_until_they_are_built_ane
 @pytest.mark.parametrize("damage", ["zeros", "cut", "empty"])
 @pytest.mark.parametrize("tagged", [True, False])
 def test_a_reader_that_meets_lost_entries_has_them_built_anew(tmp_path, damage, tagged):
-    """In a file that looked whole when it was checked."""
+    """The entries are missing in a file that looked whole when it was checked."""
     store, expected = a_store(tmp_path, topics=1, queues=1, each=50)
     store.stop()
     store = StoreUnderTest(tmp_path).open()
@@ -159,7 +159,7 @@ def test_a_reader_that_meets_lost_entries_has_them_built_anew(tmp_path, damage, 
     queue = store.store.find_queue("T0", 0)
     wanted = (
         MessageFilter(frozenset((1,))) if tagged else EVERYTHING
-    )  # no message has it: zeros are no other tag either
+    )  # no message has this tag, and zeros do not count as another one
     end = time.monotonic() + 60
     offset = 0
     while offset < 50 and time.monotonic() < end:

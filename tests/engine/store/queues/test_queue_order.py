@@ -1,4 +1,4 @@
-"""Records whose queue offset or queue id a flipped bit altered: they lose their place, nobody else does."""
+"""Records whose queue offset or queue id a flipped bit altered: they lose their place, and no other record does."""
 
 import shutil
 import struct
@@ -17,7 +17,7 @@ COUNT = 40
 
 @pytest.fixture(scope="module")
 def filled(request):
-    """A stopped store's directory, and where its records lie by (queue, offset)."""
+    """Return a stopped store's directory, and the places of its records by (queue, offset)."""
     store = StoreUnderTest(shared_directory(request, "filled"), segment_bytes=128 * 1024).open()
     places = {}
     for i in range(COUNT):
@@ -31,7 +31,7 @@ def filled(request):
 
 @pytest.fixture
 def harmed(tmp_path, filled):
-    """Alters records of a stopped store whose queues have to be built anew, opens it; returns each queue's bodies."""
+    """Alter records of a stopped store whose queues must be rebuilt, and open it; return each queue's bodies."""
     directory, places = filled
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     store = StoreUnderTest(tmp_path, segment_bytes=128 * 1024)
@@ -89,14 +89,14 @@ def test_a_record_that_went_over_to_another_queue(harmed):
 
 @pytest.mark.parametrize("offset", [0, 20, COUNT - 1])
 def test_a_record_that_took_the_next_place_of_another_queue(harmed, offset):
-    """It came first; the queue's file, as it was left, knows whose place it is."""
+    """The altered record comes first in the log, but the old queue file shows which record belongs there."""
     found, bounds = harmed((0, offset, QUEUE_ID_AT, struct.pack(">i", 1)))
     assert found == [without(0, offset), without(1)]
     assert bounds[1] == (0, COUNT)
 
 
 def test_a_record_that_went_over_and_ahead(harmed):
-    """It takes the place of one that comes later; that one and those between get theirs."""
+    """It takes the place of a later record; that one and those between get their own."""
     found, _ = harmed((1, 5, QUEUE_ID_AT, struct.pack(">i", 0)), (1, 5, *offset_of(9)))
     assert set(without(0)) - set(found[0]) <= {b"0 9"}
     assert found[1] == without(1, 5)
@@ -114,7 +114,7 @@ def test_the_last_record_altered_to_an_earlier_place(harmed):
 
 
 def test_a_topic_made_anew_begins_again(tmp_path):
-    """As Apache leaves it: the old messages' records are still in the log."""
+    """Apache leaves it so: the old messages' records are still in the log."""
     for count in (1, 2, 30):
         store = StoreUnderTest(tmp_path / str(count)).open()
         store.write("T", 0, *[b"old %d" % i for i in range(130)])
@@ -132,7 +132,7 @@ def test_a_topic_made_anew_begins_again(tmp_path):
 
 @pytest.mark.parametrize("offset", [0, 3, 20, COUNT - 1])
 def test_queues_that_are_built_anew_behind_the_start(tmp_path, offset):
-    """Found by a random flip: the last record said 32 instead of 34, and everything before 32 was gone."""
+    """Found by a random flip: the last record had 32 instead of 34, and everything before 32 was gone."""
     store = StoreUnderTest(tmp_path).open()
     places = [store.put("T", 0, b"0 %d" % i) for i in range(COUNT)]
     store.tick()

@@ -1,4 +1,4 @@
-"""A queue file that is cut short while the broker runs: its queue is built anew, nobody asks for it for ever."""
+"""A queue file that is cut short while the broker runs: its queue is rebuilt, and reading it does not loop."""
 
 import os
 
@@ -12,7 +12,7 @@ from tests.support.waiting import wait_for
 
 @pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
 def test_a_reader_that_has_a_lost_file_open_reads_the_one_that_was_built_anew(tmp_path, cold):
-    """It went on reading the old one, which no new entry comes to, and had the queue built anew each time."""
+    """It once went on reading the old file, which gets no new entries, and had the queue rebuilt each time."""
     store = StoreUnderTest(tmp_path).open()
     store.disk.reads_without_waiting = store.disk.reads_without_waiting and not cold
     bodies = [b"%d" % i for i in range(30)]
@@ -37,7 +37,7 @@ def test_a_reader_that_has_a_lost_file_open_reads_the_one_that_was_built_anew(tm
 @pytest.mark.parametrize("wanted", [EVERYTHING, MessageFilter(frozenset((0,)))], ids=["all", "tagged"])
 @pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
 def test_a_reader_of_a_cut_queue_file_gets_an_answer_and_then_its_messages(tmp_path, wanted, cold):
-    """The answer was None, "not in the page cache", for ever: the pull went round between loop and pool."""
+    """The answer was once always None, "not in the page cache": the pull went round between loop and pool."""
     store = StoreUnderTest(tmp_path).open()
     bodies = [b"%d" % i for i in range(60)]
     store.write("T", 0, *bodies)

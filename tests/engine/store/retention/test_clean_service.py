@@ -1,4 +1,5 @@
-"""Retention: what goes, what stays, and who still reads it. Rounds are run by hand, clock and disk are the test's."""
+"""Retention: which files are deleted, which stay, and readers that still use them. The test runs the rounds by hand and
+sets clock and disk."""
 
 import errno
 import os
@@ -23,7 +24,7 @@ GIB = 1 << 30
 
 
 class Gauge(Disk):
-    """A disk as full as the test says; `freed` is what one unlinked log file gives back."""
+    """A disk as full as the test sets it; each deleted log file frees `freed`."""
 
     def __init__(self):
         self.used, self.freed = 50, 0
@@ -49,7 +50,7 @@ class Gauge(Disk):
 
 
 class Kept(StoreUnderTest):
-    """A store whose cleaner looks when it is told."""
+    """A store whose cleaner runs when the test calls it."""
 
     def __init__(self, directory, clock, disk=None):
         super().__init__(directory, segment_bytes=SEGMENT_BYTES, disk=disk or Gauge())
@@ -72,7 +73,7 @@ class Kept(StoreUnderTest):
         self.scheduler.wall_ms = self.clock.wall_ms()
 
     def fill(self, files, topic="T", queue_id=0):
-        """Messages until so many more files are full and the next one has one."""
+        """Write messages until so many more files are full and the next one has one."""
         log, begin = self.store.log, len(self.store.log.segments)
         count = 0
         while len(log.segments) < begin + files:
@@ -96,13 +97,13 @@ class Kept(StoreUnderTest):
         return self.store.log.min_offset
 
     def built_anew(self):
-        """Queues whose files were missed."""
+        """Return the findings about rebuilt queues."""
         return [finding for finding in self.store.files.findings() if finding.kind.startswith("queue")]
 
 
 @pytest.fixture
 def clock():
-    """At five past four, local time."""
+    """A clock at five past four, local time."""
     base = 1_700_000_000_000
     local = time.localtime(base / 1000)
     return FakeClock(base - (local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec) * 1000 + 4 * HOUR_MS + 300_000)
@@ -247,13 +248,14 @@ def test_a_queue_with_nothing_left_goes_on_at_its_offset(store):
 
 
 def test_a_kill_after_each_step_of_a_deletion_leaves_a_store_that_opens(store):
-    """The log file unlinked, its queue files not; or its name back, as a power cut before the directory's sync does."""
+    """The log file is unlinked and its queue files are not; or its name is back, as after a power cut before the
+    directory's sync."""
     count = store.fill(3)
     store.flushed().pass_time(24 * HOUR_MS + DAYS_3)
     first = store.store.log.segments[0].path
     content = first.read_bytes()
     trimmer = store.store.cleaner._trimmer
-    trimmer.follow_log = lambda pause: 0  # killed before it came to the queues
+    trimmer.follow_log = lambda pause: 0  # as if killed before it came to the queues
     store.look(delete_file_batch_max=1)
     assert not first.exists()
     store = reopened(store)
@@ -332,7 +334,7 @@ def test_a_file_that_fills_while_older_ones_go_is_as_young_as_its_last_message(s
 
 
 def test_a_file_whose_entries_are_in_no_queue_file_stays(store, monkeypatch):
-    """Found by the replayer: the queue began at 0 again after a kill, below what its group had committed."""
+    """Found by the replayer: after a kill the queue began at 0 again, below its group's committed offset."""
     monkeypatch.setattr(store.store._flush_queues, "_write_queues", lambda current, running: False)
     store.write("front", 0, b"a", b"b")
     store.fill(3)
@@ -489,7 +491,7 @@ def test_stages_keep_within_their_bounds():
 
 
 def test_no_room_for_the_next_file_makes_room(store):
-    """Files much larger than what is free: no stage is reached, and yet nothing more can be taken."""
+    """Files are much larger than the free space: no stage is reached, and yet nothing more can be written."""
     store.fill(3)
     store.flushed()
     store.store.log._allocator.stop()
@@ -592,7 +594,7 @@ def test_who_asks_is_told_which_messages_went(store):
 
 
 def set_clock(store, ms):
-    """While the broker runs, so that its thread sees it."""
+    """Set the clock while the broker runs, so that its thread notices."""
     end = store.store.log.written
     store.clock.jump(ms)
     store.scheduler.wall_ms = store.clock.wall_ms()
@@ -601,7 +603,7 @@ def set_clock(store, ms):
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_what_was_stored_while_the_clock_was_behind_is_kept_as_long_as_all_else(store, is_restarted):
-    """As on a machine without a clock of its own, which begins in 1970."""
+    """A machine without a battery-backed clock begins in 1970."""
     store.clock.jump(-50 * 365 * 24 * HOUR_MS)
     store.scheduler.wall_ms = store.clock.wall_ms()
     store.fill(2)
@@ -640,7 +642,7 @@ def test_what_was_stored_while_the_clock_was_ahead_goes_in_its_turn(store):
 
 
 def set_back_in_a_round(store, ms):
-    """Behind the round's look at the clock, before it looks at what is stored."""
+    """Set the clock back after the round's look at it, before the round looks at the files."""
     look = store.store.cleaner._ages.now_ms
 
     def now_ms():
@@ -677,7 +679,7 @@ def test_a_clock_that_is_set_back_during_a_round_makes_no_topics_messages_older(
 
 
 def test_files_from_the_future_are_as_old_as_those_behind_them(store):
-    """Nobody saw the clock being set, and the broker was restarted since."""
+    """No look at the clock saw the step, and the broker was restarted since."""
     now_ms = store.clock.wall_ms()
     store.clock.jump(10 * 365 * 24 * HOUR_MS)
     store.scheduler.wall_ms = store.clock.wall_ms()

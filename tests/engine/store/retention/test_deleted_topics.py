@@ -1,4 +1,4 @@
-"""Notes of deletions: what a shorter log leaves of them, and how they are found by topic."""
+"""Notes of deletions: which ones stay valid for a shorter log, and how they are found by topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def paths_in(directory) -> StorePaths:
 
 
 def test_a_log_that_ends_before_what_was_noted_limits_deletions_and_ends(tmp_path):
-    """Records behind its end are not the deleted topic's, and neither are their numbers."""
+    """Records behind the log's end do not belong to the deleted topic, nor do their offsets."""
     notes = DeletedTopics(paths_in(tmp_path), Disk())
     notes.remember([Deletion("T", 500, {0: Begin(10, 500), 1: Begin(3, 100)}), Deletion("U", 0, {0: Begin(7, 450)})], 0)
     notes.limit(400)
