@@ -1,4 +1,4 @@
-"""Users survive what happens to their file; nobody locks everybody out."""
+"""Users survive crashes and damage to their file; the last super user cannot be removed."""
 
 import os
 import stat

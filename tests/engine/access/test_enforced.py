@@ -1,4 +1,4 @@
-"""A broker and its name server that ask who sends a request and whether they may."""
+"""A broker and its name server that check the sender's signature and rights for each request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODE = RequestCode
 
 
 class SignedPeer(Peer):
-    """A client with a user name and a secret."""
+    """A client that signs with a user name and a secret."""
 
     def __init__(self, address: str, user: tuple[str, str]) -> None:
         super().__init__(address)
@@ -49,7 +49,7 @@ class Site:
         self._runs = True
 
     def stop(self) -> None:
-        """Once."""
+        """Stop the engine; a second call does nothing."""
         if self._runs:
             self._runs = False
             self.running.stop()
@@ -60,7 +60,7 @@ class Site:
         return made
 
     def make(self, user: tuple[str, str], *entries: str) -> Peer:
-        """A Normal user with entries like "Topic:t Pub,Sub" or "Topic:t All Deny", by mqadmin's requests."""
+        """Make a Normal user with entries like "Topic:t Pub,Sub" or "Topic:t All Deny", by mqadmin's requests."""
         body = {"username": user[0], "password": user[1], "userType": "Normal"}
         assert self.root.ask(CODE.AUTH_CREATE_USER, {"username": user[0]}, json.dumps(body).encode()).code == 0
         if entries:
@@ -78,7 +78,7 @@ class Site:
 
 @pytest.fixture
 def start(tmp_path):
-    """`start(access_control="report")`: a site whose first user is ROOT."""
+    """`start(access_control="report")` returns a site whose first user is ROOT."""
     sites: list[Site] = []
 
     def begin(**broker: Any) -> Site:
@@ -132,7 +132,7 @@ def test_unknown_disabled_and_wrongly_signed_users_are_told_the_same(site):
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_no_code_of_any_port_is_done_for_who_does_not_sign_or_may_nothing(site, codec):
-    """But for routes, which name servers tell to everybody, and brokers of this machine."""
+    """Exceptions are routes, which name servers give to all clients, and brokers of this machine."""
     bob = site.make(BOB)
     engine = site.running.engine
     host, _, port = site.address.rpartition(":")
@@ -145,9 +145,9 @@ def test_no_code_of_any_port_is_done_for_who_does_not_sign_or_may_nothing(site, 
                 continue
             for peer in strangers:
                 if code in (CODE.HEART_BEAT, CODE.UNREGISTER_CLIENT) and isinstance(peer, SignedPeer):
-                    continue  # without a group they ask for nothing
+                    continue  # without a group they need no right
                 if code in (CODE.VIEW_MESSAGE_BY_ID, CODE.END_TRANSACTION) and isinstance(peer, SignedPeer):
-                    continue  # asked about when the record is read, below
+                    continue  # checked when the record is read, below
                 # Names that nobody has, so what is let through by mistake finds something to do.
                 fields = dict.fromkeys(
                     ("topic", "b", "group", "consumerGroup", "groupName", "srcGroup", "destGroup", "producerGroup"), "x"
@@ -223,7 +223,7 @@ def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site):
     ann.send(CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="readers", sysFlag=6, suspendTimeoutMillis=60_000))
     connections = site.running.engine.server.connections
     wait_for(lambda: any(conn.parked_count for conn in list(connections.values())), "the held pull")
-    bob = SignedPeer.__new__(SignedPeer)  # another user on the same connection hides nothing
+    bob = SignedPeer.__new__(SignedPeer)  # another user on the same connection changes nothing
     bob.__dict__ |= ann.__dict__ | {"user": BOB, "key": SigningKey(BOB[1])}
     site.make(BOB)
     bob.send(CODE.GET_BROKER_RUNTIME_INFO)
@@ -309,7 +309,7 @@ def beat(peer: Peer, group: str, topic: str, client_id: str) -> RemotingCommand:
 
 
 def test_what_is_relayed_to_a_client_holds_no_signature(site):
-    """It would sign other requests of the one who asked."""
+    """The client could sign other requests of its user with it."""
     ann = site.make(ANN, "Topic:T Sub", "Group:readers Sub")
     assert beat(ann, "readers", "T", "c").code == 0
     site.root.send(CODE.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "readers", "clientId": "c"})
@@ -354,7 +354,8 @@ def test_guessing_is_stopped_for_the_one_who_guesses(site):
     guesser = site.peer((ANN[0], "not ann's secret"))
     for _ in range(10):
         assert send(guesser, "T").code == 16
-    # From this address ann's name is not looked at for a minute, but where it was proved before; others are.
+    # From this address ann is refused for a minute, except on connections that had proved the name; other users are
+    # not.
     assert send(site.peer(ANN), "T").code == 16
     assert send(ann, "T").code == 0
     assert site.root.ask(CODE.GET_BROKER_RUNTIME_INFO).code == 0

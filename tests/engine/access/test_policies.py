@@ -1,4 +1,4 @@
-"""Which entry decides, and what an entry may be."""
+"""Which entry decides, and which entries are valid."""
 
 import ipaddress
 from itertools import permutations
@@ -24,12 +24,12 @@ def entry(resource: str, decision: str = "Allow", actions: str = "Pub", sources:
 
 
 def decides(*entries: Entry, name: str = "order-1", kind: str = TOPIC, address: str = "10.0.0.5") -> list[bool]:
-    """The decision for each order in which the entries may have been made."""
+    """Return the decision for each order in which the entries may have been made."""
     where = ipaddress.ip_address(address)
     return [Policies(each).decide(kind, name, PUB, where).is_allowed for each in permutations(entries)]
 
 
-#: (entries, whether publishing to order-1 is allowed); those that 5.3.3 decides by the order of creation among them.
+#: (entries, whether publishing to order-1 is allowed), including cases that 5.3.3 decides by the order of creation.
 ORDER = [
     ((("Topic:order-1", "Deny"), ("Topic:*", "Allow")), False),
     ((("Topic:order*", "Deny"), ("Topic:*", "Allow")), False),
@@ -84,7 +84,7 @@ def test_from_where(sources, address, allowed):
 
 
 def test_an_entry_for_other_addresses_is_as_if_it_were_not_there():
-    """A Deny, too."""
+    """This holds for a Deny, too."""
     assert set(decides(entry("Topic:order-1", DENY, sources="10.9.0.0/16"), entry("Topic:*"))) == {True}
 
 

@@ -1,4 +1,4 @@
-"""Signatures as official clients make them: recorded frames, and what may be missing from the content."""
+"""Signatures as official clients make them: recorded frames, and fields that the content may lack."""
 
 import pytest
 
@@ -12,7 +12,7 @@ ZONES = {"__ZONE_NAME": "z1", "__ZONE_MODE": "true"}
 
 
 def signed_requests() -> list[RemotingCommand]:
-    """Every recorded request that bears a signature of a user who is known."""
+    """Return every recorded request with a signature of a known user."""
     found = []
     for path in sorted((GOLDEN / "wire").rglob("*.jsonl.gz")):
         for line, frame in frames(path):
@@ -33,7 +33,7 @@ def test_every_recorded_signature_of_a_right_secret_is_good_and_no_other():
     requests = signed_requests()
     bad = [request for request in requests if not is_good(request)]
     assert len(requests) > 180
-    # A wrong secret, on purpose.
+    # The wrong secret is on purpose.
     assert len(bad) == 12
     assert {request.ext_fields[SIGNATURE] for request in bad} >= {"U7byvcMy8Kuj9tWhe8+ApWjhFJE="}
 

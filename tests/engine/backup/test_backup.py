@@ -1,4 +1,4 @@
-"""Backups of an engine that runs: what is in them, what a restored one delivers, and what is refused."""
+"""Backups of a running engine: their content, the messages of a restored one, and archives that are refused."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ COMMIT_OFFSET = 15
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningEngine]:
-    """With small log files, so that a backup has several."""
+    """An engine with small log files, so that a backup has several."""
     found = RunningEngine(tmp_path / "data", store={"mapped_file_size_commit_log": 1 << 20})
     yield found
     found.stop()
 
 
 class Load:
-    """Sends numbered messages until told to stop. sent: acknowledged."""
+    """Sends numbered messages until stopped. sent: the acknowledged ones."""
 
     def __init__(self, address: str, queue: int) -> None:
         self.sent = 0
@@ -226,7 +226,7 @@ def test_a_link_in_a_backup_is_not_followed(running: RunningEngine, tmp_path: Pa
 
 
 def hostile_tar(path: Path, *members: tarfile.TarInfo, full_bytes: int = 1) -> Path:
-    """A backup of one file of one byte, and members that do not belong into it, before the rest."""
+    """Return a backup of one file of one byte, preceded by members that do not belong in it."""
     from appliance.engine.backup import manifest as m
 
     entry = m.Entry("store/a", 1, full_bytes, hashlib.sha256(b"1").hexdigest())
@@ -271,7 +271,7 @@ def test_a_file_of_any_length_is_refused_in_a_sentence(tmp_path: Path):
 
 
 def test_bytes_that_are_no_tar_are_refused_in_a_sentence(tmp_path: Path):
-    """Whatever stands in a header, the command says a sentence and no traceback."""
+    """Whatever a header holds, the command prints a sentence and no traceback."""
     good = hostile_tar(tmp_path / "good.tar").read_bytes()
     chance, path, refused = random.Random(5), tmp_path / "evil.tar", 0
     for _ in range(2500):
@@ -303,7 +303,7 @@ def test_a_pipe_in_a_backup_is_not_waited_for(tmp_path: Path):
 
 
 class Killed(BaseException):
-    """As if the process had ended there."""
+    """Raised as if the process had ended there."""
 
 
 def test_what_is_broken_off_looks_like_nothing(running: RunningEngine, tmp_path: Path, monkeypatch):
@@ -319,7 +319,7 @@ def test_what_is_broken_off_looks_like_nothing(running: RunningEngine, tmp_path:
     assert running.engine.broker.store.cleaner.keepers, "those of the broker"
     names = {getattr(keeper, "__qualname__", "") for keeper in running.engine.broker.store.cleaner.keepers}
     assert not any("Backups" in name for name in names), "the cleaner is let go"
-    # Killed for good: what is left has another name, and no manifest.
+    # When the process is killed, the remaining file has another name, and no manifest.
     monkeypatch.setattr(archive_module.TarSink, "give_up", lambda self: None)
     with pytest.raises(Killed):
         running.window.make_backup(tmp_path / "half.tar", stop)
@@ -372,7 +372,7 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("by_command", [False, True])
 def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, monkeypatch, by_command: bool):
-    """A disk that a backup filled would cost messages their time, and then nobody could send."""
+    """A full disk would shorten the retention of messages, and then stop all sends."""
     from appliance.engine.backup import making
     from appliance.engine.store.disk import DiskUsage
 

@@ -1,4 +1,4 @@
-"""Expressions as filters: made once, remembered within bounds, the same verdict however they are asked."""
+"""Expressions as filters: made once, remembered within bounds, with the same verdict in each way of evaluation."""
 
 import gc
 import random
@@ -154,6 +154,6 @@ def test_whether_verdicts_are_remembered_does_not_depend_on_how_many_are_asked_f
 
 
 def test_a_record_that_is_no_text_or_cannot_be_read_goes_through():
-    """Whoever gets it finds out; a message that is kept from its group is lost to it."""
+    """The consumer that gets it finds the damage; a message that is kept from its group would be lost to it."""
     wanted = sql_filter("a = 'x'")
     assert wanted.verdicts_of([b"x", b"y", b"\xff", None]) == [True, False, True, True]

@@ -1,4 +1,4 @@
-"""A name server without sockets: requests in, answers out, a clock that is moved by hand."""
+"""A name server without sockets: requests go in, answers come out, and the test moves the clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.fakes import FakeConnection, InlineLoop, InlinePool
 
 
 class QuietServer:
-    """Keeps what wants to know about closed connections."""
+    """Keeps the listeners for closed connections."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Any], None]] = []
@@ -89,7 +89,7 @@ class Desk:
         )
 
     def route(self, topic: str, **more: object) -> dict[str, Any] | None:
-        """The route as a client sees it; None for code 17."""
+        """Return the route as a client sees it; None for code 17."""
         answer = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, **more)
         if answer.code == 17:
             return None
@@ -98,7 +98,7 @@ class Desk:
         return route
 
     def perms(self, topic: str) -> dict[str, int]:
-        """broker name -> permission in a topic's route."""
+        """Return broker name -> permission in a topic's route."""
         route = self.route(topic)
         return {} if route is None else {queues["brokerName"]: queues["perm"] for queues in route["queueDatas"]}
 
@@ -111,19 +111,19 @@ class Desk:
         return info
 
     def hang_up(self, peer: FakeConnection) -> None:
-        """The peer's connection ends, as the server would tell."""
+        """Close the peer's connection and notify the listeners, as the server would."""
         peer.closed = True
         for listener in self.server.listeners:
             listener(peer)
 
     def scan(self) -> None:
-        """The housekeeping timer fires."""
+        """Run the housekeeping timers."""
         for timer in self.loop.timers:
             timer()
 
 
 class LiveNamesrv:
-    """A name server with its own loop and pool on a loopback port; may be stopped and started again there."""
+    """A name server with its own loop and pool on a loopback port; it may be stopped and started again there."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -196,7 +196,7 @@ def topic_config(name: str, **changes: object) -> dict[str, Any]:
 
 
 def register_body(topics: dict[str, dict[str, Any]] | list[str], version: tuple[int, int] = (1, 1)) -> bytes:
-    """RegisterBrokerBody of topics; version: (timestamp, counter)."""
+    """Return the RegisterBrokerBody of topics; version: (timestamp, counter)."""
     changes = topics if isinstance(topics, dict) else {name: {} for name in topics}
     wrapper = {
         "dataVersion": {"counter": version[1], "stateVersion": 0, "timestamp": version[0]},
@@ -220,5 +220,5 @@ def desk(tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def make_desk(tmp_path: Path) -> Callable[..., Desk]:
-    """Desk(**changes of NamesrvConfig), all over one data directory: a second one is the first restarted."""
+    """Make `Desk(**changes of NamesrvConfig)` over one data directory: a second one is the first restarted."""
     return lambda **namesrv: Desk(tmp_path, **namesrv)

@@ -1,4 +1,4 @@
-"""What anybody may tell the name server, and how much of it is kept."""
+"""Registrations and key-values that any peer may send to the name server, and the bounds of what it keeps."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_one_connection_registers_so_many_brokers_and_no_more(desk, monkeypatch)
     assert (answer.code, answer.remark) == (1, "one connection may register 3 brokers")
     assert desk.register(["A", "B"], name="b2", address="h:3", version=(2, 2)).code == 0, "again, one of its own"
     assert desk.register(["A", "B"], name="b3", address="h:4", peer=FakeConnection()).code == 0
-    # Nor does it take over those of others beyond its share.
+    # Nor does it take over registrations of other peers beyond its share.
     assert desk.register(["A", "B"], name="b3", address="h:4").code == 1
 
 

@@ -62,7 +62,7 @@ def test_an_unchanged_large_table_is_not_read_again(desk: Desk, monkeypatch: pyt
     assert len(desk.topics()) == 2000
     desk.register(_large(2000), version=(1, 2), peer=peer)
     assert len(reads) == 2
-    # The same version with another length is another part of the table.
+    # The same version with another length belongs to another part of the table.
     desk.register([*_large(2000), "Another"], version=(1, 2), peer=peer)
     assert "Another" in desk.topics()
     reads.clear()
@@ -113,7 +113,7 @@ def test_small_tables_are_always_read_since_two_increments_may_share_a_version(d
 
 
 def test_a_reader_on_another_thread_never_meets_half_a_change(desk: Desk) -> None:
-    """105 reads on the I/O thread what the pool changes, without a lock: whatever is shown fits together."""
+    """105 reads on the I/O thread, without a lock, tables that the pool changes: every answer is consistent."""
     seen: list[int] = []
     failures: list[BaseException] = []
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""Requests 318 and 319: a few switches change, nothing else does."""
+"""Requests 318 and 319: a few switches change, and nothing else does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_black_list_answers_16_with_apaches_words(desk: Desk, tmp_path: Path
 
 
 def test_every_other_setting_of_apache_or_ours_is_refused() -> None:
-    """Whatever is not on the short list cannot be changed over the wire, now and when settings are added."""
+    """Settings outside the short list cannot be changed over the wire, now and when settings are added."""
     assert {"kvConfigPath", "productEnvName", "scanNotActiveBrokerInterval"} <= set(options_of("namesrv")) - CHANGEABLE
     for name in CHANGEABLE:
         assert isinstance(options_of("namesrv")[name].default, bool)

@@ -1,6 +1,6 @@
-"""What Apache's name servers answered when they were recorded, and what ours answers to the same requests.
+"""Recorded answers of Apache's name servers, and RocketBox's answers to the same requests.
 
-Ours answers as 5.3.3. Ignored are the order inside lists and tables, whether integer keys of 106 and 901 are
+RocketBox answers as 5.3.3. Ignored are the order inside lists and tables, whether integer keys of 106 and 901 are
 quoted, the opaque and the version.
 """
 
@@ -22,7 +22,7 @@ from tests.support.golden import VERSIONS, frames, transcripts
 from .conftest import Desk
 
 _QUOTED_ID, _BARE_ID = re.compile(rb'[{,]"[0-9]+":"'), re.compile(rb'[{,][0-9]+:"')
-#: Settings that name pools, sockets and paths which are Apache's alone, or belong to the recording.
+#: Settings that name pools, sockets and paths of Apache's only, or belong to the recording.
 _OWN_SETTINGS = {"kvConfigPath", "configStorePath", "listenPort", "bindAddress"}
 
 
@@ -31,7 +31,7 @@ def _path(version: str, scenario: str) -> Path:
 
 
 def _exchanges(path: Path) -> list[tuple[RemotingCommand, RemotingCommand | None]]:
-    """(request, its answer or None) to the name server, in the order of the requests."""
+    """Return (request, its answer or None) to the name server, in the order of the requests."""
     found: list[tuple[RemotingCommand, RemotingCommand | None]] = []
     open_requests: dict[tuple[int, int], int] = {}
     for line, frame in frames(path):
@@ -47,7 +47,7 @@ def _exchanges(path: Path) -> list[tuple[RemotingCommand, RemotingCommand | None
 
 
 def _plain(value: Any) -> Any:
-    """JSON without the order of its lists."""
+    """Return JSON without the order of its lists."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -62,7 +62,7 @@ def _body(command: RemotingCommand) -> Any:
 
 
 def _as_533(request: RemotingCommand, body: Any) -> Any:
-    """A 4.9.8 body with what 5.3.3 adds."""
+    """Return a 4.9.8 body with the fields that 5.3.3 adds."""
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and isinstance(body, dict):
         for broker in body.get("brokerDatas", ()):
             broker.setdefault("enableActingMaster", False)
@@ -111,7 +111,7 @@ def _replay(desk: Desk, version: str, scenario: str) -> int:
 
 
 def _unregistered_late(request: RemotingCommand, wanted: RemotingCommand, got: RemotingCommand) -> bool:
-    """5.3.3 answers 104 before it acts: the slave that has just left was still listed. Ours has left."""
+    """5.3.3 answers 104 before it acts: the slave that has just left was still listed. In RocketBox it has left."""
     late, early = b'{0:"127.0.0.1:1",1:"127.0.0.1:3"}', b'{"0":"127.0.0.1:1"}'
     return request.code == RequestCode.GET_BROKER_CLUSTER_INFO and late in wanted.body and early in got.body
 
@@ -132,7 +132,7 @@ def test_the_recorded_name_server_session_is_answered_alike(desk: Desk, version:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("scenario", "least"), [("namesrv-broker-start", 2), ("slave-sync", 3)])
 def test_recorded_registrations_are_answered_alike(desk: Desk, version: str, scenario: str, least: int) -> None:
-    # Slaves come to a master that has been there for long.
+    # Slaves join a master that has been there for long.
     for request, _ in _exchanges(_path(version, scenario)):
         if request.code == RequestCode.REGISTER_BROKER and request.ext_fields["brokerId"] == "0":
             desk.send(request)

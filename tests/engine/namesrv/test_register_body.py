@@ -1,4 +1,4 @@
-"""Every form of a registration's body, and bodies that are none."""
+"""Every form of a registration's body, and malformed ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _block(data: bytes) -> bytes:
 
 
 def _compressed(topics: list[bytes], mappings: list[bytes] | None = None, count: int | None = None) -> bytes:
-    """As Java's RegisterBrokerBody.encode(true): level 9."""
+    """Compress as Java's RegisterBrokerBody.encode(true) does: level 9."""
     parts = [_block(b'{"counter":3,"stateVersion":0,"timestamp":1700000000000}')]
     parts.append(struct.pack(">i", len(topics) if count is None else count))
     parts += [_block(topic) for topic in topics]
@@ -67,7 +67,7 @@ def test_the_compressed_form_of_5_has_attributes_and_mappings() -> None:
 
 @pytest.mark.parametrize("said", [True, False])
 def test_the_first_byte_decides_not_the_header(said: bool) -> None:
-    """5.x brokers with compressedRegister send the compressed form and say compressed=false."""
+    """5.x brokers with compressedRegister send the compressed form with compressed=false in the header."""
     assert read_register_body(PLAIN, V479, said).topics == SHAPES
     assert set(read_register_body(json_body(["A", "B"]), V479, said).topics) == {"A", "B"}
 
@@ -110,7 +110,7 @@ def test_blanks_order_and_unknown_keys_do_not_matter() -> None:
 
 
 def test_unquoted_ids_are_read_wherever_a_value_is_cut() -> None:
-    """The reader looks at 1 KiB first, then at 64 KiB: put the unquoted ids around the first seam."""
+    """The reader examines 1 KiB first, then 64 KiB: put the unquoted ids around the first seam."""
     for length in range(900, 1100, 7):
         mapping = '{"pad":"' + "x{1:" * (length // 4) + '","currIdMap":{0:1,1:0},"topic":"A"}'
         second = '{"currIdMap":{7:8},"topic":"C"}'
@@ -221,7 +221,7 @@ def test_a_zlib_bomb_is_refused_after_64_mebibytes_and_held_in_pieces() -> None:
 
 
 def test_no_json_text_is_looked_at_twice() -> None:
-    """A pattern that backtracks would take hours here; the reader needs no clock to be shown linear."""
+    """A pattern that backtracks would take hours here, so that a reader in linear time needs no clock to show it."""
     text = '{"a":{"' + '\\"' * 30_000 + "{1:2"
     assert json_walker.quote_bare_keys(text)[0] == text
     assert json_walker.quote_bare_keys("{" * 30_000)[0] == "{" * 30_000
@@ -294,7 +294,7 @@ def test_all_mappings_of_a_broker_are_bounded_together(monkeypatch: pytest.Monke
 
 
 def test_a_table_of_small_values_with_bare_keys_takes_time_in_proportion() -> None:
-    """Each of them used to have 64 KiB behind it looked through for bare keys: a frame of 3 MB took minutes."""
+    """For each of them 64 KiB were once searched for bare keys: a frame of 3 MB took minutes."""
     entries = b",".join(b'"T%d":{0:1}' % number for number in range(20_000))
     body = b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{' + entries + b"}}}"
     before = time.thread_time()

@@ -1,4 +1,4 @@
-"""Our broker's registration with our name server, over loopback."""
+"""A RocketBox broker's registration with a RocketBox name server, over loopback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topic(name: str, perm: int = 6, read_queue_nums: int = 8) -> TopicConfig:
 
 
 class Topics:
-    """A broker's topic table: what TopicConfigManager shows to registration."""
+    """A broker's topic table, as registration reads TopicConfigManager."""
 
     def __init__(self, *names: str) -> None:
         self.table = {name: topic(name) for name in names}
@@ -77,7 +77,7 @@ def topics() -> Topics:
 def make_registration(
     request: pytest.FixtureRequest, tmp_path: Path, topics: Topics, live_namesrv: LiveNamesrv
 ) -> Iterator[Callable[..., Registration]]:
-    """directly: `live_namesrv` is told of changes as the name server of one's own process is."""
+    """Make registrations. directly: `live_namesrv` gets changes as the name server of the same process does."""
     made: list[Registration] = []
 
     def make(
@@ -259,7 +259,7 @@ def test_good_bye_removes_the_broker_before_unregister_returns(
 def test_a_leader_of_a_set_hangs_up_without_a_good_bye(
     live_namesrv: LiveNamesrv, make_registration: Callable[..., Registration], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A 104 makes a name server of 4.9 remove whoever has the id: by then the next leader."""
+    """A 104 makes a name server of 4.9 remove the holder of the id: by then the next leader."""
     codes = []
     invoke = registration.RemotingClient.invoke_sync
 
@@ -334,7 +334,7 @@ def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _taken_down(link: Any, monkeypatch: pytest.MonkeyPatch) -> list[RemotingCommand]:
-    """The registrations that go over the wire from now on."""
+    """Return a list that collects registrations sent over the wire from now on."""
     sent: list[RemotingCommand] = []
     invoke = link._client.invoke_sync
 
@@ -430,7 +430,7 @@ def test_a_slave_learns_its_master(live_namesrv: LiveNamesrv, make_registration:
 
 
 def _recorded() -> tuple[dict[str, str], dict[str, Any]]:
-    """(header, body) of the first registration of a 5.3.3 broker."""
+    """Return (header, body) of the first registration of a 5.3.3 broker."""
     path = next(path for path in transcripts("5.3.3") if path.name == "namesrv-broker-start.jsonl.gz")
     for line, frame in frames(path):
         if line["code"] == RequestCode.REGISTER_BROKER:
@@ -474,7 +474,7 @@ def test_a_table_that_would_not_fit_a_frame_goes_in_parts_of_different_versions(
     registered = make_registration(live_namesrv.address)
     assert registered.wait_registered(live_namesrv.address, 60)
     assert live_namesrv.topics() == set(topics.table)
-    # Changed topics in every part are taken, not only new ones.
+    # Changed topics in every part are accepted, not only new ones.
     for n in range(1000):
         topics.table[f"Topic-{n}"] = topic(f"Topic-{n}", perm=4)
     topics.put(topic("Last"), announce=False)

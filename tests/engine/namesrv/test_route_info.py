@@ -34,7 +34,7 @@ def test_a_route_is_the_compact_json_that_go_cuts_at_its_commas(desk: Desk) -> N
 
 
 def as_go_210_reads(body: bytes) -> dict[int, str]:
-    """The address map of a route: Go 2.1.0 cuts it at commas and colons, and an id that is no number is 0."""
+    """Parse the address map of a route as Go 2.1.0 does: cut at commas and colons; an id that is no number is 0."""
     text = re.search(rb'"brokerAddrs":\{(.*?)\}', body)
     assert text is not None
     found = {}
@@ -372,7 +372,7 @@ def test_deleting_a_topic_in_one_cluster_leaves_the_others(desk: Desk) -> None:
     assert desk.perms("TopicA") == {"broker-a": 6}
     desk.ask(Code.DELETE_TOPIC_IN_NAMESRV, topic="TopicA")
     assert desk.route("TopicA") is None
-    # The broker still has it: its next table brings it back, version or not.
+    # The broker still has it: its next table brings it back, whatever its version.
     desk.register(TOPICS)
     assert desk.perms("TopicA") == {"broker-a": 6}
 

@@ -1,4 +1,4 @@
-"""Name servers on several machines: a broker tells all of them, and clients need any one."""
+"""Name servers on several machines: a broker registers with all of them, and clients need any one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEMPLATE = "TBW102"
 
 
 def make(broker: str, topic: str) -> None:
-    """A topic that comes to be with the first message."""
+    """Make a topic by its first message."""
     peer = Peer(broker)
     try:
         assert peer.ask(SEND, send_fields(topic, 0, ""), b"x").code == 0
@@ -36,7 +36,7 @@ def test_every_name_server_knows_every_broker_and_those_left_learn_what_is_new(t
         first.kill()
         make(broker.broker, "Invoices")
         wait_for(lambda: route_of(second.namesrv, "Invoices") == here, "the one that is left to know another")
-        # It comes back, knows nobody, and is told everything.
+        # It comes back empty, and gets every registration.
         first.start()
         wait_for(lambda: route_of(first.namesrv, "Invoices") == here, "the other one to be told again")
         broker.stop()

@@ -20,7 +20,7 @@ NAMES = ("broker-a", "broker-b", "broker-c")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[Server, dict[str, Server]]]:
-    """(the name server, broker name -> its process)."""
+    """Return (the name server, broker name -> its process)."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(Server(tmp_path / "namesrv", roles="namesrv"))
         brokers = {}
@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Server, dict[str, Server]]]:
 
 
 def _routed(namesrv: Server, topic: str) -> dict[str, str]:
-    """broker name -> master address in a topic's route."""
+    """Return broker name -> master address in a topic's route."""
     header, body = ask(namesrv.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
     if header["code"] != 0:
         return {}
@@ -62,7 +62,7 @@ def test_three_brokers_of_one_cluster_are_one_route(cluster: tuple[Server, dict[
     brokers["broker-c"].stop()
     assert set(_routed(namesrv, "TBW102")) == {"broker-a", "broker-b"}
 
-    # The name server dies and comes back: the brokers notice, and tell it before the next period.
+    # The name server dies and comes back: the brokers notice, and register before the next period.
     namesrv.kill()
     namesrv.restart()
     back = {name: address for name, address in everyone.items() if name != "broker-c"}

@@ -1,4 +1,4 @@
-"""Our name server with Apache's brokers, and our registration with Apache's name servers."""
+"""RocketBox's name server with Apache's brokers, and RocketBox's registration with Apache's name servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEAP = "256m"
 
 
 class OurBroker:
-    """Topic table and registration of a broker that serves nothing."""
+    """Topic table and registration of a broker without a port."""
 
     def __init__(self, directory: Path, namesrv: str, broker_id: int = 0) -> None:
         config = EngineConfig(data_dir=directory)
@@ -83,26 +83,26 @@ def _route(namesrv: str, topic: str) -> dict[str, Any] | None:
 def test_apaches_name_server_takes_our_registration(version: str, start_broker: Callable[..., OurBroker]) -> None:
     with ApacheNamesrv(version, heap=HEAP) as apache:
         broker = start_broker(apache.address)
-        # The whole table: every topic from the start is routed to us.
+        # The whole table: every topic from the start is routed to the RocketBox broker.
         for topic in broker.topics.all():
             route = _route(apache.address, topic.topic_name)
             assert route is not None, topic.topic_name
             assert route["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}
             assert route["queueDatas"][0]["perm"] == topic.perm
             assert route["queueDatas"][0]["readQueueNums"] == topic.read_queue_nums
-        # Changes, one after the other: each is routed when register_topics has returned.
+        # Single changes: each is routed when register_topics has returned.
         for reads, attributes in ((3, {"+message.type": "FIFO"}), (5, {})):
             changed = TopicConfig(topic_name="Changed", read_queue_nums=reads, attributes=attributes)
             assert broker.put(changed) == {apache.address: True}
             route = _route(apache.address, "Changed")
             assert route is not None
             assert route["queueDatas"][0]["readQueueNums"] == reads
-        # A slave of ours is told its master.
+        # A RocketBox slave gets its master's address.
         slave = start_broker(apache.address, broker_id=1)
         assert slave.registration.master == (broker.address, "127.0.0.1:9")
         addresses = {"0": broker.address, "1": slave.address}
         assert _clusters(apache.address)["brokerAddrTable"]["broker-ours"]["brokerAddrs"] == addresses
-        # A good-bye takes us out of the routes.
+        # A good-bye removes the broker from the routes.
         for leaving in (slave, broker):
             leaving.registration.unregister(5.0)
         wait_for(lambda: not _clusters(apache.address)["brokerAddrTable"], "Apache's name server to forget us")
@@ -168,7 +168,7 @@ def test_our_name_server_takes_apaches_brokers(
         assert created is not None
         queues = created["queueDatas"][0]
         assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (3, 5, 6)
-        # A slave is told its master, and both are in the route.
+        # A slave gets its master's address, and both are in the route.
         with ApacheBroker(
             version, live_namesrv.address, broker_name="broker-apache", broker_id=1, config=config, heap=HEAP
         ) as slave:
@@ -183,7 +183,7 @@ def test_our_name_server_takes_apaches_brokers(
         # A single topic that changed may come plain from a broker that compresses its table.
         assert first_bytes == {b"{"} or (compressed and b"x" in first_bytes and first_bytes <= {b"x", b"{"})
         assert (b"x" in first_bytes) is compressed
-        # Killed, not stopped: its connection closes, and everything of it is gone at once.
+        # Killed, not stopped: its connection closes, and all its entries go at once.
         apache.kill()
         wait_for(lambda: live_namesrv.topics() == set(), "a killed broker to leave the routes")
         assert live_namesrv.brokers() == set()

@@ -149,6 +149,6 @@ def test_no_header_brings_half_a_surrogate_pair(name):
     "place", [{"remark": "\ud800"}, {"ext_fields": {"a": "\ud800"}}, {"ext_fields": {"\udc00": ""}}]
 )
 def test_an_answer_that_no_header_can_hold_is_a_frame_error(codec, place):
-    """Which the connection answers with an error; any other exception would end more than this request."""
+    """The connection answers a frame error; any other exception would end more than this request."""
     with pytest.raises(FrameError):
         encode_command(RemotingCommand(0, **place), codec)

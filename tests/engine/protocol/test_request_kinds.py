@@ -10,7 +10,7 @@ from tests.support.engine import start_engine
 
 @pytest.fixture(scope="module")
 def served(request) -> set[int]:
-    """The codes of all three ports, with everything that may be switched on."""
+    """Return the codes of all three ports, with every option switched on."""
     engine = start_engine(shared_directory(request, "kinds"), broker={"access_control": "report"})
     codes = set().union(*(listener.dispatcher.codes for listener in engine.server._listeners))
     engine.stop()

@@ -1,4 +1,4 @@
-"""Too many bytes wait for their sync: whoever sends waits; consumers, heartbeats and the name server go on."""
+"""Too many bytes wait for their sync: senders wait; consumers, heartbeats and the name server go on."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ def engine(tmp_path):
 
 
 def press(engine, on=True):
-    """Pressure that the store, which has none, does not take back by itself."""
+    """Set back-pressure; the store, which has none, does not take it back by itself."""
     engine.broker.store._look_at_pressure = lambda: None
     engine._on_loop(lambda: engine.broker.store._set_pressure(on))
 
@@ -98,7 +98,7 @@ def test_hundreds_of_sends_behind_the_first_are_stored_in_order(pressed):
     assert producer.is_silent(0.3)
     conn = next(iter(pressed.server.held_back))
     assert 0 < conn.partial_bytes <= PRESSURE_READ_BYTES
-    for _ in range(3):  # it comes and goes, and comes again before they have been let go
+    for _ in range(3):  # it comes, goes, and comes again before they have been let go
         press(pressed, False)
         press(pressed)
     press(pressed, False)
@@ -119,7 +119,7 @@ def test_who_is_not_read_from_is_not_closed_as_silent(pressed, monkeypatch):
     heartbeat(producer, "p@1")
     assert producer.receive().code == 0
     sent = producer.send(310, send_fields("T"), b"message")
-    # Nothing is sent to this one when it is let go, and half a frame is all that came behind its message.
+    # This peer gets no answer when it is let go, and only half a frame followed its message.
     mute = Peer(pressed.broker_address)
     mute.send(310, send_fields("T"), b"one-way", flag=2)
     half = encode_command(RemotingCommand(ROUTE, opaque=4))
@@ -170,7 +170,7 @@ def test_a_stop_under_pressure_stops_everybody_and_ends(tmp_path):
 
 
 def test_a_disk_that_is_too_slow_stops_producers_and_nobody_else(engine, monkeypatch):
-    """The real thing: a sync that does not come back, more bytes than may wait for it."""
+    """The real case: a sync that does not return, and more bytes than may wait for it."""
     monkeypatch.setattr(store_module, "UNSYNCED_HIGH_BYTES", 1 << 20)
     monkeypatch.setattr(store_module, "UNSYNCED_LOW_BYTES", 1 << 19)
     first = Peer(engine.broker_address)

@@ -1,4 +1,5 @@
-"""Errors of ours in the middle of a peer's stream: that connection closes, is logged once, and nobody else feels it."""
+"""RocketBox's own errors in the middle of a peer's stream: that connection closes, the error is logged once, and no
+other peer notices."""
 
 import logging
 import os
@@ -118,7 +119,7 @@ def test_a_read_that_fails_closes_its_connection_unless_it_only_found_nothing(ri
 
 @pytest.fixture
 def sent_file(rig, tmp_path):
-    """A request whose answer is a file, and what may be done to the calls that send it."""
+    """Add a request whose answer is sent as a file; return the file's bytes."""
     (tmp_path / "file").write_bytes(os.urandom(BYTES))
     fd = os.open(tmp_path / "file", os.O_RDONLY)
     body = (tmp_path / "file").read_bytes()
@@ -126,7 +127,7 @@ def sent_file(rig, tmp_path):
     def handler(question, conn):
         head = encode_command(RemotingCommand(0, opaque=question.opaque, flag=1))
         head = (len(head) - 4 + BYTES).to_bytes(4, "big") + head[4:]
-        if not conn.send_file(head, fd, 0, BYTES):  # an earlier one still waits
+        if not conn.send_file(head, fd, 0, BYTES):  # an earlier one is still waiting
             conn.send_parts([head, body], len(head) + BYTES)
 
     rig.server._listeners[0].dispatcher.add(FILE, handler)

@@ -1,4 +1,4 @@
-"""Questions of ours to clients: each is answered once, and there are only so many."""
+"""Requests of the broker to clients: each is answered once, and their number is bounded."""
 
 import socket
 

@@ -193,7 +193,7 @@ def test_partial_frames_of_all_peers_are_bounded(rig, monkeypatch):
 
 
 def test_the_one_that_is_closed_for_partial_frames_is_found_without_a_look_at_all_others():
-    """A thousand peers that begin a large frame at once held the thread for a second."""
+    """A thousand peers that began a large frame at once held the thread for a second."""
     server = server_module.RemotingServer(EventLoop())
     looked = []
 
@@ -301,7 +301,7 @@ def test_running_out_of_descriptors_pauses_accepting_and_passes(rig, monkeypatch
 
 
 def test_memory_for_a_long_frame_is_made_when_its_beginning_has_come(rig):
-    """Eight bytes had 16 MiB filled with zeros on the I/O thread."""
+    """Eight bytes once had 16 MiB filled with zeros on the I/O thread."""
     peer = rig.peer()
     frame = request(ECHO, 1, bytes(range(256)) * 4096 * 15)
     peer.send_bytes(frame[:1000])

@@ -1,4 +1,4 @@
-"""Peers that ask for much and take nothing: what they cost is bounded, and they get all of it when they do."""
+"""Peers that request much and read nothing: their cost is bounded, and they get all of it when they read."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ PULL, CREATE_GROUP, ALL_GROUPS = 11, 200, 201
 MIB = 1024 * 1024
 SLACK = 16 * MIB
 LARGE, LARGE_IN_POOL, ORDER = 6, 7, 8
-#: The kernel keeps little for a slow peer; with less than a few segments of the loopback it would wait for timers.
+#: The kernel buffers little for a slow peer; below a few segments of the loopback it would wait for timers.
 RECEIVE_BYTES = 256 * 1024
 
 
@@ -37,7 +37,7 @@ def forget_peak(pid):
 
 
 def slow(peer):
-    """The kernel keeps little for it."""
+    """A connection for which the kernel buffers little."""
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     return peer
 
@@ -94,7 +94,7 @@ def test_300_pipelined_requests_of_a_pool_cost_the_bound_and_one_answer(server):
         opaque = peer.send(ALL_GROUPS)
         first = opaque if first is None else first
     time.sleep(2)
-    # Each pool may have one answer in its hands, and what it made before it looked.
+    # Each pool may hold one answer, and those it made before it checked.
     bound = SLACK + OUTBOX_HIGH_BYTES + 4 * size
     assert peak_bytes(server.pid) - before < bound
     for n in range(300):
@@ -108,7 +108,7 @@ def test_300_pipelined_requests_of_a_pool_cost_the_bound_and_one_answer(server):
 
 
 class Sizes:
-    """Handlers whose answers are much larger than what asks for them."""
+    """Handlers whose answers are much larger than the requests."""
 
     def __init__(self, rig):
         self.built = 0
@@ -137,7 +137,7 @@ def conn_of(rig):
 
 
 def quiet(rig, sizes):
-    """Nothing is built any more."""
+    """Wait until no answer is built."""
     seen = -1
     while seen != sizes.built:
         seen = sizes.built
@@ -187,7 +187,7 @@ def test_a_peer_that_goes_while_its_requests_wait_leaves_nothing_behind(rig, siz
 
 
 def test_what_is_woken_for_a_slow_reader_waits_until_it_reads(rig, sizes):
-    """As parked pulls do, which a publication wakes."""
+    """Parked pulls, which a publication wakes, do so."""
     peer = rig.peer()
     peer.send_bytes(*[request(ORDER, n) for n in range(100)])
     wait_for(lambda: len(sizes.parked) == 100, "not parked")

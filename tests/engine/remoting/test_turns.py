@@ -1,4 +1,4 @@
-"""Frames that take long: a connection's turn ends, others come, and nothing of what it sent is lost or out of order."""
+"""Frames that take long: a connection's turn ends, others come, and none of its frames is lost or out of order."""
 
 import socket
 import struct
@@ -22,7 +22,7 @@ ECHO_FRAME = request(ECHO)
 
 
 class Turns(Rig):
-    """A server whose clock stands still but for the requests that take a millisecond; `handled` says which came."""
+    """A server whose clock only moves for requests that take a millisecond; `handled` lists the handled ones."""
 
     def __init__(self):
         self.clock = FakeClock()
@@ -47,7 +47,7 @@ class Turns(Rig):
         return super().echo(request, conn)
 
     def together(self, *sends):
-        """The loop sees all of it at once."""
+        """Let the loop see all of it at once."""
         held, go = threading.Event(), threading.Event()
         self.loop.call_soon(lambda: (held.set(), go.wait(60)))
         assert held.wait(60)
@@ -67,7 +67,7 @@ def rig():
 
 
 def slow(name, count, body=b""):
-    """The frames of `count` requests that take a millisecond each."""
+    """Return the frames of `count` requests that take a millisecond each."""
     return b"".join(request(TAKES_A_MILLISECOND, opaque=n, body=body, n=f"{name}{n}") for n in range(count))
 
 
@@ -98,7 +98,7 @@ def test_who_asks_in_the_middle_of_it_is_answered_first(rig):
 
 
 def test_many_that_have_something_to_read_share_the_tick(rig, monkeypatch):
-    """A tick is long when each of many connections has its turn in it; then they have one frame each."""
+    """With a turn for each of many connections a tick would be long, so they have one frame each."""
     monkeypatch.setattr(connection_module, "TURN_S", 0.010)
     monkeypatch.setattr(connection_module, "LONG_TICK_S", 0.030)
     peers = {f"{name}-": rig.peer() for name in range(20)}
@@ -226,7 +226,7 @@ def test_an_error_of_ours_in_a_turn_costs_its_connection_and_no_other(rig, monke
 
 @pytest.mark.parametrize("turn_s", [0.0, TURN_S])
 def test_sends_between_other_requests_keep_their_order(tmp_path, monkeypatch, turn_s):
-    """Whichever twin takes the sends."""
+    """This holds whichever twin takes the sends."""
     monkeypatch.setattr(connection_module, "TURN_S", turn_s)
     engine = start_engine(tmp_path, store={"flush_disk_type": "ASYNC_FLUSH"})
     try:

@@ -1,4 +1,4 @@
-"""A pool's queue is bounded by what waiting requests hold, not only by their number."""
+"""A pool's queue is bounded by the memory of waiting requests, not only by their number."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_refused_job_holds_nothing_and_a_failed_one_gives_back(pool: WorkerPoo
 
 
 class FullPeer:
-    """Takes none of its answers until it is told to."""
+    """Takes none of its answers until the test lets it."""
 
     remote_host = "1.2.3.4:5"
 
@@ -130,7 +130,7 @@ class ReadyPeer(FullPeer):
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_job_that_fails_costs_the_connection_that_waits_for_its_answer(pool: WorkerPool, answered: bool) -> None:
-    """Whoever is not answered waits for a timeout, or for ever."""
+    """A client without an answer would wait for a timeout, or for ever."""
 
     def fail() -> None:
         raise KeyError("planted")
@@ -176,7 +176,7 @@ def test_an_idle_pool_keeps_nothing_of_its_last_job(pool: WorkerPool) -> None:
 
 
 def test_who_asks_once_waits_for_one_request_of_who_asks_ten_times() -> None:
-    """A question for a key may take seconds."""
+    """A query for a key may take seconds."""
     pool = WorkerPool("fair")
     hog, other, done = ReadyPeer(), ReadyPeer(b"\1\2\3\4\0\0\0\6"), []
     for number in range(10):

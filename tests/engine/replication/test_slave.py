@@ -258,7 +258,7 @@ def test_tables_of_a_master_with_another_log_are_not_taken_over(pair, tmp_path, 
 
 
 def test_the_window_of_a_slave_says_what_it_is_and_changes_nothing(pair):
-    """A topic made on a slave, or an offset set there, was once undone after 3 seconds; and its disk was called full."""
+    """A topic made on a slave, or an offset set there, was once undone 3 s later; and its disk was called full."""
     master = pair[0]()
     fill(master, 4)
     slave = pair[1](master)

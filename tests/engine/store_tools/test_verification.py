@@ -1,4 +1,4 @@
-"""What `store verify` says of stores that are whole, left by a kill, and harmed in one place each."""
+"""Findings of `store verify` in stores that are whole, left by a kill, and damaged in one place each."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from tests.support.offline import change, contents, damage, verified
 from tests.support.store import BORN, StoreUnderTest
 
 STORES = store_names()
-#: What a kill left, apart from the abort file: (kind, file name, position).
+#: Findings after a kill, apart from the abort file: (kind, file name, position).
 LEFT = {
     ("4.9.8", "torn"): [
         ("torn-tail", "00000000000000786432", 125323),
@@ -51,7 +51,7 @@ def test_a_recorded_store_is_whole_and_stays_as_it_is(tmp_path, version, name):
 
 @pytest.fixture(scope="module")
 def stopped(request):
-    """A store of ours, stopped in order: two files of the log and a bit, queues of several files, one deleted topic."""
+    """A store, stopped in order: two files of the log and a bit, queues of several files, one deleted topic."""
     directory = shared_directory(request, "stopped")
     store = StoreUnderTest(directory, segment_bytes=64 * 1024).open()
     for i in range(220):
@@ -168,7 +168,7 @@ def test_an_entry_behind_the_end_is_found(ours):
 
 
 def test_a_hole_says_that_its_record_is_gone(ours):
-    """As recovery leaves it where a record was damaged: no second complaint."""
+    """Recovery leaves one where a record was damaged: it is no second finding."""
     physical, _, _ = first_entry(ours, 5)
     change(log_file(ours), physical + 100, b"\xff")
     change(queue_file(ours), 100, ENTRY.pack(physical, HOLE_SIZE, 0))
@@ -392,7 +392,7 @@ def test_batch_queues_of_apache_are_looked_at_and_named(tmp_path):
 
 
 def test_damage_in_the_last_file_of_apaches_log_is_no_torn_tail(mixed):
-    """Nothing of ours says what was durable there: the queue entries behind the damage do."""
+    """No note of RocketBox shows what was durable there, but the queue entries behind the damage do."""
     messages = store_manifest("5.3.3", "mixed")["messages"]
     last_file = [m for m in messages if m["offset"] >= 524288]
     victim = last_file[len(last_file) // 2]
@@ -403,7 +403,7 @@ def test_damage_in_the_last_file_of_apaches_log_is_no_torn_tail(mixed):
 
 
 def test_an_entry_that_no_record_bears_out_is_found_in_the_middle_of_a_queue(ours):
-    """The record is of another queue now; the entry says what was true once."""
+    """The record belongs to another queue now, and the entry still points to it."""
     physical, _, _ = first_entry(ours, 5)
     change(log_file(ours), physical + 12, struct.pack(">i", 7))
     found = damage(ours)

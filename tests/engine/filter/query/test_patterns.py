@@ -1,4 +1,4 @@
-"""Patterns of linear time: what they match, what they refuse, and what no pattern may do."""
+"""Patterns of linear time: which texts they match, which patterns are refused, and the bounds of all."""
 
 import random
 import re
@@ -20,7 +20,7 @@ def test_random_patterns_find_what_pythons_find():
         if dice.random() < 0.3:
             pattern = f"({pattern})" + dice.choice(["*", "+", "?", "|b", "{2}", "{0}"])
         ours = Pattern(pattern)
-        # Theirs matches $ before a last line feed, too.
+        # In Python's patterns $ also matches before a last line feed.
         theirs = re.compile(pattern.replace("$", r"\Z"))
         for _ in range(4):
             text = "".join(dice.choice("ab1_ \n") for _ in range(dice.randint(0, 7)))
@@ -75,7 +75,7 @@ def test_patterns_that_would_grow_are_refused_at_once(pattern):
      "(a|aa)+b", "a*a*a*a*a*a*a*b", "(.*)*x", "(x+x+)+y", "((a*)*)*b", "([a-z]+)*[0-9]", "(a|b|ab)*c"],
 )  # fmt: skip
 def test_patterns_that_stop_others_take_time_in_proportion(pattern):
-    """Python's own takes hours for most of these on forty letters."""
+    """Python's own patterns take hours for most of these on forty letters."""
     begin = time.process_time()
     assert not Pattern(pattern).found_in("a" * 200_000)
     assert time.process_time() - begin < 1

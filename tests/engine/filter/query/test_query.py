@@ -1,4 +1,4 @@
-"""The language in which people look for messages."""
+"""The language for message searches."""
 
 import json
 
@@ -42,12 +42,12 @@ def message(properties=PROPERTIES, body=None, whole=True):
         ("key NOT IN ('z')", True),
         ("key LIKE 'order-%'", True),
         ("key REGEXP '^c-[0-9]$'", True),
-        ("amount > 9", True),  # as texts '12.50' is below '9'
+        ("amount > 9", True),  # as texts, '12.50' is below '9'
         ("amount = 12.5", True),
         ("level BETWEEN 7 AND 8", True),
         ("-level < -6", True),
         ("region > 5", False),
-        ("region > 5 OR tag = 'paid'", True),  # no number: null, and not the end of it all
+        ("region > 5 OR tag = 'paid'", True),  # not a number: null, which does not decide the whole expression
         ("region = 5", False),
         ("NOT tag = 'other'", True),
         ("NOT tag = 'other' AND NOT level > 7", True),
@@ -62,7 +62,7 @@ def message(properties=PROPERTIES, body=None, whole=True):
         ("body('$.s') = 10", True),
         ("body('$.n') >= 9.5", True),
         ("body('$.big') = 9007199254740993", True),
-        ("body('$.big') = 9007199254740992", False),  # as doubles they are the same
+        ("body('$.big') = 9007199254740992", False),  # as doubles the two are equal
         ("body('$.ok') = TRUE", True),
         ("body('$.ok') = FALSE", False),
         ("body('$.at') >= '2026-11-19' AND body('$.at') < '2026-11-21'", True),

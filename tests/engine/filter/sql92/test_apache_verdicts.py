@@ -1,4 +1,4 @@
-"""Expressions that hypothesis makes, judged by us and by Apache's own filter module: the same of every one."""
+"""Expressions that hypothesis makes, evaluated by RocketBox and Apache's filter module: the verdicts are the same."""
 
 from collections import Counter
 
@@ -33,5 +33,5 @@ def test_every_verdict_is_apaches(apache):
 
     compare()
     assert seen.total() >= 10_000, seen
-    # Not one kind of verdict is so rare that it was not really compared.
+    # Each kind of verdict must be frequent enough to have been compared.
     assert min(seen[kind] for kind in ("TRUE", "FALSE", "NULL", "THROWS", "REFUSED")) >= 300, seen

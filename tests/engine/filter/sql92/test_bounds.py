@@ -1,4 +1,4 @@
-"""What a stranger may send as an expression costs little and ends in a verdict or a SqlError."""
+"""Any expression that a stranger sends costs little and ends in a verdict or a SqlError."""
 
 import re
 import sys

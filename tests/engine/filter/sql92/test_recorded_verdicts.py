@@ -1,4 +1,4 @@
-"""The rules of the language, as Apache's filter module 5.3.3 told them: tests/golden/sql92, written by
+"""The rules of the language, recorded from Apache's filter module 5.3.3: tests/golden/sql92, written by
 tests/support/sql92/record.py."""
 
 import json
@@ -16,9 +16,9 @@ CASES = [
     for number, block in enumerate(BLOCKS)
     for text, recorded in block["verdicts"].items()
 ]
-# Where the place is told otherwise on purpose. Of a lexical error RocketMQ names the character at which its automaton
-# gave up, and one further at the end of the text; we name the one with which no token begins. Behind a `+` it names the
-# sign, as it reads ahead there.
+# Places that are reported differently on purpose. Of a lexical error RocketMQ names the character at which its
+# automaton gave up, and one further at the end of the text; RocketBox names the one with which no token begins. Behind
+# a `+` RocketMQ names the sign, as it reads ahead there.
 _LEXICAL = "TokenMgrError"
 
 
