@@ -1,4 +1,4 @@
-"""Whether an address leads back to this process."""
+"""The check that an address leads back to this process."""
 
 import socket
 import threading
@@ -55,7 +55,7 @@ def test_somebody_else_on_our_port_is_told_apart(engine, tmp_path):
 
 
 def _relay_one(listener: socket.socket, port: int) -> None:
-    """One request and its answer, passed on."""
+    """Pass on one request and its answer."""
     peer, _ = listener.accept()
     with peer, socket.create_connection(("127.0.0.1", port)) as server:
         server.sendall(peer.recv(65_536))

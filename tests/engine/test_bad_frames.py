@@ -1,4 +1,4 @@
-"""Frames that no client sends: a clear answer, a closed connection if need be, and everybody else goes on."""
+"""Frames that no client sends: a clear answer, a closed connection if need be, and all other peers go on."""
 
 import re
 import struct
@@ -39,7 +39,7 @@ HOT = {
 @pytest.mark.parametrize("field", ["opaque", "flag"])
 @pytest.mark.parametrize("code", HOT)
 def test_a_header_with_a_number_outside_32_bits_is_a_bad_frame(engine, code, field, number):
-    """Also where the header is read in place: an answer could not be matched to such a request."""
+    """This holds even if the header is read in place: an answer could not be matched to such a request."""
     ext, body = HOT[code]
     whole = encode_command(RemotingCommand(code, opaque=5, ext_fields={name: str(ext[name]) for name in ext}))[8:]
     header = re.sub(rb'"%b":\d+,' % field.encode(), b'"%b":%d,' % (field.encode(), number), whole)
@@ -59,7 +59,7 @@ GBK = "订单".encode("gbk")
 
 
 def binary(code: int, fields: dict[str, bytes], opaque: int = 7, flag: int = 0) -> bytes:
-    """A ROCKETMQ header, whatever the values are."""
+    """Return a ROCKETMQ header with any values."""
     entries = b"".join(
         len(k).to_bytes(2, "big") + k.encode() + len(v).to_bytes(4, "big") + v for k, v in fields.items()
     )
@@ -76,7 +76,7 @@ def frame_of(codec: int, header: bytes, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize(("code", "field", "refusal"), [(310, "i", 13), (10, "properties", 13), (11, "topic", 1)])
 @pytest.mark.parametrize("codec", [0, 1])
 def test_a_text_that_is_not_utf8_is_refused_with_its_reason(engine, code, field, refusal, codec):
-    """Old C++ programs write keys in GBK. The frames behind it are sound, and are answered."""
+    """Old C++ programs write keys in GBK. The frames behind it are valid, and are answered."""
     ext, body = HOT[code]
     fields = {name: str(value).encode() for name, value in ext.items()} | {field: b"KEYS\x01" + GBK + b"\x02"}
     if codec:

@@ -1,4 +1,4 @@
-"""A store that is not as it should be: one sentence, or a warning, and nothing is harmed."""
+"""A store with damage or wrong files: one sentence, or a warning, and nothing is harmed."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def bodies(address, topic="T"):
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """A data directory with messages in it, left clean."""
+    """A data directory with messages in it, stopped in order."""
     engine = start_engine(tmp_path / "data", store=SMALL)
     put(engine.broker_address, *BODIES)
     assert bodies(engine.broker_address) == BODIES
@@ -100,7 +100,7 @@ def test_a_store_that_vanishes_takes_nothing_more_and_says_so(data_dir):
     engine = start_engine(data_dir, store=SMALL)
     try:
         os.rename(data_dir / "store", data_dir / "elsewhere")
-        (data_dir / "store" / "commitlog").mkdir(parents=True)  # what an unmounted disk leaves behind
+        (data_dir / "store" / "commitlog").mkdir(parents=True)  # an unmounted disk leaves this behind
         wait_for(lambda: not engine.health()["store"]["ok"], "nobody noticed")
         assert "commitlog has vanished" in engine.health()["store"]["detail"]
         peer = Peer(engine.broker_address)
@@ -167,7 +167,7 @@ def test_a_file_of_no_bytes_is_as_good_as_none(data_dir, name):
     path.write_bytes(b"")
     engine = start_engine(data_dir, store=SMALL)
     try:
-        put(engine.broker_address, b"more")  # makes the topic anew where the table's copy is from before it
+        put(engine.broker_address, b"more")  # makes the topic anew if the table's copy is older than it
         assert bodies(engine.broker_address) == [*BODIES, b"more"]
     finally:
         engine.stop()
@@ -178,7 +178,7 @@ def test_tables_of_no_bytes_with_copies_of_no_bytes_are_empty_tables(data_dir):
         path.write_bytes(b"")
     engine = start_engine(data_dir, store=SMALL)
     try:
-        put(engine.broker_address, b"more")  # the topic is made anew
+        put(engine.broker_address, b"more")  # makes the topic anew
         assert bodies(engine.broker_address) == [*BODIES, b"more"]
     finally:
         engine.stop()
@@ -233,7 +233,7 @@ def test_a_directory_where_a_file_should_be_is_named(data_dir):
 
 
 def test_a_clock_that_jumped_back_between_two_runs_keeps_order_and_everything(data_dir, monkeypatch):
-    """Store times never go back, so searches by time still work; nothing is older than it was."""
+    """Store times never go back, so searches by time still work; no message is older than the one before."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() - 400 * 86_400)
     engine = start_engine(data_dir, store=SMALL)

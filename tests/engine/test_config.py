@@ -62,7 +62,7 @@ def test_a_log_file_must_hold_the_largest_message(tmp_path):
 
 
 def test_every_default_parses_back_from_its_own_text(tmp_path):
-    config = EngineConfig(data_dir=tmp_path, broker=BrokerConfig(access_control="report"))  # else it is not told of
+    config = EngineConfig(data_dir=tmp_path, broker=BrokerConfig(access_control="report"))  # or it is not shown
     for section in SECTIONS:
         texts = namesrv_properties(config) if section == "namesrv" else broker_properties(config)
         texts |= {
@@ -70,9 +70,9 @@ def test_every_default_parses_back_from_its_own_text(tmp_path):
             "haMasterAddress": "",
             "brokerIP2": "",
             "inSyncReplicas": "0",
-        }  # told as Apache tells them: what they come to
+        }  # shown as Apache shows them: by their result
         for upstream, option in options_of(section).items():
-            if option.metadata["of_sets"]:  # told by a member of a set only
+            if option.metadata["of_sets"]:  # shown by a member of a set only
                 continue
             assert parse_option(option, texts[upstream]) == getattr(getattr(config, section), option.name)
 
@@ -155,7 +155,7 @@ def test_namesrv_properties_name_the_file_of_the_key_values(tmp_path):
 
 
 def test_an_option_without_effect_is_one_that_no_code_reads():
-    """The notice at start must not lie in either direction."""
+    """The notice at start must be true in both directions."""
     sources = [path for path in (ROOT / "appliance").rglob("*.py") if path.name != "config.py"]
     read = set(re.findall(r"\.([a-z_]+)\b", "\n".join(path.read_text() for path in sources)))
     for section in SECTIONS:

@@ -1,4 +1,4 @@
-"""The journal: an entry that was waited for survives a power cut; nothing behind a failed call is believed."""
+"""The journal: an entry that was waited for survives a power cut; entries behind a failed call do not count."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def names(journal, table="topics"):
 
 
 class ForgetfulCalls(OsJournalCalls):
-    """A disk that has, after a power cut, only what was synced - and any part of what came after."""
+    """A disk that keeps through a power cut only the synced bytes - and any part of those written after."""
 
     def __init__(self):
         self.syncs = 0
@@ -46,7 +46,7 @@ class ForgetfulCalls(OsJournalCalls):
         self.paths = {fd: new if path == old else path for fd, path in self.paths.items()}
 
     def pwrite(self, fd, data, position):
-        if self.short_write is not None:  # a disk that fills up: a part of it, then none
+        if self.short_write is not None:  # a disk that fills up: it takes a part, then nothing
             self.write_error, short, self.short_write = errno.ENOSPC, self.short_write, None
             return super().pwrite(fd, data[:short], position)
         if self.write_error is not None:
@@ -58,13 +58,13 @@ class ForgetfulCalls(OsJournalCalls):
         self.syncing.set()
         assert self.gate.wait(WAIT_S)
         if self.sync_error is not None:
-            error, self.sync_error = self.sync_error, None  # the kernel says it once
+            error, self.sync_error = self.sync_error, None  # the kernel reports it once
             raise OSError(error, os.strerror(error))
         self.syncs += 1
         self.synced = content
 
     def power_cut(self, kept=0):
-        """The file as the next start finds it; kept: how many bytes behind the synced ones made it."""
+        """Leave the file as the next start finds it; kept: how many bytes behind the synced ones survive."""
         content = self.path.read_bytes()
         self.path.write_bytes(self.synced + content[len(self.synced) :][:kept])
 
@@ -81,7 +81,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def open_journal():
-    """Opens journals; the test's end is the end of a process, which closes what is open and writes nothing."""
+    """Open journals; the end of the test is that of a process: open files are closed, and nothing is written."""
     opened = []
 
     def make(path, calls=None):
@@ -130,7 +130,7 @@ def test_an_append_alone_survives_the_process(path, journal, open_journal):
 
 def test_entries_that_come_during_a_sync_share_the_next(calls, journal):
     calls.syncs = 0
-    calls.syncing.clear()  # the start synced, too
+    calls.syncing.clear()  # the start made a sync, too
     calls.gate.clear()
     first = journal.append(entry("first"))
     assert calls.syncing.wait(WAIT_S)
@@ -211,7 +211,7 @@ def test_a_write_that_fails_leaves_no_trace(path, calls, journal):
 
 
 def test_a_failed_sync_is_never_followed_by_a_good_one(path, calls, journal):
-    """After a failed fdatasync the kernel has dropped the pages; the next would report success for nothing."""
+    """After a failed fdatasync the kernel has dropped the pages; the next one would report success for nothing."""
     calls.sync_error = errno.EIO
     ticket = journal.append(entry("A"))
     with pytest.raises(OSError, match="could not be synced"):
@@ -254,7 +254,7 @@ def test_it_is_emptied_when_every_table_is_saved_and_not_before(path, journal, o
 
 
 def test_it_is_not_emptied_before_it_is_synced(path, calls, journal):
-    """Else a power cut could leave the entry that made a name, and not the one that deleted it: it would be back."""
+    """Otherwise a power cut could keep the entry that made a name, and lose the one that deleted it."""
     journal.wait_durable(journal.append(entry("T")))
     calls.gate.clear()
     ticket = journal.append(entry("T", value=None))
@@ -322,7 +322,7 @@ def test_who_waits_syncs_in_its_own_thread(path, calls, open_journal):
 
 
 def test_those_who_wait_together_share_a_sync(calls, journal):
-    """One syncs, the next sync is for all who came meanwhile."""
+    """One of them syncs, and the next sync serves all that came meanwhile."""
     calls.syncs = 0
     calls.syncing.clear()
     calls.gate.clear()

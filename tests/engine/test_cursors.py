@@ -1,4 +1,4 @@
-"""Cursors: read as they were written, and refused when they are anything else."""
+"""Cursors: read as they were written, and refused in every other form."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Peers have taken every descriptor they may: the store goes on, and new peers are refused."""
+"""Peers have taken all the descriptors that they may: the store goes on, and new peers are refused."""
 
 import os
 import socket
@@ -49,7 +49,7 @@ def is_refused(address):
 
 
 def fill(server):
-    """Connections to all ports, until no more are taken."""
+    """Connect to all ports, until no more connections are taken."""
     taken = []
     addresses = [server.broker, server.namesrv]
     for number in range(LIMIT):

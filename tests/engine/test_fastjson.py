@@ -1,4 +1,4 @@
-"""fastjson's dialect: Apache's own files come back byte for byte, and what is no document is refused."""
+"""fastjson's dialect: Apache's own files come back byte for byte, and malformed documents are refused."""
 
 import json
 
@@ -13,7 +13,7 @@ FILES = sorted((GOLDEN / "config").rglob("*.json"))
 
 
 def with_integer_keys(value):
-    """Keys that were unquoted in the file, as integers again: all-digit keys are never anything else there."""
+    """Turn keys that were unquoted in the file into integers again: all-digit keys are never anything else there."""
     if isinstance(value, dict):
         return {int(key) if key.isdigit() else key: with_integer_keys(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -140,7 +140,7 @@ def test_a_large_document_comes_in_small_pieces_that_join_to_the_same_text():
 
 
 def fan_out(levels):
-    """Each level refers to the next one twice: what the first one means doubles with each."""
+    """Return levels that each refer twice to the next one, so that the expansion doubles with each."""
     rows = [f'"a{level}":[{{"$ref":"$.a{level + 1}"}},{{"$ref":"$.a{level + 1}"}}]' for level in range(levels)]
     return "{" + ",".join([*rows, f'"a{levels}":["x"]']) + "}"
 

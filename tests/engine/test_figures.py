@@ -1,7 +1,8 @@
-"""Each figure that is shown moves when what it stands for does: requests 28, 208 and 315, /metrics, and the first page
-with its twin in the API.
+"""Each figure that is shown moves with its cause: requests 28, 208 and 315, /metrics, and the first page with its twin
+in the API.
 
-A figure without a mover, or a reason why it stands still, fails here. So does a mover of a figure that is not there.
+A figure without a mover, or a reason why it stands still, fails here. So does a mover of a figure that does not
+exist.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def watched(tmp_path, monkeypatch) -> Iterator[WatchedEngine]:
 
 
 class Mover(NamedTuple):
-    """What happens, and the figures that move then."""
+    """An event, and the figures that it moves."""
 
     happens: Callable[[WatchedEngine], Any]
     moves: str
@@ -95,8 +96,8 @@ _NO_TIMER = "there is no timer wheel: how late messages come is timed_messages_l
 _NO_LITE = "lite pulls wait in one queue with all others"
 _NO_ACK = "POP is not served: nobody acknowledges single messages"
 _NO_TRANSACTIONS = "transactions are refused"
-#: Figure of 28 -> why nothing moves it. Apache's tools and its exporter read each of them.
-#: Nobody follows this broker: `tests/console/test_replication.py` moves them.
+#: Figure of 28 -> why it never moves. Apache's tools and its exporter read each of them.
+#: This broker has no follower: `tests/console/test_replication.py` moves them.
 _NO_SLAVES = "nobody follows this broker"
 _OF_SLAVES = (
     "replication_bytes_per_second", "replication_in_sync_slaves", "replication_lag_bytes", "replication_lag_seconds",
@@ -222,7 +223,7 @@ _WHY = "a sentence beside a figure: why that is not known"
 _SETTING = "a setting"
 _SHORT_SPANS = "tools read it, and look at the minute when it is 0: days and hours are not counted"
 _NAME = "a name, no figure"
-#: Where figures are read -> (how, their movers, figures that nothing moves and why).
+#: Source of figures -> (how to read them, their movers, figures that never move and why).
 SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover], dict[str, str]]] = {
     "28": (WatchedEngine.runtime, RUNTIME, STAND_STILL | FIXED),
     "208": (WatchedEngine.progress, PROGRESS, {}),

@@ -1,4 +1,4 @@
-"""A gate before the handlers: what it sees, what it stops, on every port and in every form of a request."""
+"""A gate before the handlers: the requests that it sees and stops, on every port and in every form of a request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JSON, ROCKETMQ = 0, 1
 
 
 class Doorman:
-    """A gate that remembers who came; `refuses` says whom it sends away."""
+    """A gate that lists its requests; `refuses` decides which ones it stops."""
 
     def __init__(self, refuses: Callable[[RemotingCommand, Connection], bool] = lambda request, conn: False) -> None:
         self._refuses = refuses
@@ -43,7 +43,7 @@ class Doorman:
 
 @pytest.fixture
 def start_behind(tmp_path):
-    """`start_behind(gate)`: a running engine behind a gate."""
+    """`start_behind(gate)` starts an engine behind a gate."""
     running: list[Engine] = []
 
     def start(*gates: Any) -> Engine:
@@ -64,7 +64,7 @@ def start_behind(tmp_path):
 
 
 def ports_of(engine: Engine) -> list[tuple[str, set[int]]]:
-    """(address, codes it serves) of the broker, its VIP port and the name server."""
+    """Return (address, codes it serves) of the broker, its VIP port and the name server."""
     tables = [listener.dispatcher.codes for listener in engine.server._listeners]
     host, _, port = str(engine.broker_address).rpartition(":")
     addresses = [str(engine.broker_address), f"{host}:{int(port) - 2}", str(engine.namesrv_address)]
@@ -72,7 +72,7 @@ def ports_of(engine: Engine) -> list[tuple[str, set[int]]]:
 
 
 def codecs_of(code):
-    """A code of our own may not fit the 16 bits of the binary header."""
+    """Return the encodings that can hold the code: RocketBox's own may not fit the 16 bits of the binary header."""
     return (JSON, ROCKETMQ) if code < 1 << 15 else (JSON,)
 
 

@@ -1,4 +1,4 @@
-"""A name as the address for clients: routes tell it, and records, which have room for an address only, hold one."""
+"""A host name as the address for clients: routes contain it; records, which only have room for an address, hold one."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ def port_of(address: str) -> int:
 
 
 def told_and_held(running: RunningEngine, here: str = "127.0.0.1") -> tuple[str, str]:
-    """(the host that routes tell, the address in a message's id)."""
+    """Return (the host in routes, the address in a message's id)."""
     broker, namesrv = (RemotingClient(join_host_port(here, port_of(one))) for one in running.engine.addresses())
     try:
         answer = broker.invoke_sync(
@@ -43,7 +43,7 @@ def told_and_held(running: RunningEngine, here: str = "127.0.0.1") -> tuple[str,
         )
         assert answer.code == 0, answer
         asked = RemotingCommand(ROUTE, ext_fields={"topic": "Orders"})
-        # The topic was just made, and is told to the name server behind the answer.
+        # The new topic is registered with the name server after the answer.
         route = json.loads(wait_for(lambda: namesrv.invoke_sync(asked, 5000).body, "a route"))
     finally:
         broker.close()

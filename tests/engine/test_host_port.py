@@ -41,7 +41,7 @@ def test_what_listens_everywhere_is_reached_over_the_loopback():
         ("10.1.2.3", "0.0.0.0", False),
         ("10.1.2.3", "::", False),
         ("10.1.2.3", "10.1.2.3", False),
-        ("203.0.113.7", "10.1.2.3", False),  # translated on the way
+        ("203.0.113.7", "10.1.2.3", False),  # changed by address translation on the way
         ("mq.example.org", "10.1.2.3", False),
     ],
 )

@@ -54,7 +54,7 @@ class Counter:
 @pytest.fixture
 def rig(tmp_path, monkeypatch):
     """An engine whose loop has ended, so that this thread may stand in for it, and a connection to it."""
-    # One turn takes all, however slow the machine is: nothing here gives another.
+    # One turn takes all frames, however slow the machine is: no other turn would follow here.
     monkeypatch.setattr(connection, "TURN_S", 3600.0)
     monkeypatch.setattr(connection, "LONG_TICK_S", 7200.0)
     engine = start_engine(tmp_path)
@@ -76,7 +76,7 @@ def rig(tmp_path, monkeypatch):
 
 
 def run(engine, conn, frame: bytes, count: int) -> int:
-    """Calls of one tick that parses `count` frames."""
+    """Count the calls of one tick that parses `count` frames."""
     view = memoryview(bytearray(frame * count))
     with Counter() as counter:
         conn._consume(view, len(view))

@@ -1,4 +1,4 @@
-"""The file of a journal: what a write or a sync that failed means for what comes after it."""
+"""The file of a journal: the effect of a failed write or sync on the entries after it."""
 
 import os
 
@@ -9,7 +9,7 @@ from appliance.engine.journal_file import JournalFile
 
 
 class Failing(OsJournalCalls):
-    """fails: the call that fails; of a write half is done before that."""
+    """fails: the call that fails; a failing write has written half before."""
 
     fails = ""
     synced_directories = 0
@@ -48,7 +48,7 @@ def file(tmp_path, kept):
 def test_after_a_failure_the_next_line_goes_into_a_new_file(tmp_path, file, kept, fails):
     path = tmp_path / "own" / "journal"
     before = os.stat(path).st_ino
-    with open(path, "rb"):  # so that its number is not given to the new one
+    with open(path, "rb"):  # keeps its inode number from being reused for the new one
         file.calls.fails = fails
         with pytest.raises(OSError, match=r"No space|Input/output"):
             file.append(b"two, which fails\n")

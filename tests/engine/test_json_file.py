@@ -13,11 +13,11 @@ OLDER, OLD, NEW = {"n": 1}, {"n": 2}, {"n": 3}
 
 
 class Crash(Exception):
-    """The process ends here."""
+    """Raised in place of a call, as if the process ended there."""
 
 
 class CountedCalls(OsFileCalls):
-    """Notes every call; ends the process (or fails with an error) in place of the call number `last`."""
+    """Counts calls; ends the process (or fails with an error) in place of the call number `last`."""
 
     def __init__(self, last=-1, error=None):
         self.names = []

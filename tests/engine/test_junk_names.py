@@ -1,6 +1,6 @@
-"""Junk in every field of every request: nothing of it stays, in no table, no file and no answer.
+"""Junk in every field of every request: no table, file or answer keeps any of it.
 
-A request with good fields comes first, so that the junk reaches the place where something would be kept.
+A request with good fields comes first, so that the junk reaches the place where a value would be kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JUNK = {
     "empty": "",
     "other script": f"{MARK}日本é",
 }
-#: Free text, of which any printable one is kept: (code, field) -> kinds that are fine there.
+#: Free text, kept if it is printable: (code, field) -> kinds of junk that are fine there.
 FREE = {
     (100, "namespace"): {"path", "other script"},
     (100, "key"): {"path", "other script"},
@@ -45,10 +45,10 @@ FREE = {
     (200, "expression"): {"path", "other script"},
     (225, "expression"): {"path", "other script"},
 }
-#: What tells who asked for what, refused requests too: short, and printable.
+#: Records of requests and their senders, refused requests included: short, and printable.
 RECORDS = ("LogLine", "WireAct")
 MOST_TOLD = 5000
-#: What a message holds is its sender's.
+#: Content of messages, which belongs to their senders.
 OWN = {(10, "properties"), (310, "i"), (320, "i")}
 
 T, G = "WalkTopic", "WalkGroup"
@@ -214,7 +214,7 @@ def encoded(body: Any) -> bytes:
 
 
 def with_junk(value: Any, junk: str, field: str = "") -> Iterator[tuple[str, Any]]:
-    """(field, the value with junk in that one place), for each leaf, each item of a list and each key."""
+    """Yield (field, the value with junk in that one place) for each leaf, each item of a list and each key."""
     if isinstance(value, dict):
         for name, inner in value.items():
             for where, changed in with_junk(inner, junk, name):
@@ -243,7 +243,7 @@ _NOT_DATA = (types.ModuleType, type, types.FunctionType, types.CodeType, types.F
 
 
 def kept_texts(*roots: object) -> Iterator[tuple[str, object]]:
-    """(path, text or bytes) of everything that can be reached."""
+    """Yield (path, text or bytes) of everything that can be reached."""
     seen: set[int] = set()
     waiting: list[tuple[str, object]] = [(type(root).__name__, root) for root in roots]
     while waiting:
@@ -272,7 +272,7 @@ def sizes(engine) -> dict[str, int]:
     return {
         "topics": len(broker.topics.all()),
         "groups": len(broker.groups.all()),
-        # Without the broker's own, which come when it looks at half messages for the first time.
+        # Without the broker's own offsets, which appear with its first look at half messages.
         "offsets": sum(len(entry.queues) for entry in broker.offsets.all() if not is_own(entry)),
         "resets": len(broker.offsets.resets),
         "pulled": len(broker.offsets.pulled),
@@ -288,26 +288,26 @@ def sizes(engine) -> dict[str, int]:
 
 
 def take_resets(client: Peer) -> None:
-    """Pull every queue, so that no answer of a 222 is left to be given."""
+    """Pull every queue, so that no reset by a 222 is left to be answered."""
     for queue_id in range(4):
         client.ask(11, pull_fields(T, queue_id, 0, consumerGroup=G))
 
 
 def come_back(client: Peer, member: Peer) -> None:
-    """A consumer is online and a broker registered, whatever requests before have taken away."""
+    """Bring a consumer online and register a broker again, whatever earlier requests have removed."""
     assert client.ask(34, {}, encoded(HEARTBEAT)).code == 0
     assert member.ask(103, REGISTRATION, encoded(TABLE)).code == 0
 
 
 class Walker:
-    """Asks again over a new connection when the old one was closed."""
+    """Sends requests, over a new connection when the old one was closed."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._peer: Peer | None = None
 
     def ask(self, code: int, ext: dict[str, str], body: bytes) -> RemotingCommand | None:
-        """None when the server closed."""
+        """Return the answer; None if the server closed the connection."""
         if self._peer is None:
             self._peer = Peer(self._address)
         try:
@@ -339,7 +339,7 @@ def test_the_walk_knows_every_request(engine):
 def test_nothing_of_what_cannot_be_a_name_is_kept(engine):
     data_dir = engine.config.data_dir
     tables = ((engine.broker_address, BROKER), (engine.namesrv_address, NAMESRV))
-    # What stays online while the walk goes on.
+    # Clients that stay online during the walk.
     client, member = Peer(engine.broker_address), Peer(engine.namesrv_address)
     assert client.ask(310, send_fields(T), b"x").code == 0
     come_back(client, member)
@@ -410,7 +410,7 @@ def test_nothing_of_what_cannot_be_a_name_is_kept(engine):
 
 
 def test_the_walk_finds_what_is_kept(engine):
-    """Each place it looks at, with something planted there."""
+    """Text is planted in each place that the walk examines."""
     for plant, where in (
         (lambda: engine.broker.offsets.commit(MARK, "T", 0, 0), "broker"),
         (lambda: engine.broker.locks._groups.update({MARK: {}}), "broker"),

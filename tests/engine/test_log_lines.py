@@ -1,4 +1,4 @@
-"""Whatever a peer sends, a record is one line and nothing else looks like one."""
+"""Whatever a peer sends, each log record is one line, and no part of it looks like another record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something is run on the loop, and waited for."""
+"""Calls that run on the loop while their caller waits."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Topics made one after the other, a message in each queue, one route query of each; all of it is there again later."""
+"""Topics made one after the other, a message in each queue, one route query of each; all of them exist after a
+restart."""
 
 import os
 from pathlib import Path
@@ -23,7 +24,7 @@ def name_of(number):
 
 
 def ask_all(peer, questions):
-    """(code, header, body) of many, WINDOW of them under way at a time; the answers in order."""
+    """Send many (code, header, body), WINDOW of them under way at a time; return the answers in order."""
     for begin in range(0, len(questions), WINDOW):
         part = questions[begin : begin + WINDOW]
         opaques = [peer.send(*question) for question in part]

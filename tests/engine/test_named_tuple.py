@@ -1,4 +1,4 @@
-"""Our NamedTuple does what typing's does."""
+"""RocketBox's NamedTuple behaves as typing's."""
 
 from __future__ import annotations
 

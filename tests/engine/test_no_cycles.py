@@ -1,4 +1,4 @@
-"""A request ends with its answer: nothing of it waits for the collector, which never comes to what is old.
+"""A request's objects end with its answer: none waits for the collector, which never examines old objects.
 
 Two objects that hold each other stay, with all that they hold. With bodies of megabytes that is the memory of the
 machine: the process collects the youngest only (`engine_process`).
@@ -26,8 +26,8 @@ _OURS = "/appliance/engine/"
 
 @contextmanager
 def nothing_left(settle):
-    """Fails where what the block did left requests, connections, or frames of the engine's functions to the
-    collector. settle: waits until all of it was handled."""
+    """Fail if the block left requests, connections, or frames of the engine's functions to the collector. settle: waits
+    until all requests were handled."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -45,7 +45,7 @@ def nothing_left(settle):
 
 
 def _told(one):
-    """What it is, where it is of a request; None for what tests and libraries leave."""
+    """Describe an object of a request; None for one that tests and libraries leave."""
     if isinstance(one, RemotingCommand):
         return f"a {'response' if one.is_response else 'request'} of code {one.code}"
     if isinstance(one, Connection):
@@ -76,7 +76,7 @@ def test_requests_of_any_code_leave_nothing_to_the_collector(engine):
             for _ in range(number):
                 stranger.send([next(some)])
 
-    ask(300)  # what is made once
+    ask(300)  # makes everything that is made once
     with nothing_left(lambda: wait_for_pools(engine)):
         ask(1500)
     for stranger in strangers:

@@ -33,7 +33,7 @@ TIMEOUT_S = 600
 
 
 def shares():
-    """The files in AT_ONCE shares of about the same length: the largest one next to the smallest share."""
+    """Return the files in AT_ONCE shares of about the same length: the largest one next to the smallest share."""
     found = [[] for _ in range(AT_ONCE)]
     for path in sorted(SUITES, key=lambda path: path.stat().st_size, reverse=True):
         min(found, key=lambda share: sum(one.stat().st_size for one in share)).append(path)
@@ -42,7 +42,7 @@ def shares():
 
 @pytest.fixture
 def tmpfs(tmp_path):
-    """(directory, command that runs another one which sees a tmpfs there)."""
+    """(directory, command that runs another command which sees a tmpfs there)."""
     mount = f'mount -t tmpfs -o size={NEEDED_BYTES} none "{tmp_path}" && exec "$@"'
     tried = []
     for namespaces in (["-m"], ["-r", "-m"]):

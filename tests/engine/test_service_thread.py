@@ -1,4 +1,4 @@
-"""A thread that is asked to stop ends, however often it still waits."""
+"""A thread ends when it is stopped, however often it still waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from appliance.engine.service_thread import ServiceThread
 
 
 class WaitsTwice(ServiceThread):
-    """As a slice's pause and then a round's: neither looks at `stopped` in between."""
+    """Waits twice without looking at `stopped` in between, as in a slice's pause and then a round's."""
 
     def __init__(self) -> None:
         super().__init__("waits-twice")

@@ -1,4 +1,4 @@
-"""The bounds of docs/bounds.md that all peers share: one takes all it can get, and one that comes after it is served.
+"""The bounds of docs/bounds.md that all peers share: one takes all it can get, and a later one is still served.
 
 The page and the table below have to agree, row by row.
 """
@@ -35,7 +35,7 @@ from tests.support.fakes import FakeConnection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()
 SECTIONS = ("Memory, time and descriptors of the remoting ports", "Names and tables")
-#: Connections of whoever takes all, each from one address.
+#: Number of connections of the greedy peer, all from one address.
 HOGS = 60
 
 
@@ -43,7 +43,7 @@ def peers(address="10.0.0.1"):
     return [FakeConnection(f"{address}:{port}") for port in range(1, HOGS + 1)]
 
 
-#: Of the same address as the one who took all, and of another one.
+#: A later peer of the same address as the greedy one, and one of another address.
 def after():
     return FakeConnection("10.0.0.1:9999"), FakeConnection("10.0.0.2:1")
 
@@ -100,7 +100,7 @@ def held_pulls(desk, names, monkeypatch):
     queue = object()
 
     class Pull:
-        """One that is held."""
+        """A held pull."""
 
         bucket, previous, following = 0, None, None
 
@@ -111,7 +111,7 @@ def held_pulls(desk, names, monkeypatch):
         hog.parked_count = 0
         while polling.hold(Pull(hog), 1000):
             pass
-    # One of the same address has its few, one of another gets beyond them, too.
+    # A peer of the same address has its few, and one of another address gets more.
     for one, least in zip(after(), (4, 24), strict=True):
         one.parked_count = 0
         assert all(polling.hold(Pull(one), 1000) for _ in range(least))
@@ -168,7 +168,7 @@ def expressions(desk, names, monkeypatch):
         for hog in peers():
             with pytest.raises(RefusedRequest):
                 deque(have_one(hog, number) for number in itertools.count())
-        for one in after()[is_longest:]:  # of the longest all of one address have few together
+        for one in after()[is_longest:]:  # of the longest, all peers of one address have few together
             for number in range(few):
                 have_one(one, number)
         held.clear()
@@ -263,7 +263,7 @@ def topics_of_brokers(desk, names, monkeypatch):
         assert found.code == 0
 
 
-#: The rows that say *shared*, and how one takes all there.
+#: The rows marked *shared*, and how one peer takes all there.
 SHARED = {
     "requests waiting in one pool": pools,
     "requests that a pool put off because their peer takes nothing": put_off,
@@ -278,7 +278,7 @@ SHARED = {
     "brokers of a connection; in all; addresses of one": brokers,
     "topics of one 103; of all brokers": topics_of_brokers,
 }
-#: What all have together and is not shared: why nobody is kept out.
+#: Bounds in common that are not shared, and why they keep no peer out.
 GIVES_WAY = {
     "answers of all peers": "whoever took nothing for longest is closed",
     "partial and kept frames of all peers": "the largest other one is closed",
@@ -294,7 +294,7 @@ GIVES_WAY = {
 
 
 def rows():
-    """Row -> what it says of its bound."""
+    """Return row -> text of its bound."""
     found = {}
     for section in SECTIONS:
         (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)

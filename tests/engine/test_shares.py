@@ -1,4 +1,4 @@
-"""Shares of what all peers have together."""
+"""Shares of a resource that all peers have together."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def peer(port, host="10.0.0.1"):
 
 
 def take_all(shares, *peers):
-    """Take one after the other for each of the peers until none gets any more; how many all got."""
+    """Take one after the other for each of the peers until none gets more; return how many all got."""
     before = None
     while shares.taken != before:
         before = shares.taken

@@ -1,4 +1,4 @@
-"""A stop ends in order or leaves things as a crash does; nothing in between."""
+"""A stop ends in order or leaves the files as a crash does; there is nothing in between."""
 
 import threading
 
@@ -8,7 +8,7 @@ from tests.support.offline import damage, verified
 
 
 def test_an_io_thread_that_does_not_end_keeps_its_store_to_itself(tmp_path, monkeypatch):
-    """What it does when it wakes up meets no closed file, and nobody who writes beside it."""
+    """When the thread wakes up, it finds no closed file, and no other process that writes beside it."""
     for name in ("LOOP_STOP_S", "LOOP_CALL_S", "ANSWER_S", "UNREGISTER_S"):
         monkeypatch.setattr(engine_module, name, 0.1)
     engine = start_engine(tmp_path)

@@ -1,4 +1,5 @@
-"""The wall clock is set an hour forward or back while the broker runs: nobody's time is over for it, or never over."""
+"""The wall clock is set an hour forward or back while the broker runs: no deadline passes early because of it, or
+never."""
 
 import json
 import threading
@@ -15,7 +16,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def wall(monkeypatch):
-    """The wall clock's error in seconds, for all who ask `Clock`."""
+    """The wall clock's error in seconds, for all users of `Clock`."""
     error = SimpleNamespace(seconds=0)
     shim = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
     shim.time = lambda: time.time() + error.seconds

@@ -1,4 +1,4 @@
-"""The file of administrative acts: numbers without gaps, floods counted, sizes bounded, nothing given out twice."""
+"""The file of administrative acts: numbers without gaps, floods counted, sizes bounded, no number given twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = "wire-audit.jsonl"
 
 
 class FailingCalls(OsAuditCalls):
-    """Fails what `fails` names; a write that fails has written half of it."""
+    """Fails the calls that `fails` names; a failing write has written half."""
 
     def __init__(self) -> None:
         self.fails = ""
@@ -48,7 +48,7 @@ class FailingCalls(OsAuditCalls):
 
 
 class AuditTrail:
-    """An audit file whose thread is the test."""
+    """An audit file whose thread is played by the test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -64,7 +64,7 @@ class AuditTrail:
         return audit
 
     def restart(self) -> None:
-        """As after SIGKILL: what was not written is gone."""
+        """Start again as after SIGKILL: unwritten acts are gone."""
         self.audit = self.opened()
 
     def do(
@@ -75,13 +75,13 @@ class AuditTrail:
         action: str = "topic.set",
         after: dict[str, str] | None = None,
     ) -> None:
-        """after: what an act that was done has changed; something by itself, {} for nothing."""
+        """Record an act. after: changes by an act that was done; None for a default, {} for none."""
         changed = {"queues": "8"} if after is None and result == "done" else after or None
         act = WireAct(at_ms=1, host=host, port=4711, action=action, target=target, result=result, after=changed)
         self.audit.record(act)
 
     def acts(self, series: str = "", n: int = 0) -> list[WireAct]:
-        """All behind n, asked for as the console does."""
+        """Return all acts behind n, fetched as the console does."""
         found: list[WireAct] = []
         while True:
             series, more = self.audit.after(series or self.audit.series, n)
@@ -262,7 +262,7 @@ def files(trail: AuditTrail) -> list[str]:
 
 
 def fill(trail: AuditTrail, count: int) -> None:
-    """So many files' worth, an act a file."""
+    """Write acts for so many files, one act a file."""
     for number in range(count):
         trail.do(f"F{number}")
         trail.audit.work()
@@ -326,7 +326,7 @@ def test_every_act_is_in_the_log_too(trail, caplog):
 
 
 def test_recording_waits_for_no_disk(trail):
-    """On remoting-io: a record is memory only, and 100,000 of them take less than 2 s of it."""
+    """This is on remoting-io: a record takes memory only, and 100,000 of them take less than 2 s of it."""
     import time
 
     trail.calls.fails = "sync"
@@ -366,7 +366,7 @@ def actions(found: tuple[str, list[WireAct]]) -> list[str]:
 
 
 def life(trail: AuditTrail, *names: str) -> int:
-    """One run of the engine, which records acts of these names; the number of the last one."""
+    """Run the engine once and record acts with these names; return the number of the last one."""
     trail.audit = trail.opened()
     for name in names:
         trail.audit.record(WireAct(at_ms=1, host="127.0.0.1", action=name))

@@ -1,4 +1,4 @@
-"""Administration over the wire: from where it is taken, and what is written down of it."""
+"""Administration over the wire: from which addresses it is accepted, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_mapped_loopback_that_was_not_unmapped_is_loopback():
 
 
 class Ear:
-    """Takes what would be written down."""
+    """Keeps the acts to be recorded."""
 
     def __init__(self) -> None:
         self.acts: list[WireAct] = []
@@ -82,7 +82,7 @@ def request(code: int = 17, body: bytes = b"") -> RemotingCommand:
 
 
 def asked(handler: Any, conn: Conn, about: RemotingCommand, act: Act) -> list[WireAct]:
-    """What is written down of a request."""
+    """Return the acts recorded for a request."""
     ear = Ear()
     gate = WireGate("loopback", ear, FakeClock(), {about.code: act})  # type: ignore[arg-type]
     table = Dispatcher({}, (gate,))
@@ -158,7 +158,7 @@ def test_a_state_that_cannot_be_told_afterwards_does_not_undo_the_act():
 
 
 class FullPool:
-    """Has no room."""
+    """A pool without room."""
 
     def submit(self, job: Any, size: int = 0, conn: Any = None, answered: bool = True) -> bool:
         return False
@@ -208,7 +208,7 @@ def test_texts_of_peers_are_cut_and_hold_no_control_characters():
 
 @pytest.fixture
 def start_seen_from(tmp_path, monkeypatch):
-    """`start_seen_from("10.0.0.5", wire_admin="all")`: an engine whose peers all seem to come from there."""
+    """`start_seen_from("10.0.0.5", wire_admin="all")` starts an engine whose peers all seem to come from there."""
     running: list[Engine] = []
 
     def start(host: str = "127.0.0.1", **options: Any) -> Engine:
@@ -241,7 +241,7 @@ def vip_of(engine: Engine) -> str:
 
 
 def acts_of(engine: Engine, count: int) -> list[WireAct]:
-    """What was written down, once it is `count` acts."""
+    """Return the recorded acts, once there are `count` of them."""
     wait_for(lambda: engine.wire_audit.last >= count, f"{count} acts, there are {engine.wire_audit.last}")
     return engine.wire_audit.after("", 0)[1]
 
