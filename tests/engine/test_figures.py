@@ -1,8 +1,7 @@
 """Each figure that is shown moves with its cause: requests 28, 208 and 315, /metrics, and the first page with its twin
 in the API.
 
-A figure without a mover, or a reason why it stands still, fails here. So does a mover of a figure that does not
-exist.
+A figure without a mover, or a reason why it stands still, fails here. So does a mover of a missing figure.
 """
 
 from __future__ import annotations

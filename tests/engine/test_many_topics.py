@@ -1,5 +1,4 @@
-"""Topics made one after the other, a message in each queue, one route query of each; all of them exist after a
-restart."""
+"""Topics made one after the other, a message in each queue, one route query of each; all exist after a restart."""
 
 import os
 from pathlib import Path

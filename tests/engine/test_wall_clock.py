@@ -1,5 +1,4 @@
-"""The wall clock is set an hour forward or back while the broker runs: no deadline passes early because of it, or
-never."""
+"""The wall clock is set an hour forward or back while the broker runs: no deadline passes early or never."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Which entry decides, and which entries are valid."""
+"""Choice of the deciding entry, and validity of entries."""
 
 import ipaddress
 from itertools import permutations

@@ -24,7 +24,7 @@ def header(fields, **more):
 
 
 def in_place(data):
-    """What is asked, None when it is left to the decoder."""
+    """Return the request read in place; None if it is left to the decoder."""
     try:
         return send_back._usual(send_back._decode_frame(data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -23,7 +23,7 @@ def epochs(*pairs):
         (epochs((1, 0)), 300, epochs((1, 0), (2, 200)), 500, 200),
         # It lacks the end of the epoch before.
         (epochs((1, 0)), 150, epochs((1, 0), (2, 200)), 500, 150),
-        # Two switches at once: it led an epoch of its own that nobody knows.
+        # Two switches at once: it led an epoch that no other member has.
         (epochs((1, 0), (2, 100)), 150, epochs((1, 0), (3, 120)), 500, 100),
         (epochs((1, 0), (2, 130)), 150, epochs((1, 0), (3, 120)), 500, 120),
         # It led, and wrote nothing.

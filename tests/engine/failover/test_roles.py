@@ -139,7 +139,7 @@ def test_a_member_that_comes_takes_its_leaders_tables_at_once(members, monkeypat
 
 
 def test_a_leader_that_says_nothing_holds_no_election_up(members):
-    """The follower's stream is open, and the thread that asks for tables waits for an answer."""
+    """The follower's stream is open, and its thread waits for the answer with the tables."""
     one, two = members
     one.lead(1)
     two.follow(one, 1)
