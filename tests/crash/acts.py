@@ -45,7 +45,7 @@ class Acts:
 
 
 def numbers_in(engine: EngineProcess, topic: str) -> Counter[int]:
-    """How often each message came: its body is its number."""
+    """Return how often each message came. A message's body is its number."""
     peer = engine.peer()
     try:
         return Counter(int(record.body) for record in read_queue(peer, topic))

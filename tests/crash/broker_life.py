@@ -16,8 +16,7 @@ NAMES = [
 
 
 class BrokerLife(Life):
-    """Topics come to be by sends and by administrators; what they did is marked "changed", and "kept" once it is
-    acknowledged."""
+    """Sends and administrators make topics. What they did is marked "changed", and "kept" once it is acknowledged."""
 
     tables: Tables
 
@@ -25,7 +24,7 @@ class BrokerLife(Life):
         super().begin()
         self.tables = Tables(self.disk)
         self.closing.append(self.tables.close)
-        # As the broker has it: no message is acknowledged in a topic that could be lost.
+        # As in the broker: no message is acknowledged in a topic that could be lost.
         self.store.sync_first(self.before_log)
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
@@ -46,7 +45,7 @@ class BrokerLife(Life):
         self.disk.mark(("changed", table, name, self.tables.value(table, name)))
 
     def _change(self) -> None:
-        """As an administrator does, who is answered after the next sync."""
+        """Change a topic or a group as an administrator does, who gets the reply after the next sync."""
         count = self.chance.randrange(1, 9)
         table, name = self.chance.choice(NAMES[: len(TOPICS) + len(GROUPS)])
         if table == "groups" and self.chance.random() < 0.3:
@@ -59,7 +58,7 @@ class BrokerLife(Life):
             self._mark_changed(table, name)
 
     def before_log(self) -> None:
-        """What is synced before the log is."""
+        """Sync the files that must be durable before the log is."""
         self._sync_journal()
 
     def _sync_journal(self) -> None:
@@ -91,7 +90,7 @@ class BrokerLife(Life):
         self._mark_changed("offsets", topic)
 
     def _forget_topic(self, topic: str) -> bool:
-        """What stands before the deletion of a topic's queues; False when it was refused."""
+        """Do the steps before the deletion of a topic's queues. Return False if it was refused."""
         tables = self.tables
         if tables.topics.get(topic) is not None:
             if not tables.forget("topics", topic):

@@ -14,13 +14,14 @@ from tests.support.effort import effort
 AGAIN = 0.06
 AGAIN_AT = 0.1
 DEPTH = 2
-#: As many times as many lives, and the share of their operations that are tried as the moment of the first crash.
+#: TIMES multiplies the number of lives. SHARE of a life's operations are tried as the moment of the first crash.
 TIMES = effort(1, 3, 15)
 SHARE = effort(0.3, 1.0, 1.0)
 
 
 def least(images: int) -> int:
-    """How many distinct images a run must have seen where all crashes of the fewest lives have so many."""
+    """Return the least number of distinct images of a run. `images`: the number if all crashes of the fewest lives are
+    tried."""
     return int(images * TIMES * SHARE * 0.8 if SHARE < 1 else images * TIMES)
 
 

@@ -1,7 +1,7 @@
 """A member's store whose log's end is cut off because the set went on without it; and crashes at every step of that.
 
-What a crash leaves is opened as a member does at its start: what was noted is finished first. Then either nothing was
-cut, and everything is there, or all of the tail is gone, and everything before is there. Nothing in between.
+A store that a crash left is opened as a member does at its start: a cut that was noted is finished first. Then
+either nothing was cut, and everything is there, or all of the tail is gone, and everything before is there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.crash.services_life import ServicesLife
 
 PATHS = StorePaths(Path("/store"), Path("/rocketbox"))
 HERE = Place("machine", "/rocketbox", 1, "boot")
-#: What the member had, and what the leader has; where an epoch of its own began is of no matter here.
+#: Epochs of the member and of the leader. The place where an own epoch began does not matter here.
 OWN = (EpochStart(1, 0), EpochStart(2, 0))
 LEADERS = (EpochStart(1, 0), EpochStart(3, 0))
 
@@ -32,9 +32,9 @@ LEADERS = (EpochStart(1, 0), EpochStart(3, 0))
 class CutLife(ServicesLife):
     """Each start finishes what was noted, then opens the store."""
 
-    #: Whether it begins with an empty disk.
+    #: True if the life begins with an empty disk.
     first = False
-    #: Where the log was cut; -1: it is not known.
+    #: Physical offset where the log was cut; -1 if it is not known.
     point = -1
 
     def open(self) -> None:
@@ -42,7 +42,7 @@ class CutLife(ServicesLife):
         self.members = MemberFiles(PATHS, self.disk, "set", HERE)
         if self.first:
             self.members.adopt_epochs(OWN)
-        #: Whether a cut was finished just now: no recovery has mended anything behind it.
+        #: True if a cut was finished just now: no recovery has mended anything behind it.
         self.finished = self.cutter().finish()
         if self.finished and self.was_cut and self.point >= 0:
             judge_files(self.disk, self.point)
@@ -75,7 +75,7 @@ class Cuts(Crashes):
 
     def __init__(self) -> None:
         super().__init__(nothing, CutLife)
-        #: Of each cut below a recovery position: whether there was one behind it, too.
+        #: For each cut below a recovery position: True if the store still had a recovery position after it.
         self.positions: list[bool] = []
 
     def closed(self, seed: str, synchronous: bool, steps: int) -> Image:
@@ -188,7 +188,7 @@ def judge_cut(before: Recovered, found: Recovered, point: int) -> None:
             if place < point
         ]
         there = found.get(queue, [])
-        # What was deleted, with its topic, behind the point is there again.
+        # Messages behind the point that were deleted with their topic are there again.
         again = [body if was == GONE else GONE for body, was in zip(there, left, strict=False)]
         if any(body != GONE for body in again):
             kept = [GONE if one != GONE else body for body, one in zip(there, again, strict=False)]
@@ -200,7 +200,7 @@ def judge_cut(before: Recovered, found: Recovered, point: int) -> None:
 
 
 def judge_gone(life: CutLife, point: int) -> None:
-    """No byte of ours, or of Apache's, names what was cut off."""
+    """Raise Violation if a byte of RocketBox's or Apache's files names what was cut off."""
     store, disk = life.store, life.disk
     if store.log.written > point:
         raise Violation(f"the log ends at {store.log.written}, {point} was asked for")
@@ -220,7 +220,7 @@ def position_of(disk: RecordingDisk) -> RecoveryPosition | None:
 
 
 def judge_files(disk: RecordingDisk, point: int) -> None:
-    """What the cut itself has left, before a start looks at it."""
+    """Check what the cut itself has left, before a start looks at it."""
 
     def files(directory: Path) -> list[tuple[Path, bytes]]:
         if not disk.is_directory(directory):

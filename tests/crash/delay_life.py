@@ -15,7 +15,7 @@ from tests.crash.own_appends_life import LateAppendsLife
 from tests.crash.tables import CONFIG_DIR, FilesOnDisk
 from tests.support.store import BORN
 
-#: Where delayed messages go.
+#: Topic that delayed messages go to.
 TARGET = "D"
 LEVEL = 1
 
@@ -39,7 +39,7 @@ class DelayLife(LateAppendsLife):
         self.saver = SaveDelays(self.progress, self.clock)
         store.services += [self.delivery, self.saver]
         self._wrap_saves()
-        #: What the file said.
+        #: Progress of the level as the file has it.
         self.resumed_at = self._saved()
         #: Bodies by their offset in the level's queue.
         self.sent = super().recovered().get((SCHEDULE_TOPIC, LEVEL - 1), [])
@@ -49,7 +49,7 @@ class DelayLife(LateAppendsLife):
         return self.progress._saved.get(LEVEL)
 
     def _wrap_saves(self) -> None:
-        """What a save may leave is marked before it, what it left for sure behind it."""
+        """Mark the progress that a save may leave before it, and the progress that it left for sure after it."""
         save = self.saver.save_now
 
         def marked() -> None:

@@ -1,4 +1,4 @@
-"""What became of messages that came while their broker was killed or stopped: from a queue's records."""
+"""Judge from a queue's records how messages were delivered that came while their broker was killed or stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.server import Server
 from tests.support.waiting import wait_for
 
 TOPIC = "Later"
-#: What the progress may be behind, in ms, and what a machine under load adds to a save.
+#: Time in ms that the saved progress may be behind, and time that a machine under load adds to a save.
 REPEATED_MS, LOAD_MS = 1000, 1000
 
 

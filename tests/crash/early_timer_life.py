@@ -102,7 +102,7 @@ class EarlyTimerLife(TimedLife, ActsLife):
         self._keep_answered()
 
     def _index(self) -> None:
-        """What `deliver-timers` does, but for delivering: nothing is due."""
+        """Do what the `deliver-timers` thread does, without delivering: nothing is due."""
         try:
             if not self.delivery._loaded:
                 self.delivery._load()

@@ -63,7 +63,7 @@ class Recovered(dict[Queue, list[bytes]]):
 
 
 class Expected:
-    """What a store may and must hold after a crash. Bodies of each queue in order; of them `promised` must be there."""
+    """State that a store may and must have after a crash. Bodies are in queue order; `promised` of them must exist."""
 
     def __init__(self) -> None:
         self.bodies: dict[Queue, list[bytes]] = {}
@@ -71,16 +71,16 @@ class Expected:
         #: Log files that end at or below may be deleted.
         self.expired = 0
         self.promised: dict[Queue, int] = {}
-        #: What a reader saw: a killed process takes nothing of it back, a power cut in async flush may.
+        #: Messages that a reader saw. A killed process keeps all of them; a power cut in async flush may take some.
         self.published: dict[Queue, int] = {}
         #: Topics whose deletion was asked for and not acknowledged: all of it may be there, or nothing.
         self.deleting: set[str] = set()
         #: (table, name) -> what was acknowledged of it, or was there at the start, and what became of it since.
         self.configs: dict[tuple[str, str], list[object]] = {}
-        #: Whether a kill leaves the last of these; not while a recovery from a power cut is under way, nor when a sync
-        #: has failed.
+        #: True if a kill leaves the last of these. False while a recovery from a power cut is under way, and after a
+        #: failed sync.
         self.exact = True
-        #: Whether the journal or the tables' files could be made durable.
+        #: True if the journal or the tables' files could be made durable.
         self.kept = True
 
     def copy(self) -> Expected:
@@ -128,7 +128,7 @@ class Expected:
 
     @classmethod
     def all_of(cls, recovered: Recovered) -> Expected:
-        """What was seen after a recovery may never be taken back."""
+        """Return expectations by which nothing that a recovery showed may be lost later."""
         expected = cls()
         expected.configs = {name: [value] for name, value in recovered.configs.items()}
         expected.bodies = {queue: list(bodies) for queue, bodies in recovered.items()}
@@ -140,7 +140,7 @@ class Expected:
 
 
 def _copy(value: Any) -> Any:
-    """Of what is changed in place; values of a table are not."""
+    """Copy the containers that are changed in place. Values of a table are not."""
     if isinstance(value, dict):
         return {key: list(each) if isinstance(each, list) else each for key, each in value.items()}
     return value.copy() if isinstance(value, set) else value
@@ -157,7 +157,7 @@ class Life:
     `actions`, `recovered`.
     """
 
-    #: Whether a sabotage is one of `begin`'s parts; else it is the store's, before that is opened.
+    #: True if a sabotage replaces one of `begin`'s parts; False if it is applied to the store before that is opened.
     sabotages_parts: ClassVar[bool] = False
 
     def __init__(
@@ -192,7 +192,7 @@ class Life:
         self._unsynced: list[tuple[int, Queue, int]] = []
         #: First operation behind recovery: from there on everything a reader sees is promised.
         self.opened_at = 0
-        #: What `begin` has opened, for a process that ends.
+        #: Called at the end of a process: they close what `begin` has opened.
         self.closing: list[Callable[[], object]] = []
         self.store: MessageStore
 
@@ -250,7 +250,7 @@ class Life:
         self.disk.during_sync = lambda path: None
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
-        """What may come next, with its weight."""
+        """Return the actions that may come next, each with its weight."""
         return [
             (10, self._tick),
             (5, self._sync),
@@ -298,7 +298,7 @@ class Life:
         self.store.end_tick()
 
     def _is_topic(self, topic: str) -> bool:
-        """Whether it may be sent to."""
+        """True if messages may be sent to the topic."""
         return True
 
     def _body(self) -> bytes:
@@ -354,7 +354,7 @@ class Life:
         self.disk.mark(("deleted", deletion.topic))
 
     def _forget_topic(self, topic: str) -> bool:
-        """What stands before the deletion of a topic's queues; False when it was refused."""
+        """Do the steps before the deletion of a topic's queues. Return False if it was refused."""
         return True
 
     def _stop(self) -> None:
@@ -396,7 +396,7 @@ class Life:
         return None
 
     def records_of(self, topic: str) -> dict[int, tuple[int, int, Record]]:
-        """Those of queue 0 by queue offset, as `record_at` has them."""
+        """Return the records of the topic's queue 0 by queue offset, as `record_at` returns them."""
         queue = self.store.find_queue(topic, 0)
         if queue is None:
             return {}
@@ -404,14 +404,14 @@ class Life:
         return {offset: one for offset, one in found.items() if one is not None}
 
     def finish_repairs(self) -> None:
-        """Rebuild, as the broker does behind its back, each queue that somebody found broken since the start."""
+        """Rebuild, as the broker does in the background, each queue that was found broken since the start."""
         repair = self.store._flush_queues.repair
         while repair.pending:
             repair._not_before = 0
             repair.step(1)
 
     def recovered(self) -> Recovered:
-        """What a reader gets from each queue. Raises Violation when it is not whole."""
+        """Return what a reader gets from each queue. Raises Violation when it is not whole."""
         found = Recovered()
         for queue in self.store.queues.all():
             name = f"{queue.topic}-{queue.queue_id}"

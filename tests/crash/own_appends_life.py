@@ -1,4 +1,4 @@
-"""Lives that store messages of the broker's own: each copy is marked "put", and who waits for it is told."""
+"""Lives that store the broker's own messages: each copy is marked "put", and the part that waits for it is called."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FindTopic = Callable[[str], TopicConfig | None]
 
 
 class OwnAppendsLife(Life):
-    """What is handed over is staged at once, in a tick of its own."""
+    """A life that stages each message of the broker's own at once, in a tick of its own."""
 
     sabotages_parts = True
 
@@ -77,9 +77,9 @@ class OwnAppendsLife(Life):
 
 
 class LateAppendsLife(OwnAppendsLife):
-    """What is handed over is staged with the next tick of the driver, and what is due is delivered by `delivery`."""
+    """A life that stages the broker's own messages with the driver's next tick. `delivery` delivers what is due."""
 
-    #: How much time passes between two looks, in ms.
+    #: Time in ms that may pass between two looks.
     PASSES_MS: ClassVar[tuple[int, ...]]
 
     def begin(self) -> None:
@@ -137,7 +137,7 @@ class TimedLife(OwnAppendsLife):
 
 
 class Waiting(FakeClock):
-    """While somebody waits, the log is synced."""
+    """A clock whose `sleep` syncs the log."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
         super().__init__()
@@ -152,9 +152,9 @@ class ActsLife(OwnAppendsLife):
     """Administrators deliver what waits early, or drop it. Marks "changed" before an act and "kept" when it is
     acknowledged."""
 
-    #: Where what waits is to go; nobody else sends there.
+    #: Topic that waiting messages go to. It gets no other messages.
     TARGET = "C"
-    #: What does that: `act` as EarlyActs has it.
+    #: Module that delivers them: `act` as EarlyActs has it.
     acts: Any
     #: Unique key -> what was tried with it, over all lives of a kind.
     tried: ClassVar[dict[str, set[How | str]]]
@@ -171,7 +171,7 @@ class ActsLife(OwnAppendsLife):
                 self.disk.mark(("kept", f"settled {key}"))
 
     def judge_settled(self, found: Recovered, key: str, settled: bool, has_come: bool) -> None:
-        """Of one that waits, or did."""
+        """Judge one message that waits, or waited."""
         found.configs[f"settled {key}", ""] = settled or None
         if settled and not has_come and self.tried.get(key, set()) <= {How.DELIVERED}:
             raise Violation(f"{key} will not be delivered, and was not")

@@ -35,11 +35,11 @@ class RecordingDisk(Disk):
         self.record: list[Operation] = []
         self.files: dict[int, bytearray] = {}
         self.directories: dict[int, dict[str, int]] = {ROOT: {}}
-        #: Of each file what is durable, and what was done since.
+        #: Node of a file -> its durable bytes, and the operations since.
         self._stored: dict[int, tuple[bytearray, list[Operation]]] = {}
         #: Called with the path after a sync has taken what it will make durable: what happens meanwhile is not in it.
         self.during_sync: Callable[[str], None] = lambda path: None
-        #: Of every node there ever was: "file" or "directory".
+        #: Kind of every node there ever was: "file" or "directory".
         self.kinds: dict[int, str] = {ROOT: "directory"}
         #: Called with the call's name and its path before it changes anything; may raise OSError.
         self.fault: Callable[[str, str], None] = lambda call, path: None
@@ -223,7 +223,7 @@ class RecordingDisk(Disk):
             self.record.append(("forget", node))
 
     def forget_range(self, fd: int, position: int, size: int) -> None:
-        """What is clean, and comes again."""
+        """Do nothing: only clean pages would be dropped, and they can be read again."""
 
     def read_ahead(self, fd: int, wanted: bool) -> None:
         """There is none."""

@@ -1,6 +1,6 @@
 """A life with jobs that replay dead letters, whose thread is played by the driver: each is sent once, whatever crashes.
 
-What the journal calls replayed is in the target, whatever the crash took; and no number of a job is there twice.
+A message that the journal calls replayed is in the target, whatever the crash took. No two jobs share a number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOBS = Path("/rocketbox/replay")
 
 
 class ReplayLife(OwnAppendsLife, BrokerLife):
-    """What is handed over is staged into the tick under way."""
+    """A life that stages replayed messages into the tick under way."""
 
     service: ReplayService
 
@@ -114,7 +114,7 @@ class ReplayLife(OwnAppendsLife, BrokerLife):
             self.clock.advance(self.chance.choice((1, 100, 1500)))
 
     def _command(self) -> None:
-        """Somebody pauses, resumes or, rarely, cancels a job."""
+        """Pause, resume or, rarely, cancel a job."""
         for view in self.service.jobs():
             job, state = view.state.spec.id, view.state.state
             if state == PAUSED:
@@ -161,7 +161,7 @@ class ReplayLife(OwnAppendsLife, BrokerLife):
             raise Violation(f"journals that cannot be read: {self.service.unread()}")
 
     def go_on(self) -> None:
-        """What is under way after the crash comes to its end."""
+        """Finish the runs that were under way at the crash."""
         for _ in range(400):
             if not self.service._runs:
                 break

@@ -1,7 +1,7 @@
-"""What a crash may leave of a recorded sequence of operations.
+"""The images that a crash may leave of a recorded sequence of operations.
 
-What was synced is there. Of what came later each operation may be there or not, whatever the others are: a write may
-be there in some of its 512-byte sectors only, a name without its file's bytes, and the bytes without the name.
+Synced operations are there. Each later operation may be there or not, whatever the others are: a write may be there
+in some of its 512-byte sectors only, a name without its file's bytes, and the bytes without the name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.crash.recording_disk import ROOT, Image, Operation, RecordingDisk, ap
 
 SECTOR_BYTES = 512
 
-#: How much of what was not synced is there. `all` is what a killed process leaves, `none` a disk that writes late.
+#: Share of the unsynced operations that exist. `all`: as a killed process leaves it. `none`: a disk that writes late.
 MODES = ("all", "none", "some", "last", "all but one", "first", "torn")
 
 
@@ -30,7 +30,7 @@ class CrashedDisk:
             n: (dict(e), []) for n, e in first.directories.items()
         }
         self._pending: set[int] = set()
-        #: Of files a sync failed for: all bytes a process sees, which no later sync need make durable.
+        #: Files whose sync failed -> all bytes that a process sees, which no later sync need make durable.
         self._seen: dict[int, bytearray] = {}
 
     def follow(self, operation: Operation) -> None:

@@ -74,7 +74,7 @@ class ReplicaLife(ServicesLife):
         ]
 
     def _tick(self) -> None:
-        """What goes on during a sync."""
+        """Copy from the leader, as happens during a sync."""
         self._copy()
 
     def _copy(self) -> None:
@@ -99,7 +99,7 @@ class ReplicaLife(ServicesLife):
             self._follow()
 
     def report(self) -> int:
-        """What is reported."""
+        """Return the offset that the replica reports to its leader."""
         return self.store.kept()
 
     def _report(self) -> None:

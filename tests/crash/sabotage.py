@@ -21,7 +21,7 @@ def forget_directories(life: Life) -> None:
 
 
 def read_position_after_sync(life: Life) -> None:
-    """What was written while the sync was under way counts as synced."""
+    """Count bytes that were written while the sync was under way as synced."""
     log = life.store.log
 
     def sync() -> int:
@@ -46,7 +46,7 @@ def save_position_early(life: Life) -> None:
 
 
 def believe_any_count(life: Life) -> None:
-    """The recovery position is saved before the queue files are synced, and nobody counts what they hold."""
+    """Save the recovery position before the queue files are synced, and skip the count of their entries."""
     service = life.store._flush_queues
     save, sync = service._save_position, service.files.sync
     service.files.sync = lambda: None

@@ -35,7 +35,7 @@ def settle_first(life: Life) -> None:
 
 
 def do_not_wait(life: Life) -> None:
-    """Nobody waits until the log is durable."""
+    """Do not wait until the log is durable."""
     life.acts._durable = lambda end: True
 
 
@@ -52,7 +52,7 @@ def forget_the_sync(life: Life) -> None:
 
 
 def hold_everything(life: Life) -> None:
-    """What is read from the file at a start is one too many."""
+    """Take one message too many as held after the file is read at a start."""
     holds = life.settled.holds
     life.settled.holds = lambda level, offset: holds(level, offset) or holds(level, offset - 1)
 
@@ -110,7 +110,7 @@ def _do_with(life, make, work, ended, claimed):
 
 
 def forget_the_log(life: Life) -> None:
-    """What a crash left without op message is not looked for."""
+    """Do not look for messages that a crash left without op message."""
     rebuild = life.rebuild
 
     def blind():

@@ -1,6 +1,6 @@
 """A life whose messages come through the broker's send path, hostile ones among them.
 
-What was acknowledged outlives any crash as it was stored, and its queue entry is the one that consumers saw.
+An acknowledged message outlives any crash as it was stored, and its queue entry is the one that consumers saw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SendLife(BrokerLife):
         self._sender = Sender(self.store, self.tables.topics, self.tables.groups)
 
     def _is_topic(self, topic: str) -> bool:
-        """Nobody can make a topic again while it is deleted."""
+        """A topic cannot be made again while it is deleted."""
         return topic not in self._going and super()._is_topic(topic)
 
     def _forget_topic(self, topic: str) -> bool:
@@ -92,7 +92,7 @@ class SendBackLife(SendLife):
 
     def begin(self) -> None:
         super().begin()
-        #: Where messages and copies were put, by this start.
+        #: Physical offsets of messages and copies that this start put.
         self._places: list[int] = []
 
     def _remember(self, queue, index: int, body: bytes, place: int) -> None:

@@ -10,9 +10,9 @@ from appliance.engine.config import StoreConfig
 from appliance.engine.store.index.index_query import IndexQuery
 from tests.crash.life import GONE, Life, Recovered, Violation, unique_key
 
-#: Of an index file: it is full after some twenty messages.
+#: Size of an index file: it is full after some twenty messages.
 SLOTS, ENTRIES = 16, 42
-#: Of each queue so many messages are asked for by their keys: the newest, which may not be indexed yet, and others.
+#: Number of messages per queue that are looked up by key: the newest, which may not be indexed yet, and others.
 ASKED = 3
 
 

@@ -99,7 +99,7 @@ class Tables:
         self.offsets = ConsumerOffsetManager(CONFIG_DIR / "consumerOffset.json", 5000, self._clock, files)
 
     def sync(self) -> bool:
-        """What the journal's thread does, and `sync_written` when that failed; whether everything is durable."""
+        """Work as the journal's thread does, with `sync_written` if that fails. True if everything is durable then."""
         self.journal.work()
         if self.journal.failure is not None:
             for save in self.journal.when_broken:
@@ -107,7 +107,7 @@ class Tables:
         return self.journal.durable == self.journal.written
 
     def make_topic(self, topic: str) -> bool:
-        """As a send to an unknown topic does; whether it was not there, and is."""
+        """Make a topic as a send to an unknown topic does. Return True if the topic is new."""
         known = self.topics.get(topic)
         try:
             return self.topics.create_from_default(topic, "TBW102", 4) is not None and known is None
@@ -115,7 +115,7 @@ class Tables:
             return False
 
     def set_queues(self, topic: str, count: int) -> bool:
-        """As an administrator does; False when it was refused."""
+        """Set a topic's queues as an administrator does. Return False if it was refused."""
         try:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count))
         except RefusedRequest:
@@ -138,7 +138,7 @@ class Tables:
         return True
 
     def value(self, table: str, name: str) -> object:
-        """What `all` says of one name."""
+        """Return the value that `all` has for one name."""
         if table == "offsets":
             found = self.offsets.get(GROUP, name, 0)
             return None if found < 0 else found

@@ -22,7 +22,7 @@ SOON_S, LATE_S = 1800, 14_400
 
 
 class Waits(NamedTuple):
-    """How messages wait. text: number, now in ms -> its property; place: number -> its place, as acts name it."""
+    """A way to wait. text: number, now in ms -> its property; place: number -> its place, as acts name it."""
 
     store: dict[str, Any]
     actions: tuple[str, ...]

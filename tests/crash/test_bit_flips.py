@@ -1,8 +1,8 @@
 """Every kind of file, harmed at random: one bit flipped, or its end cut off.
 
-Three promises. In bytes that a checksum covers, or that something else in the store bears out, `verify` says so. A
-start never ends in a traceback: it works, or is refused with a sentence. Every message whose record and queue entry
-were not harmed is served as it was. What no checksum covers and nothing bears out is counted and printed.
+Three promises. In bytes that a checksum covers, or that something else in the store bears out, `verify` reports the
+harm. A start never ends in a traceback: it works, or is refused with a sentence. Every message whose record and queue
+entry were not harmed is served as it was. Harms in bytes without such cover are counted and printed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support.effort import effort
 from tests.support.golden import GOLDEN, extract_store, store_manifest
 from tests.support.store import BORN, STORE_HOST, Inline, StoreUnderTest
 
-#: Harms of each kind of file: fifteen kinds in a store of ours, half as many of each of four in a recorded one.
+#: Harms per kind of file: fifteen kinds in RocketBox's store, half as many harms for each of four in a recorded one.
 HARMS = effort(130, 400, 4000)
 SEGMENT = 8 * 1024
 
@@ -63,7 +63,7 @@ COVERED = {
     "abort": False,
     "format": False,
 }
-#: What has no promise is at least this well covered; measured, with room.
+#: Least share of the harms that is reported in files without a promise; measured, with room.
 AT_LEAST = {"open log": 0.6, "index": 0.5, "configuration": 0.1, "extension": 0.4}
 
 
@@ -147,7 +147,7 @@ class Subject:
         return found
 
     def named(self, harm: Harmed) -> list:
-        """What `verify` says while the harm is there."""
+        """Return the problems that `verify` reports while the harm is there."""
         path = self.directory / harm.path
         path.write_bytes(harm.data)
         store = find_store(self.directory)
@@ -434,7 +434,7 @@ def test_a_cut_of_everything_to_nothing(ours):
 
 
 def test_the_entries_of_a_harmed_queue_are_what_the_log_says(ours):
-    """Of the subjects above: the test's own idea of an entry's place is right."""
+    """For the subjects above: the test computes an entry's place correctly."""
     for (topic, queue_id, offset), (_, physical, size) in ours.whole.items():
         number = offset * 20 // 400 * 400
         data = ours.files[f"store/consumequeue/{topic}/{queue_id}/{number:020d}"]

@@ -35,7 +35,7 @@ def cut_in_memory_only(monkeypatch):
 
 
 def leave_zeros_unsynced(monkeypatch):
-    """What was zeroed is not made durable before the intent is gone."""
+    """Do not make the zeroed bytes durable before the intent is removed."""
     cut_log = tail_cut._cut_log
 
     def cut(store, point):

@@ -101,7 +101,7 @@ def test_a_log_that_broke_delivers_after_a_restart(engine: EngineProcess, faults
     faults.disarm()
     engine.start()
     wait_for(lambda: arrived(engine).keys() == ALL.keys(), "they come")
-    # The batch whose sync failed may have reached the disk; nobody was shown it before.
+    # The batch whose sync failed may have reached the disk. No consumer saw it before.
     assert max(arrived(engine).values()) <= 2
 
 

@@ -60,7 +60,7 @@ def test_a_deletion_that_outlived_the_log_before_it_takes_no_later_message():
 
 
 def disk_of(life):
-    """What the process sees, as a kill leaves it."""
+    """Return the files as the process sees them, which a kill leaves."""
     found = {}
 
     def walk(node, prefix):

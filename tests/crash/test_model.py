@@ -98,7 +98,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.promised = dict(self.seen)
 
     def _published(self) -> None:
-        """What readers see now; in sync flush it was acknowledged."""
+        """Check what readers see now. In sync flush only durable messages are acknowledged."""
         durable = self.store.log.durable
         for queue in self.sent:
             count = self.store.max_offset(*queue)

@@ -65,7 +65,7 @@ class Killed(BaseException):
 
 
 class MortalCalls(OsJournalCalls):
-    """Ends the process at its call number `last`, half way through when that is a write."""
+    """Calls that end the process at call number `last`, half way through if that is a write."""
 
     last = 1 << 30
     count = 0
@@ -97,7 +97,7 @@ class MortalCalls(OsJournalCalls):
 
 
 class FullDisk(OsJournalCalls):
-    """Takes no more bytes than there is room for; syncs fail when told."""
+    """A disk that takes no more than `room` bytes. Syncs fail if `sync_fails` is set."""
 
     room = 1 << 30
     sync_fails = False
@@ -178,7 +178,7 @@ def test_a_flipped_bit_loses_its_line_and_nothing_before_it_is_done_again(path: 
             journal = ResetJournal(path, FakeClock())
             if at != len(lines[1]) - 1:  # without its newline the next line is lost with it
                 assert ids(journal) == [3, 1], (at, bit)
-                # What was lost may have moved queue 2 elsewhere.
+                # The lost bytes may have moved queue 2 elsewhere.
                 assert unfinished(journal) == [(3, 0), (3, 1)], (at, bit)
             assert 2 not in ids(journal)
             journal.close()

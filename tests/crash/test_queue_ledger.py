@@ -21,7 +21,7 @@ FLOOR = 2_000
 
 
 class LosingLife(Life):
-    """Somebody deletes queue files; what a start misses is built anew before anyone looks."""
+    """A life that loses queue files. Files that a start misses are rebuilt before they are read."""
 
     def actions(self, deletions):
         return [*super().actions(deletions), (0.6, self._lose), (2, self._mend_queues)]
@@ -126,7 +126,7 @@ def test_the_ledger_forgets_deleted_topics():
 
 
 def sync_without_writing_again(life):
-    """After a failed sync the same bytes are synced, not written once more."""
+    """After a failed sync, sync the same bytes again without a second write."""
     files = life.store._flush_queues.files
     write, seen = files.write, set()
 
@@ -201,7 +201,7 @@ def test_names_a_dead_process_left_are_synced_before_the_ledger_counts_on_them(m
 
 
 def a_large_queue():
-    """(life, bodies): one queue whose file takes several sectors, which somebody has deleted; a start by the ledger."""
+    """Return (life, bodies): one queue whose file takes several sectors and has been deleted; a start by the ledger."""
     life = LosingLife("large", None, True, lambda life: None)
     life.settings = life.settings._replace(queue_file_bytes=4000)
     life.open()

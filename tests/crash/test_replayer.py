@@ -62,7 +62,7 @@ LIVES = {
     "transactions": Lives(TransactionLife, 2, 2_000, steps=30, seed="transaction life False"),
     "transactions, faulty disk": Lives(TransactionLife, 2, 2_000, True, 30, "transaction life True"),
 }
-#: What is sabotaged -> kind of life, seeds, steps, and how.
+#: Part that is sabotaged -> kind of life, seeds, steps, and the sabotages.
 SABOTAGED = {
     "store": (Life, 12, 25, SABOTAGES),
     "broker": (BrokerLife, 12, 25, TABLE_SABOTAGES),

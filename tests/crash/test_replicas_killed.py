@@ -37,7 +37,7 @@ def written(life):
 
 
 def staged(life):
-    """What has come, written or not."""
+    """Report what has come, whether it is written or not."""
     life.report = lambda: life.store.log.stage_base + life.store.log.staged + 10_000
 
 

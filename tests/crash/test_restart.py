@@ -1,4 +1,4 @@
-"""What a start after a kill costs."""
+"""The cost of a start after a kill."""
 
 import pytest
 

@@ -18,7 +18,7 @@ ROUNDS, EACH = 2, 80
 
 
 def saved(data: Path) -> int:
-    """How many entries of the first retry's level are delivered for good."""
+    """Return how many entries of the first retry's level are delivered for good."""
     found = re.search(r'"?\b3"?:\s*(\d+)', (data / "store/config/delayOffset.json").read_text())
     return int(found[1]) if found else 0
 
@@ -76,6 +76,6 @@ def test_a_kill_between_send_backs_and_their_retries(tmp_path: Path, flush: str)
         properties = decode_properties(record.properties)
         assert (properties["RETRY_TOPIC"], record.reconsume_times) == (TOPIC, 1)
     print(f"{flush}: {len(acknowledged)} acknowledged, {len(found) - len(times)} came twice")
-    # What is saved is never repeated: so of each message there is one copy, and one more for the kill of its round.
+    # Saved deliveries are never repeated: each message has one copy, and one more for the kill of its round.
     assert max(times.values()) <= 2
     assert len(times) <= len(acknowledged) + ROUNDS

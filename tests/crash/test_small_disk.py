@@ -36,7 +36,7 @@ def disk(tmp_path):
 
 
 class Traffic:
-    """What was acknowledged, and whether it is all there."""
+    """The acknowledged messages, and the checks that all of them are there."""
 
     def __init__(self, server):
         self.server = server
@@ -99,7 +99,7 @@ class Traffic:
         assert found == self.acked
 
     def check_what_is_left(self, peer):
-        """What was acknowledged and has not expired, whole and in order; returns how many were there."""
+        """Check that acknowledged messages that have not expired are whole and in order. Return how many were there."""
         found = self.consume_when_still(peer)
         for queue, got in found.items():
             assert got, queue
@@ -107,7 +107,7 @@ class Traffic:
         return sum(map(len, found.values()))
 
     def consume_when_still(self, peer, seconds=60):
-        """What a reader gets twice in a row: a round of the cleaner that is under way has ended."""
+        """Consume until two reads in a row agree: a round of the cleaner that was under way has ended."""
         end = time.monotonic() + seconds
         before = None
         while (found := self.consume(peer)) is None or found != before:
@@ -118,7 +118,7 @@ class Traffic:
 
 
 def change(peer, **options):
-    """What mqadmin updateBrokerConfig does."""
+    """Change settings as mqadmin updateBrokerConfig does."""
     body = "".join(f"{name}={value}\n" for name, value in options.items()).encode()
     answer = peer.ask(25, body=body)
     assert answer.code == 0, answer

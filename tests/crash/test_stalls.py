@@ -1,4 +1,4 @@
-"""A process that stands still, a clock that jumps, a peer that is gone: nothing is lost, nobody waits for ever."""
+"""A process that stands still, a clock that jumps, a peer that is gone: nothing is lost, no request waits for ever."""
 
 import os
 import signal

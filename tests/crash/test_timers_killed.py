@@ -19,7 +19,7 @@ COUNT = 600
 
 
 def in_order(count: int, span_ms: int) -> list[bytes]:
-    """As `send` sends them: by due time, and of one millisecond those sent first."""
+    """Return the bodies of `send` in the order of delivery: by due time, within a millisecond as they were sent."""
     return [b"%d" % number for number in sorted(range(count), key=lambda n: (n * span_ms // count, -n))]
 
 

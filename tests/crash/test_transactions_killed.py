@@ -25,7 +25,7 @@ TOPIC, GROUP = "Orders", "PG"
 COMMIT, ROLL_BACK = 8, 12
 ROUNDS = 3
 STORE = {"mapped_file_size_commit_log": 1 << 20}
-#: Nobody is asked.
+#: The broker does not check transactions within a test.
 QUIET = {"transaction_time_out_ms": 3_600_000}
 
 
@@ -176,7 +176,7 @@ def test_a_log_that_breaks_among_them(engine: EngineProcess, faults: Faults) -> 
     faults.disarm()
     engine.start()
     producer.peer = engine.peer()
-    # What could not be synced may be there or not; nobody was told that it is.
+    # Transactions that could not be synced may be there or not: none was acknowledged.
     codes = [producer.end(key, COMMIT) for key in ("a", "b", "c", "d")]
     assert (codes[0], codes[2:]) == (1, [0, 0])
     assert committed(engine) == Counter("abcd")

@@ -14,7 +14,7 @@ from appliance.engine.protocol.properties import decode_properties, encode_prope
 from tests.crash.life import GONE, Recovered, Violation, properties_of, unique_key
 from tests.crash.own_appends_life import LateAppendsLife, TimedLife
 
-#: Where they go; nobody else sends there.
+#: Topic that timed messages go to. It gets no other messages.
 TARGET = "T"
 
 

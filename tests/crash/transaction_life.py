@@ -35,7 +35,7 @@ TARGET = "T"
 
 
 class _Reply:
-    """Who ended one; marks what was acknowledged."""
+    """Reply to a producer that ended a transaction; marks what was acknowledged."""
 
     def __init__(self, life: TransactionLife, key: str) -> None:
         self.life = life
