@@ -32,7 +32,7 @@ VERSIONS = ("4.9.7", "5.3.3")
 
 _POM = Path(__file__).with_name("apache_jars") / "pom.xml"
 
-# What both generations need on Java 17: they unmap files and read directory buffers through internal classes.
+# Flags that both generations need on Java 17: they unmap files and read directory buffers through internal classes.
 _JAVA_17_FLAGS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -61,7 +61,7 @@ class ApacheError(RuntimeError):
 
 
 def cache_dir(version: str) -> Path:
-    """Where the jars of one version are kept between runs."""
+    """Return the directory that keeps the jars of one version between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "rocketbox" / "apache" / version / "lib"
 

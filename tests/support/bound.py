@@ -99,7 +99,7 @@ class LeaderBox(Box):
         self.server: ReplicationServer | None = None
         self.is_alive = True
         self.higher: list[int] = []
-        #: How often a member was bound.
+        #: Number of times that a member was bound.
         self.bindings = 0
 
     def _count(self) -> None:
@@ -140,7 +140,7 @@ class LeaderBox(Box):
 
 
 class FollowerBox(Box):
-    """One that follows whom it is told to."""
+    """A box that follows the leader that the test names."""
 
     def __init__(self, data_dir: Path, uuid: str = "follower", **store: Any) -> None:
         super().__init__(data_dir, uuid, "SLAVE", **store)

@@ -22,7 +22,7 @@ BUILT = ("__pycache__", "*.so", "_compiled.c")
 
 
 def checkout(directory: Path) -> Path:
-    """What is needed to build, with nothing built yet."""
+    """Copy what a build needs into `directory`, with nothing built yet."""
     for name in PARTS:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns(*BUILT))
@@ -40,7 +40,7 @@ def variables(**more: str) -> dict[str, str]:
 
 
 def run(*command: str | Path, cwd: Path, **more: str) -> str:
-    """What it printed, on both streams; it has to succeed."""
+    """Run a command, which has to succeed. Return its output on both streams."""
     ran = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -67,7 +67,7 @@ def tools_without_a_compiler(directory: Path) -> str:
 
 
 def asked_for(lines: Sequence[str], extras: Set[str] = frozenset()) -> list[Requirement]:
-    """Those of the requirements of a distribution that hold here, with these of its extras."""
+    """Return the requirements of a distribution that apply here, with these of its extras."""
     found = [Requirement(line) for line in lines]
     return [
         one
@@ -108,7 +108,7 @@ class Environment:
                     link.symlink_to(metadata.distribution(name).locate_file(top))
 
     def give_what_it_asks_for(self, extras: Set[str] = frozenset()) -> None:
-        """What the rocketbox that is installed here asks for."""
+        """Give the packages that the rocketbox installed here requires."""
         (directory,) = self.packages.glob("rocketbox-*.dist-info")
         self.give(asked_for(metadata.Distribution.at(directory).requires or [], extras))
 
@@ -130,7 +130,7 @@ class Checkout:
         self.hotpath = directory / "appliance" / "engine" / "hotpath"
 
     def set_up(self, before: str = "", **more: str) -> list[str]:
-        """What `script/environment` says, line by line."""
+        """Return the lines that `script/environment` prints."""
         return run(
             "bash", "-c", f". script/environment; {before} ensure_venv none", cwd=self.directory, **more
         ).splitlines()

@@ -10,7 +10,7 @@ from appliance.client.core.steps import Call, CallFailed, Sleep, Start, Tell, To
 from appliance.client.errors import ClientError
 from appliance.engine.protocol.command import RemotingCommand
 
-#: What a cluster does with a call: an answer, or a failure.
+#: A cluster's reaction to a call: an answer, or a failure.
 Cluster = Callable[[Call | Tell], RemotingCommand | CallFailed | None]
 
 
@@ -38,7 +38,7 @@ class Driver:
         self.slept: list[float] = []
 
     def run(self, procedure: Generator[Any, Any, Any], most_steps: int = 1000) -> Any:
-        """What it returns; it raises what the procedure raises. AssertionError if it takes more steps."""
+        """Run a procedure. Return or raise what it does. AssertionError if it takes more steps."""
         outcome = None
         for _ in range(most_steps):
             try:

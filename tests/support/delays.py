@@ -41,7 +41,7 @@ class Delays:
         under_test.scheduler.wall_ms = clock.wall_ms()
         Durability(store, InlineLoop(), lambda: 5000, lambda queues: None)
         self.calls: list[Callable[[], None]] = []
-        #: Whether the batches handed over wait for `run_calls`.
+        #: True if the batches handed over wait for `run_calls`.
         self.hold = False
         self.appends = OwnAppends(store, self.topics.get, self.levels, self._call_soon, lambda: True, lambda: 0)
         self.path = Path(under_test.directory) / "store" / "config" / "delayOffset.json"
@@ -57,7 +57,7 @@ class Delays:
             self.run_calls()
 
     def run_calls(self) -> None:
-        """What remoting-io does in a tick."""
+        """Do what remoting-io does in a tick."""
         self.under_test.scheduler.wall_ms = self.clock.wall_ms()
         calls, self.calls = self.calls, []
         for call in calls:
@@ -92,7 +92,7 @@ class Delays:
             self.rounds(2)
 
     def arrived_so_far(self, queue_id: int = 0, topic: str = TARGET) -> int:
-        """How many, without reading them."""
+        """Return how many messages have come, without reading them."""
         return self.store.max_offset(topic, queue_id)
 
     def arrived(self, queue_id: int = 0, topic: str = TARGET) -> list[bytes]:

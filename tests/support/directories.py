@@ -9,10 +9,11 @@ import pytest
 
 
 def shared_directory(request: pytest.FixtureRequest, name: str) -> Path:
-    """A new directory for the fixture that asks; it goes when the fixture has ended.
+    """Make a new directory for the fixture of `request`. It is removed when the fixture ends.
 
-    pytest keeps what `tmp_path_factory` made to the end of the run, and a store takes a whole log file, 1 GiB unless
-    told otherwise. When a test has failed meanwhile it stays, as `tmp_path` does.
+    pytest keeps what `tmp_path_factory` made to the end of the run, and a store takes a whole log file, 1 GiB by
+    default.
+    If a test has failed meanwhile, the directory stays, as `tmp_path` does.
     """
     directory: Path = request.getfixturevalue("tmp_path_factory").mktemp(name)
     failed = request.session.testsfailed

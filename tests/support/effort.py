@@ -1,4 +1,4 @@
-"""How much a test does that could go on for ever: rounds of faults, seeds, frames."""
+"""Amount of work for a test that could go on for ever: rounds of faults, seeds, frames."""
 
 import os
 from typing import TypeVar

@@ -68,7 +68,7 @@ class RunningEngine:
 
     @classmethod
     def of(cls, engine: Engine) -> RunningEngine:
-        """One that somebody else started, and stops."""
+        """Wrap an engine that the caller started, and stops."""
         made = cls.__new__(cls)
         made.engine, made.peers, made._own = engine, [], None
         return made
@@ -89,7 +89,7 @@ class RunningEngine:
         return self._own
 
     def hang_up(self) -> None:
-        """All peers go, and the broker knows."""
+        """Close all peers, and wait until the broker has noticed."""
         for peer in self.peers:
             peer.close()
         self.peers.clear()
@@ -98,7 +98,7 @@ class RunningEngine:
         wait_for(lambda: not clients.consumer_groups() and not clients.producer_groups(), "nobody is online")
 
     def put(self, topic: str, *bodies: bytes, queue: int = 0, properties: str = "", **fields: Any) -> None:
-        """Send messages as a producer does; the topic comes to be with 4 queues."""
+        """Send messages as a producer does. A missing topic is made with 4 queues."""
         for body in bodies:
             answer = self._ours().ask(SEND, send_fields(topic, queue, properties, **fields), body)
             assert answer.code == 0, answer
@@ -140,7 +140,7 @@ class RunningEngine:
         return peer
 
     def sample(self) -> None:
-        """Have the sampler look once more, now."""
+        """Have the sampler take one more sample, now."""
         parts = self.window._parts
         assert parts is not None
         parts.sampler.sample()

@@ -60,7 +60,7 @@ class EtcdMember(StoreServer):
         return [*self._prefix, "setpriv", "--pdeathsig", "KILL", "--", BINARY, *self.flags]
 
     def serves(self) -> bool:
-        """Whether it answers a read that asks the majority."""
+        """True if the server answers a read that needs the majority."""
         try:
             self.ask("kv/range", {"key": "AA=="})
         except OSError as error:

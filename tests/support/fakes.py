@@ -1,6 +1,6 @@
-"""What stands in for sockets and threads: a connection, a loop and a pool that a test holds in its hands.
+"""Stand-ins for sockets and threads: a connection, a loop and a pool that a test holds in its hands.
 
-They are held against the parts they stand for in tests/test_stand_ins.py. Time is `appliance.engine.clock.FakeClock`.
+tests/test_stand_ins.py compares them with the parts they replace. Time is `appliance.engine.clock.FakeClock`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FakeConnection:
         self.closed = True
 
     def noticed(self) -> list[str]:
-        """The groups it was told about since the last look."""
+        """Return the groups of the notices received since the last look."""
         groups = [notice.ext_fields["consumerGroup"] for notice in self.notices if notice.code == 40]
         self.notices.clear()
         return groups

@@ -45,7 +45,7 @@ class Faults:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to be given."""
+        """Environment variables that the process needs."""
         return {"LD_PRELOAD": str(library()), "FAULTS_FILE": str(self._path)}
 
     def arm(

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 
 class SkippingClock(Clock):
-    """The machine's, and time that is skipped; set_by_ms: how far somebody has set the wall clock forward or back."""
+    """The machine's clock plus skipped time. set_by_ms: how far the wall clock was set forward or back."""
 
     def __init__(self) -> None:
         self.skipped_ms = 0
@@ -52,7 +52,7 @@ class WatchedEngine:
         return msgspec.json.decode(self.ask(28).body)["table"]
 
     def metrics(self) -> dict[str, Any]:
-        """What /metrics shows."""
+        """Return what /metrics shows."""
         return self.engine.window.metrics()
 
     def overview(self) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def store_names() -> list[tuple[str, str]]:
 
 
 def store_manifest(version: str, name: str) -> dict[str, Any]:
-    """What a recorded store holds; `messages` in log order, of `torn` those of `killed` that are left."""
+    """Return the contents of a recorded store. `messages` are in log order; for `torn`, those of `killed` that are
+    left."""
     path = GOLDEN / "store" / version / f"{name}.json.gz"
     manifest: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     if "messagesOf" in manifest:

@@ -25,7 +25,7 @@ class Event(NamedTuple):
 
 
 def recorded(version: str) -> Iterator[Event]:
-    """What went over the replication connections, whole reports and frames in the order of their last byte."""
+    """Yield the traffic of the replication connections: whole reports and frames in the order of their last byte."""
     pending: dict[tuple[int, str], bytes] = {}
     with gzip.open(GOLDEN / "ha" / version / "stream.jsonl.gz", "rt") as lines:
         for line in map(json.loads, lines):
@@ -73,7 +73,7 @@ class PlayedSlave:
         return offset, self.receive(size)
 
     def copy_to(self, end: int) -> bytes:
-        """What comes until the frames reach `end`; frames that do not follow each other fail."""
+        """Return what comes until the frames reach `end`. Frames that do not follow each other fail."""
         at = None
         while at is None or at < end:
             offset, body = self.frame()
@@ -83,7 +83,7 @@ class PlayedSlave:
         return bytes(self.log)
 
     def is_closed(self, seconds: float = 60) -> bool:
-        """Whether the master closes it, whatever it still sends."""
+        """True if the master closes the connection, whatever it still sends."""
         deadline = time.monotonic() + seconds
         try:
             while (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""What makes an engine's figures move; each holds as long as its block."""
+"""Events that make an engine's figures move. Each lasts as long as its block."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _machine_of(file: str) -> str:
 
 
 def route_of(namesrv: str, topic: str) -> dict[str, dict[str, str]]:
-    """brokerName -> brokerId -> address, as a name server tells clients of a topic; empty where it knows of none."""
+    """Return brokerName -> brokerId -> address from a name server's route of a topic; empty if it has no route."""
     peer = Peer(namesrv)
     try:
         answer = peer.ask(ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})

@@ -1,4 +1,4 @@
-"""A set of brokers as a member sees it, made by a test: nobody decides anything, and nobody follows."""
+"""A set of brokers as a member sees it, made by a test: there are no elections and no followers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HEARTBEAT, RUNNING_INFO = 34, 307
 
 
 def heartbeat(client_id: str, group: str, topic: str, expression: str = "*") -> bytes:
-    """As Java's client sends it."""
+    """Return a heartbeat as Java's client sends it."""
     subscription = {
         "topic": topic, "subString": expression, "subVersion": 1, "expressionType": "TAG", "classFilterMode": False,
         "tagsSet": [], "codeSet": [],

@@ -85,14 +85,14 @@ class Member:
 
     @property
     def leader(self) -> Leader:
-        """As the set's key would name it."""
+        """This member as the set's key would name it."""
         return Leader(self.files.uuid, self.files.slot, self.engine.broker_address or "", self.engine.ha_address or "")
 
     def peer(self) -> Peer:
         return self.running.peer()
 
     def lead(self, epoch: int, *others: Member) -> None:
-        """As an elected one does: the stream is closed, the epoch noted, then it leads."""
+        """Lead as an elected member does: the stream is closed, the epoch noted, then it leads."""
         end = self.brokers.close_stream()
         self.epoch = epoch
         self.files.see(epoch)
@@ -133,7 +133,7 @@ class Member:
         self.brokers.fence("a test")
 
     def stop_tables(self) -> None:
-        """What its leader's tables become from now on is not taken over."""
+        """Stop copying the leader's tables: later changes of them are not taken over."""
         for thread in (self.brokers._topics, self.brokers._tables):
             thread.request_stop()
             assert thread.stop(5)
@@ -175,5 +175,5 @@ def send(peer: Peer, topic: str, queue: int, *bodies: bytes) -> None:
 
 
 def bodies(peer: Peer, topic: str = "Orders", queue: int = 0, offset: int = 0) -> list[bytes]:
-    """What one pull is answered with."""
+    """Return the bodies of the messages that one pull returns."""
     return [record.body for record in records(peer.ask(PULL, pull_fields(topic, queue, offset)).body)]

@@ -16,12 +16,12 @@ import uuid
 from appliance.engine.failover.leader_store import Revision, StoreReplaced, StoreUnavailable, SwapConflict
 
 NO_KEY = Revision("0")
-#: As ZooKeeper's; etcd takes half as much again.
+#: Limit as ZooKeeper's; etcd takes half as much again.
 MAX_VALUE_BYTES = 1024 * 1024
 
 
 class MemoryCluster:
-    """What several stores share."""
+    """State that several stores share."""
 
     def __init__(self) -> None:
         self.down = False

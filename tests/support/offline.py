@@ -10,7 +10,7 @@ from appliance.engine.store_tools.verification import Verified, verify
 
 
 def verified(directory: Path) -> tuple[Verified, list[Problem]]:
-    """What `verify` says of a data directory."""
+    """Return what `verify` finds in a data directory, and its problems."""
     store = find_store(directory)
     problems = Problems()
     try:
@@ -20,7 +20,7 @@ def verified(directory: Path) -> tuple[Verified, list[Problem]]:
 
 
 def damage(directory: Path) -> list[Problem]:
-    """What is damaged, notes left out."""
+    """Return the problems that are damage, without notes."""
     return [problem for problem in verified(directory)[1] if problem.level == "damage"]
 
 

@@ -85,14 +85,14 @@ class OidcProvider:
         self.stop()
 
     def stop(self) -> None:
-        """Nobody answers any more."""
+        """Stop the server: requests get no answer from now on."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._server.server_close()
             self._thread.join(60)
 
     def change_keys(self) -> None:
-        """As providers do now and then."""
+        """Change the signing key, as providers do now and then."""
         self._key = _key("two")
 
     def get(self, path: str) -> tuple[int, Any]:
@@ -113,7 +113,7 @@ class OidcProvider:
         return 404, {"error": "not_found"}
 
     def sign_in(self, address: str) -> str:
-        """What a browser does that is sent here, of a user who signs in: the address it is sent back to."""
+        """Do what a browser of a user who signs in does at `address`. Return the address that it is sent back to."""
         parts = urlsplit(address)
         assert address.startswith(f"{self.issuer}/authorize?"), address
         asked = {name: values[0] for name, values in parse_qs(parts.query).items()}

@@ -19,7 +19,7 @@ class Peer:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)), timeout=60)
-        #: How long an answer is waited for. Who asks again when none comes may have less.
+        #: Seconds to wait for an answer. A peer that repeats unanswered requests may have less.
         self.patience_s = 60.0
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
@@ -93,7 +93,7 @@ class Peer:
         self.send_bytes(encode_command(command))
 
     def is_silent(self, seconds: float = 0.3) -> bool:
-        """Whether nothing arrives for a while."""
+        """True if nothing arrives for `seconds`."""
         try:
             self.receive(seconds)
         except TimeoutError:
@@ -101,7 +101,7 @@ class Peer:
         return False
 
     def is_closed(self) -> bool:
-        """Whether the server has nothing more to say and closes; TimeoutError when it does neither."""
+        """True if the server closes without sending more. TimeoutError if it neither sends nor closes."""
         try:
             self.receive()
         except ConnectionError:

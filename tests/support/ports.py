@@ -1,9 +1,9 @@
 """TCP ports that belong to this process until it ends, among all test runs of a user on a machine.
 
-A port that was free when somebody looked is another's when it is used: a server that starts twice, and one that has to
-be away, need a number that nobody else takes meanwhile. So there is one file with a byte for each block of five ports,
-and who holds a POSIX record lock on a byte has the block. The kernel lets go of the locks when a process ends, however
-it ends. The blocks are below the range that the kernel takes ports of outgoing connections from.
+A port that was free at one look may be taken when it is used. A server that starts twice, or that has to be away,
+needs a number that no other process takes meanwhile. So there is one file with a byte for each block of five ports: a
+process that holds a POSIX record lock on a byte has the block. The kernel releases the locks when a process ends,
+however it ends. The blocks are below the range from which the kernel takes ports of outgoing connections.
 
     port = reserve_port()       # N - 2, N - 1, N + 1 and N + 2 are reserved with it
 """
@@ -20,9 +20,9 @@ from pathlib import Path
 FIRST, END = 12_000, 32_000
 BLOCK = 5
 
-#: What this process has: a process does not exclude itself by a record lock.
+#: Blocks of this process: a record lock does not exclude the process that holds it.
 _own: set[int] = set()
-#: Where it begins to look: processes that begin at different places seldom ask for the same block.
+#: First block to try. Processes that begin at different places seldom try the same block.
 _begin = random.SystemRandom().randrange((END - FIRST) // BLOCK)
 _one_at_a_time = threading.Lock()
 #: Opened once and never closed: closing any descriptor of the file lets go of all locks that this process has on it.
@@ -51,7 +51,7 @@ def reserve_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on 0.0.0.0:port now."""
+    """True if a server could listen on 0.0.0.0:port now."""
     return _binds(port, again=True)
 
 

@@ -1,4 +1,4 @@
-"""What alerts are sent to: an HTTP receiver that answers as it is told, and a mail server that keeps what it gets."""
+"""Receivers of alerts: an HTTP server whose answers a test sets, and a mail server that keeps what it gets."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
         proxy.backend = "127.0.0.1:8080"
         browse(proxy.url)
 
-It runs in a thread of its own. What is asked for outside its path is answered 404 and kept in `outside`.
+It runs in a thread of its own. A request for an address outside its path is answered 404 and kept in `outside`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReverseProxy:
 
     @property
     def url(self) -> str:
-        """What people type, without a slash at its end."""
+        """The address as people type it, without a slash at its end."""
         return f"http://127.0.0.1:{self._port}{self.prefix}"
 
     def __enter__(self) -> ReverseProxy:
@@ -73,7 +73,7 @@ class ReverseProxy:
 
     @staticmethod
     async def _hand_over(reader: asyncio.StreamReader, before: asyncio.StreamWriter) -> None:
-        """What the browser says through a WebSocket."""
+        """Pass on what the browser sends through a WebSocket."""
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
                 before.write(data)

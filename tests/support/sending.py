@@ -115,7 +115,7 @@ def good_properties(body: bytes) -> str:
 
 
 class NoPeer:
-    """What the send path sees of a connection. `answers`: of refusals only; the others wait in the store's tick."""
+    """A connection as the send path sees it. `answers`: refusals only; the others wait in the store's tick."""
 
     remote_host = "10.0.0.1:5000"
     closed = False

@@ -1,5 +1,5 @@
-"""`rocketbox serve` whose console waits for nobody and takes few connections; stands before the command as a prefix of
-`support.server.Server`."""
+"""`rocketbox serve` with a console that has short time-outs and takes few connections; stands before the command as a
+prefix of `support.server.Server`."""
 
 import sys
 from typing import Any
@@ -8,7 +8,7 @@ from appliance import http_connections, http_server
 from appliance.http_server import ConsoleServer
 from appliance.main import main
 
-#: As the tests that use it know.
+#: Value that the tests which use this program expect.
 PATIENCE_S = 1.0
 #: Longer than a body's patience, and shorter than what a large one has earned.
 SILENCE_S = 3.0

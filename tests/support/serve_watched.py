@@ -10,7 +10,7 @@ from typing import Any
 
 _LOG = os.open(os.environ["WATCH_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 _open, _mkdir = os.open, os.mkdir
-# Whether the next "open" that is audited comes from os.open, which was noted with its mode.
+# True if the next audited "open" comes from os.open, which has noted it with its mode.
 _noted = False
 
 

@@ -29,7 +29,7 @@ class Admin:
         return {"store": {"ok": True, "detail": "/secret/path"}}
 
     def wire_acts(self, series: str, after: int) -> tuple[str, list[object]]:
-        """Nobody administers it; asked once more at the end."""
+        """Return no acts: there are no administrators. The console calls this one last time at the end."""
         return series, []
 
 

@@ -77,7 +77,7 @@ class Server:
             self._environment.setdefault(LOG_FILE_BYTES, str(log_file_mib << 20))
         self._process: subprocess.Popen[bytes] | None = None
         reserved = 0 if broker_port and namesrv_port else reserve_port()
-        # Of five: the broker listens on N, N - 2 and N + 1.
+        # The reserved block has five ports: the broker listens on N, N - 2 and N + 1.
         self._ports = {"broker": broker_port or reserved, "namesrv": namesrv_port or reserved + 2}
 
     @property
@@ -144,7 +144,7 @@ class Server:
             )
 
     def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """What `start` waits for; raises as it does."""
+        """Wait until the server is ready, as `start` does. Raises what `start` raises."""
         assert self._process is not None
         ready_file = self._ready_file
         deadline = time.monotonic() + timeout_s

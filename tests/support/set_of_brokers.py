@@ -32,11 +32,11 @@ def log_of(running: RunningEngine) -> bytes:
 
 
 def wait_same(master: RunningEngine, slave: RunningEngine, seconds: float = 60) -> None:
-    """Until the slave holds all that the master has, and shows it."""
+    """Wait until the slave has the master's whole log, and shows it."""
     here, there = slave.engine.broker.store, master.engine.broker.store
     wait_for(
         lambda: here.log.written == there.log.written
-        # What is written is sent before it is shown: without this the slave may not show yet what the master does.
+        # Written bytes are sent before they are shown: without this the slave may not show yet what the master does.
         and there.published == there.log.written
         and here.last_record_offset == there.last_record_offset,
         "the slave to have the whole log", seconds,

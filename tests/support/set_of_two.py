@@ -108,8 +108,8 @@ class SetOfTwo:
             peer.close()
 
     def send(self, number: int, count: int = 1) -> list[int]:
-        """Messages with bodies that say which they are, one after the other; their codes, -1 for none. What is
-        answered 0 is remembered."""
+        """Send messages with numbered bodies, one after the other. Return their codes, -1 for none. Messages that are
+        answered 0 are remembered."""
         codes = []
         for _ in range(count):
             self._sent += 1

@@ -72,7 +72,7 @@ class SmallDisk:
 
     @property
     def prefix(self) -> list[str]:
-        """What has a command see the file system; it becomes that command."""
+        """Prefix that runs a command where it sees the file system. The prefix's process becomes the command."""
         user = ["-U", "--preserve-credentials"] if self._user_namespace else []
         return ["nsenter", "-t", str(self._pid), "-m", *user, "sh", "-c", f'cd "{ROOT}" && exec "$@"', "sh"]
 

@@ -1,4 +1,4 @@
-"""How tests start Spark: small, quiet, on the loopback, below one directory, and with an end."""
+"""Starts Spark for tests: small, quiet, on the loopback, below one directory, and stopped at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def settings(place: Path) -> dict[str, str]:
-    """Of a session with one Java process, beside other tests on a machine with 2 CPUs."""
+    """Return settings of a session with one Java process, beside other tests on a machine with 2 CPUs."""
     return {
         "spark.driver.memory": "768m",
         "spark.driver.extraJavaOptions": (

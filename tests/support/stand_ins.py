@@ -1,4 +1,5 @@
-"""Whether a test's stand-in for a part of ours is like the part: what it hides otherwise, nobody sees."""
+"""Checks that a test's stand-in for a part of RocketBox is like the part: a difference would hide faults of the
+callers."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def methods_of(node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunct
 
 
 def written_differences(node: ast.ClassDef, real: type) -> list[str]:
-    """As `differences`, for a class that is only read, and for those of its methods that the part has too."""
+    """Like `differences`, for a class that is only read, and for those of its methods that the part has too."""
     found = []
     for name, method in methods_of(node).items():
         theirs = getattr(real, name, None)
@@ -85,7 +86,7 @@ def written_differences(node: ast.ClassDef, real: type) -> list[str]:
 
 
 def _written_parameters(method: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """As `_parameters`, of a function that is only read."""
+    """Like `_parameters`, for a function that is only read."""
     arguments = method.args
     positional = [*arguments.posonlyargs, *arguments.args]
     required = len(positional) - len(arguments.defaults)

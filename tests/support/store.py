@@ -29,7 +29,7 @@ STORE_HOST = encode_host("127.0.0.1", 10911)
 
 
 def lies_in_memory(path: Path) -> bool:
-    """Whether a file system has its files nowhere but in the page cache: nothing is ever cold there."""
+    """True if the path's file system keeps files in the page cache only: nothing is ever cold there."""
     return file_system(path) in ("tmpfs", "ramfs")
 
 
@@ -46,7 +46,7 @@ class Inline:
 
 
 class FailingDisk(Disk):
-    """Fails the calls named in `failing` with the given errno, from the moment they are named."""
+    """A disk whose calls named in `failing` fail with the given errno, from the moment they are named."""
 
     def __init__(self) -> None:
         self.failing: dict[str, int] = {}
@@ -102,7 +102,7 @@ class StoreUnderTest:
         self.options = ROOMY
         self.disk = disk or Disk()
         self.scheduler = Inline()
-        #: Of the store's threads.
+        #: Clock of the store's threads.
         self.store_clock: Clock = SYSTEM
         self.acked: list[object] = []
         self.failed: list[tuple[object, str]] = []
@@ -192,7 +192,7 @@ class StoreUnderTest:
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING
     ) -> GetResult:
-        """What a pull finds: at once, or after one round through the pool where the page cache does not tell."""
+        """Return what a pull finds: at once, or after one round through the pool if the page cache cannot show it."""
         result = self.store.get(queue, offset, max_count, wanted)
         if result is None:
             assert queue is not None

@@ -1,4 +1,4 @@
-"""Servers of somebody else's store for leadership, as a cluster on loopback: what etcd's and ZooKeeper's share.
+"""Servers of a store for leadership, as a cluster on loopback: the parts that etcd's and ZooKeeper's share.
 
 A server dies with the thread that started it.
 """
@@ -40,7 +40,7 @@ class StoreServer:
         return self.directory / "data"
 
     def command(self) -> Sequence[str]:
-        """What runs it; its files are made here."""
+        """Make the server's files. Return the command that runs it."""
         raise NotImplementedError
 
     def serves(self) -> bool:
@@ -115,7 +115,7 @@ class StoreCluster(Generic[Server]):
 
     @property
     def url(self) -> str:
-        """What `haStore` takes."""
+        """The cluster's address, as `haStore` takes it."""
         return f"{self.scheme}://{','.join(member.address for member in self.members)}"
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
-"""Templates that tell of names which do not exist: Django renders nothing for them, and nobody notices.
+"""Templates that report names which do not exist. Django renders nothing for them, and the fault stays unseen.
 
 Only attributes count (`row.parked_pulls`), not whole variables: a page may well be rendered without a notice or an
-error, and asks for it by name.
+error that its template names.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def watch(report: Callable[[str], None]) -> None:
 
 
 def unwatch() -> None:
-    """As Django has it."""
+    """Restore Django's own lookup."""
     Variable._resolve_lookup = _real

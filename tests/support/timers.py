@@ -43,7 +43,7 @@ class Timers:
         under_test.scheduler.wall_ms = clock.wall_ms()
         Durability(store, InlineLoop(), lambda: 5000, lambda queues: None)
         self.calls: list[Callable[[], None]] = []
-        #: Whether the batches handed over wait for `run_calls`.
+        #: True if the batches handed over wait for `run_calls`.
         self.hold = False
         levels = DelayLevels(levels_ms)
         self.places = WaitingPlaces(levels, TimerRules(True, max_delay_s), clock.wall_ms)
@@ -87,7 +87,7 @@ class Timers:
             self.run_calls()
 
     def run_calls(self) -> None:
-        """What remoting-io does in a tick."""
+        """Do what remoting-io does in a tick."""
         self.under_test.scheduler.wall_ms = self.clock.wall_ms()
         calls, self.calls = self.calls, []
         for call in calls:
@@ -125,7 +125,7 @@ class Timers:
             self.rounds(2)
 
     def save(self) -> None:
-        """As the thread saves, with a log that is durable to its end."""
+        """Save as the thread does, with a log that is durable to its end."""
         self.store.log.sync()
         self.saver.save_now()
         assert self.saver.failure is None

@@ -41,7 +41,7 @@ from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.window.options import Options
 from tests.support.engine import ROOMY
 
-#: Where stores of tests are quick, if there is such a place.
+#: Directory in memory, where the stores of tests are quick, if there is one.
 _MEMORY = Path("/dev/shm")
 BROKER_ADDRESS = "127.0.0.1:10911"
 #: One entry a connection: IPv4 peers, then one of IPv6.
@@ -54,7 +54,7 @@ Step = tuple[Any, ...]
 
 
 class Exceptions(logging.Handler):
-    """Those that were logged; all else that is logged is dropped, as there are thousands of lives."""
+    """Collects the exceptions that were logged and drops all other log lines, as there are thousands of lives."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -82,8 +82,9 @@ def pair() -> tuple[PairSocket, socket.socket]:
 
 @dataclass
 class Setting:
-    """What the broker is like. stage_bytes: what a tick writes at once; small ones fill in the middle of a read.
-    outbox_bytes, outboxes_bytes: from where on a peer's outbox is full, and those of all together are."""
+    """Settings of the broker. stage_bytes: bytes that a tick writes at once; a small stage fills in the middle of a
+    read.
+    outbox_bytes, outboxes_bytes: size from which one peer's outbox is full, and all of them together."""
 
     synchronous: bool = False
     segment_bytes: int = 256 * 1024
@@ -108,12 +109,12 @@ class Outcome:
     topics: list[str] = field(default_factory=list)
     counters: dict[str, Any] = field(default_factory=dict)
     exceptions: list[str] = field(default_factory=list)
-    #: How many sends and how many pulls the compiled part took; not compared.
+    #: Number of sends and of pulls that the compiled part took; not compared.
     taken: int = field(default=0, compare=False)
     pulled: int = field(default=0, compare=False)
 
     def differences(self, other: Outcome) -> list[str]:
-        """Where two of them differ, in words."""
+        """Return the places where two outcomes differ, in words."""
         found = []
         for one in fields(self):
             mine, others = getattr(self, one.name), getattr(other, one.name)
@@ -302,7 +303,7 @@ class Twin:
         self.clock.advance(ms)
 
     def do_jump(self, ms: int) -> None:
-        """Somebody sets the clock."""
+        """Set the wall clock, as an administrator does."""
         self.clock.jump(ms)
 
     def do_sync(self) -> None:
@@ -343,7 +344,7 @@ class Twin:
         self.broker.groups.find(name)
 
     def do_forbid(self, name: str) -> None:
-        """An administrator deletes a topic: from here on nobody makes it again, and its queues are still there."""
+        """Delete a topic up to where it can no longer be made again, while its queues are still there."""
         if name not in self._deletions:
             self._deletions[name] = self.broker.topics.deleting(name)
             self._deletions[name].__enter__()
@@ -389,7 +390,7 @@ class Twin:
         return log.written + log.staged, answered, read, len(self.server.connections)
 
     def _settle(self) -> None:
-        """Ticks until nothing happens any more."""
+        """Tick until nothing happens for three ticks."""
         quiet = 0
         while quiet < 3:
             before = self._progress()
@@ -447,13 +448,13 @@ class Twin:
 
     @property
     def taken(self) -> int:
-        """How many sends the compiled part took."""
+        """Number of sends that the compiled part took."""
         runs = self.broker.send._runs
         return 0 if runs is None else runs.taken
 
     @property
     def pulled(self) -> int:
-        """How many pulls the compiled part answered."""
+        """Number of pulls that the compiled part answered."""
         runs = self.broker.pull.compiled
         return 0 if runs is None else runs.hits
 
@@ -515,7 +516,7 @@ def opened(setting: Setting, compiled: bool) -> Iterator[Twin]:
 
 
 def outcome(steps: Iterable[Step], setting: Setting, compiled: bool) -> Outcome:
-    """What comes of an input."""
+    """Return the outcome of an input."""
     with opened(setting, compiled) as twin:
         found = twin.take(steps)
         found.taken, found.pulled = twin.taken, twin.pulled

@@ -42,9 +42,9 @@ def wait_for(
 
 
 def ends(act: Callable[[], Found], what: str, seconds: float = 60.0) -> Found:
-    """What `act` returns or raises, in a thread of its own; AssertionError with `what` when it does not end.
+    """Return or raise what `act` does, in a thread of its own. AssertionError with `what` when it does not end.
 
-    For what may not wait for something that this test holds back: that stays as long as the test has not gone on.
+    For calls that must not wait for something the test holds back: that is held until the test goes on.
     """
     done: Future[Found] = Future()
 

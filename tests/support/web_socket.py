@@ -41,7 +41,7 @@ class WebSocket:
         self.socket.settimeout(60)
         self.socket.connect((host, int(port)))
         self._buffer = bytearray()
-        #: Of the server's closing frame.
+        #: Status code of the server's closing frame.
         self.code: int | None = None
         sent = {
             "Host": address, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",

@@ -17,7 +17,7 @@ from tests.support.ports import reserve_port
 from tests.support.store_servers import StoreCluster, StoreServer, StoreServerError
 
 JARS = Path("/usr/share/java")
-#: What the server loads; the package's own list of dependencies has ten times as much.
+#: Jars that the server loads. The package's own list of dependencies has ten times as many.
 NEEDED = (
     "zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-nop", "netty-all", "netty-handler", "netty-transport",
     "netty-common", "netty-buffer", "metrics-core", "snappy-java", "commons-io", "commons-cli", "jackson-core",

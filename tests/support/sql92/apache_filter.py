@@ -1,4 +1,4 @@
-"""What Apache's own filter module says of expressions: `SqlVerdicts.java` run on the jars of a version.
+"""Verdicts of Apache's own filter module on expressions: `SqlVerdicts.java` run on the jars of a version.
 
 with ApacheFilter() as apache:
     apache.verdicts([("a > 5", {"a": "6"}), ("a > 5", {"a": "x"}), ("a >", {})])

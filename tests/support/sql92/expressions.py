@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from appliance.engine.filter.sql92 import Sql92Expression, SqlError
 
 NAMES = ("a", "b", "n", "_x", "$y9", "A", "true_", "inn", "ISx")
-# What numbers, truths and texts look like at their edges; each is a property's value and a literal's text.
+# Numbers, truths and texts at their edges. Each is a property's value and a literal's text.
 NUMBERS = (
     *("0", "1", "5", "-5", "+5", "05", "007", "2147483647", "2147483648", "-2147483648", "-2147483649", "3000000000"),
     *("9223372036854775807", "9223372036854775808", "-9223372036854775808", "9007199254740993", "9007199254740992"),
@@ -230,7 +230,7 @@ _tokens = st.one_of(
     ),
     _tests,
 )
-#: What is seldom accepted.
+#: Token sequences that are seldom accepted.
 soup = st.lists(_tokens, max_size=9).map(" ".join) | st.lists(_tokens, max_size=6).map("".join)
 
 #: An expression and three maps of properties.

@@ -15,7 +15,7 @@ from tests.support.sql92.expressions import NUMBERS, WORDS
 
 RECORDED = Path(__file__).parents[2] / "golden" / "sql92" / "verdicts.json"
 VERSION = "5.3.3"
-#: How the file writes a verdict: one letter for each map of properties.
+#: Verdict -> its letter in the file: one letter for each map of properties.
 LETTERS = {"TRUE": "T", "FALSE": "F", "NULL": "N", "THROWS": "X"}
 
 Values = dict[str, str]
