@@ -136,7 +136,7 @@ class Agent:
         self._process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay open, and it does nothing any more until `thaw`."""
+        """SIGSTOP: its connections stay open, and it does nothing until `thaw`."""
         stop_process(self._process.pid)
 
     def thaw(self) -> None:
@@ -254,7 +254,7 @@ class Producer:
         return list(answer["results"])
 
     def begin_transaction(self, topic: str, message: Message) -> None:
-        """Send a message in a transaction whose local branch may never end; nobody waits for the answer."""
+        """Send a message in a transaction whose local branch may never end, without waiting for the answer."""
         self._begun.append(
             self._agent.begin(
                 "producer.send", name=self._name, topic=topic, how="transaction", messages=[message.as_json()]

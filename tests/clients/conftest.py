@@ -117,7 +117,7 @@ def clients(request: pytest.FixtureRequest) -> Iterator[Clients]:
 
 
 def marked_at_once(request: pytest.FixtureRequest, early: bool) -> list[pytest.Item]:
-    """Those of the run that start early, or that do not."""
+    """Return the tests of the run marked `at_once` that start early, or those that do not."""
     marked = [(item, item.get_closest_marker("at_once")) for item in request.session.items]
     return [item for item, mark in marked if mark is not None and mark.kwargs.get("early", False) is early]
 
@@ -146,7 +146,7 @@ def all_at_once(request: pytest.FixtureRequest, quick: Target, clients: Clients)
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, kind: str, early: AllAtOnce | None, all_at_once: AllAtOnce) -> AllAtOnce:
-    """What a test marked `at_once` is called with is made by AllAtOnce: a Stage."""
+    """AllAtOnce that runs a test marked `at_once`: it calls the test with a Stage."""
     return early if early is not None and request.node in early else all_at_once
 
 

@@ -75,7 +75,7 @@ class Visitor:
         return self._ask("GET", address, language=language)
 
     def json(self, address: str) -> Any:
-        """What the API answers below /api/v1."""
+        """Return what the API answers below /api/v1."""
         answer = self.get(f"/api/v1{address}")
         assert answer.status == 200, f"{address}: {answer.status} {answer.text}"
         return json.loads(answer.body)
@@ -214,11 +214,12 @@ class FullHouse:
             ]
         )
         results = first["results"]
-        # As `rich` makes them: the first has 1 byte, the seventh 10,000.
+        # `rich` made them: the first has 1 byte, the seventh 10,000.
         self.refs |= {"small": results[0]["offset_msg_id"], "large": results[6]["offset_msg_id"]}
 
     def _leave_behind(self, peer: Peer) -> None:
-        """A group that is far behind and has a reset nobody has fetched, one that gave up messages, a pull consumer."""
+        """Make a group that is far behind, with a reset not yet fetched, one that gave up messages, and a pull
+        consumer."""
         group = json.dumps({"groupName": "late", "consumeEnable": True}).encode()
         assert peer.ask(GROUP, {}, group).code == 0
         for queue in range(TOPICS["orders"]):
@@ -255,7 +256,7 @@ class FullHouse:
         self.hold_a_pull()
 
     def hold_a_pull(self) -> Future[Any]:
-        """Have the pull consumer wait for what comes to the topic that nobody uses: 20 s, unless something comes."""
+        """Have the pull consumer wait at the topic `never-used`: 20 s, unless a message comes."""
         queue = {"topic": "never-used", "broker": "broker-a", "queue_id": 0}
         return self._begin("java-5", "pull.pull", name="auditors-1", queue=queue, offset=0, how="block")
 
@@ -279,7 +280,7 @@ class FullHouse:
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
     def _settled(self, peer: Peer) -> bool:
-        """By what clients are told and by totals: the pages are what is to be tried."""
+        """True if clients and totals are as expected. Uses no pages: they are to be tested."""
 
         def count(code: int, field: str, group: str) -> int:
             answer = peer.ask(code, {field: group})

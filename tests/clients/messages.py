@@ -16,7 +16,7 @@ TAGS = ("apples", "pears", "plums")
 
 @dataclass(frozen=True)
 class Message:
-    """What a test hands to a producer."""
+    """A message that a test gives to a producer."""
 
     body: bytes
     tags: str | None = None
@@ -113,8 +113,9 @@ def assert_handed_over(
 ) -> None:
     """Between two members that follow each other every message came, unaltered, and hardly one twice.
 
-    repeats: how many messages a queue may come again. What the first member's listener had just seen when it was
-    stopped, before the client noted it as done, is delivered to the second as well: at least once is the promise.
+    repeats: how many messages of a queue may come again. Messages that the first member's listener had just seen when
+    it was stopped, before the client noted them as done, are delivered to the second as well: at least once is the
+    promise.
     """
     before, after = by_queue_and_offset(first), by_queue_and_offset(second)
     again: dict[int, int] = {}

@@ -39,7 +39,7 @@ def run(agent: Agent, namesrv: str, line: str, **credentials: str) -> str:
 
 
 def recorded(version: str, label: str) -> str:
-    """What the mqadmin of `version` printed against a server of the same version, without its command line."""
+    """Return what the mqadmin of `version` printed against a server of the same version, without its command line."""
     return (RECORDED / version / f"{label}.txt").read_text().partition("\n")[2]
 
 

@@ -125,7 +125,7 @@ def _run(command: list[str], directory: Path | None = None) -> None:
 
 
 def build_all() -> None:
-    """What the tests' clients and Apache's servers are made of, so that runs that go on at once need not make it."""
+    """Build the tests' clients and Apache's servers, so that test runs side by side need not do it."""
     for version in JAVA_VERSIONS:
         java_agent(version)
     go_agent()

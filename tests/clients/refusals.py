@@ -1,7 +1,7 @@
 """A name server and a broker in front of the real ones that refuse, lose or repeat requests.
 
-What a client does when a request is refused is its own, and a broker refuses some requests too rarely to wait for it.
-What is one-way may be lost with its connection, and nobody notices.
+Each client reacts in its own way to a refused request, and a broker refuses some requests too rarely to wait for it.
+One-way requests may be lost with their connection without any error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What takes seconds by the clock, delays, retries, locks, is tried with every client at once.
+"""Tries slow steps (delays, retries, locks) with every client at once.
 
 A test marked `at_once` takes a `kind` (of KINDS) and a `stage`. The first such test of a file starts all of them that
 the run has selected from that file, each in a thread; every test then reports how its own went. So twenty waits of ten
-seconds take ten seconds, and not 200. What waits for most of a minute is marked `at_once(early=True)`: it starts with
-the first file that has such tests, on the server that all files share.
+seconds take ten seconds, and not 200. A test that waits for most of a minute is marked `at_once(early=True)`: it starts
+with the first file that has such tests, on the server that all files share.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Stage:
         return self._clients.another(kind)
 
     def trade(self, other: Agent) -> Agent:
-        """Of the stage's own C++ process and `other` keep the one whose number sorts first, as text; the other one is
-        given back, and the caller must close it."""
+        """Keep the one of the stage's own C++ process and `other` whose number sorts first, as text. Return the
+        other one, which the caller must close."""
         mine = self.client("cpp")
         if str(other.pid) < str(mine.pid):
             self._own[0], other = other, mine
@@ -179,7 +179,7 @@ class Stage:
         return self.client(kind or self.kind).producer(self.target.namesrv, group=group, **arguments)
 
     def stored(self, topic: str, queue: int = 0) -> list[Record]:
-        """What a queue holds; nothing when the topic is not there."""
+        """Return the records of a queue; none if the topic does not exist."""
         with closing(Peer(self.target.broker)) as peer:
             found: list[Record] = []
             while True:
@@ -190,7 +190,7 @@ class Stage:
                 found += records(answer.body)
 
     def committed(self, topic: str, group: str | None = None, queue: int = 0) -> int:
-        """The group's offset as the broker tells it; -1 when it has none."""
+        """Return the group's offset as the broker answers it; -1 when it has none."""
         fields = {"consumerGroup": group or self.group, "topic": topic, "queueId": str(queue)}
         header, _ = ask(self.target.broker, 14, fields)
         return int(header["extFields"]["offset"]) if header["code"] == 0 else -1

@@ -1,4 +1,4 @@
-"""Official Java clients and mqadmin of both versions against a broker that asks who they are."""
+"""Official Java clients and mqadmin of both versions against a broker that requires signed requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Official clients that were told no name server ask `GET /rocketmq/nsaddr` of the domain they were given."""
+"""Official clients without a name server's address ask `GET /rocketmq/nsaddr` of the domain they were given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the admin client (mqadmin's library) creates, lists, reads and deletes."""
+"""The admin client (mqadmin's library) creates, lists, reads and deletes."""
 
 from __future__ import annotations
 

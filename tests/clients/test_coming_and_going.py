@@ -70,7 +70,7 @@ def test_nothing_is_lost_while_members_come_go_and_are_killed(kind: str, stage: 
 @pytest.mark.at_once
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_shares_a_group_with_a_client_of_another_kind_that_leaves(kind: str, stage: Stage) -> None:
-    """What fails with one member may come again to another."""
+    """A message that failed at one member may come again to another."""
     other = "go" if kind.startswith("java") else "java-5.3.3"
     stage.create_topic(queues=4)
     messages = [Message(f"message {number}".encode()) for number in range(60)]
@@ -86,7 +86,7 @@ def test_it_shares_a_group_with_a_client_of_another_kind_that_leaves(kind: str, 
         wait_for_clients(lambda: {m.sha256 for m in messages} <= came(), "all came", seconds=READY_S)
 
         def done() -> bool:
-            """Each failed once with somebody, then came again to somebody with its count."""
+            """True if each message, having failed once, came again to one of the members with its count."""
             again = {o["body_sha256"] for member in (mine, theirs) for o in member.received if o["reconsume_times"] > 0}
             return {m.sha256 for m in messages} <= again
 

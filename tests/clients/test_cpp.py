@@ -190,7 +190,8 @@ def test_a_group_goes_on_where_it_stopped(
 def test_a_consumer_gives_its_own_account(
     agent: Agent, target: Target, new_topic: Callable[..., str], group: str
 ) -> None:
-    """`mqadmin consumerStatus`: the broker passes the question on. The client calls itself 3.1.8, which knows it."""
+    """`mqadmin consumerStatus`: the broker passes the request on. The client reports version 3.1.8, which supports
+    it."""
     topic = new_topic(queues=1)
     peer = Peer(target.broker)
     with contextlib.closing(peer), agent.push(target.namesrv, topic, group):

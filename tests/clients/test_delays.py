@@ -13,7 +13,7 @@ from tests.clients.stage import KINDS, LEVELS, READY_S, Stage
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 LEVEL_MS = {1: 1000, 2: 2000, 18: 3000}
-#: What is late: a busy machine is no fault.
+#: Later than this is a failure; less may be due to a busy machine.
 LATE_MS = 1000
 
 
@@ -26,7 +26,7 @@ def delayed(count: int, *levels: int) -> list[Message]:
 
 
 def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: float = READY_S) -> list[Json]:
-    """What came of these, one each; more than one each is a failure."""
+    """Return the deliveries of these messages, one each; more than one each is a failure."""
     bodies = {message.sha256 for message in messages}
     consumer.wait_for(len(messages), seconds)
     came = [one for one in consumer.received if one["body_sha256"] in bodies]

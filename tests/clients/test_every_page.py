@@ -151,7 +151,7 @@ PAGES: dict[str, list[str]] = {
     "token_create": ["/system/tokens/new/"],
     "account": ["/account/"],
     "second_factor": ["/account/second-factor/"],
-    # What was shown once.
+    # Codes and secrets that are shown only once.
     "second_factor_codes": ["/account/codes/no-such/"],
     "user_secret": ["/system/users/1/made/no-such/"],
     "confirm_password": ["/confirm/"],
@@ -165,9 +165,9 @@ PAGES: dict[str, list[str]] = {
     "static_file": ["/static/console.css"],
 }  # fmt: skip
 
-#: Those that show no page to one who has signed in, and what they answer instead.
+#: Pages that show nothing to a signed-in user, and their answer instead.
 NO_PAGES: dict[str, tuple[str, int]] = {
-    # Nobody who has signed in is asked to do so again.
+    # Users who have signed in need not do so again.
     "login": ("/login/", 302),
     # They change something and take a POST only.
     "logout": ("/logout/", 405),
@@ -175,7 +175,7 @@ NO_PAGES: dict[str, tuple[str, int]] = {
     # No provider is set up.
     "login_oidc": ("/login/oidc/", 404),
     "login_oidc_back": ("/login/oidc/back/", 404),
-    # A link that nobody made.
+    # A link that was never made.
     "set_password": ("/password/no-such/", 404),
     # This broker is in no set.
     "set_switch": ("/replication/switch/", 409),
@@ -355,7 +355,7 @@ OPERATIONS: dict[str, list[str]] = {
 }  # fmt: skip
 
 
-#: What stands in braces above.
+#: Names in braces above.
 REFS = ("small", "large", "dead", "replay", "reset", "client", "job")
 
 
@@ -370,7 +370,7 @@ def house(request: pytest.FixtureRequest) -> Iterator[FullHouse]:
 
 @pytest.fixture(autouse=True)
 def nothing_goes_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No traceback and no error in the server's log, and no template that asks for what does not exist."""
+    """No traceback and no error in the server's log, and no template that uses an attribute that does not exist."""
     if "house" not in request.fixturenames:
         yield
         return
@@ -424,7 +424,7 @@ def test_every_table_that_can_be_downloaded_is_walked():
 
 
 def _names_in(view: Any, seen: set[str]) -> set[str]:
-    """What a view calls, and what its module's own helpers call for it."""
+    """Return the names that a view calls, and that its module's own helpers call for it."""
     function = inspect.unwrap(view)
     names = set(function.__code__.co_names) - seen
     seen |= names
@@ -445,7 +445,7 @@ def test_a_page_is_shown(house: FullHouse, name: str, language: str):
     for address in PAGES[name]:
         answer = house.visitor.get(address.format(**house.refs), LANGUAGES[language])
         assert answer.status == 200, f"{address}: {answer.status}"
-        # What waits for a job is told by a header that it has ended.
+        # A page that waits for a job learns from a header that the job has ended.
         assert answer.body or answer.headers["HX-Refresh"] == "true"
         assert answer.headers["Content-Language"] == language
         if answer.headers["Content-Type"].startswith("text/"):  # a message's body is any bytes
@@ -486,7 +486,7 @@ def test_an_operation_answers(house: FullHouse, route: str):
 
 
 class Links(HTMLParser):
-    """Where a page leads to."""
+    """Collects the addresses that a page links to."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What Java clients get over the death of the broker that leads a set of two."""
+"""Java clients survive the death of the broker that leads a set of two."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bodies_of(consumer: PushConsumer) -> int:
     return len({one["body_sha256"] for one in consumer.received})
 
 
-# Not 4.9.8: it asks a killed broker no more before its pull's 30 s are over.
+# Not 4.9.8: it sends a killed broker no further request until its pull's 30 s are over.
 @pytest.mark.parametrize("agent", ["java-5.3.3"], indirect=True)
 def test_consumers_of_every_kind_go_on_where_the_next_leader_is(brokers: SetOfTwo, agent: Agent):
     """Concurrent with a batch and a compressed message, in order with locks of queues, broadcast, filtered by SQL92."""

@@ -1,4 +1,4 @@
-"""What only the Go client does its own way: pull consumer, admin, refusals; and Go together with Java."""
+"""Features that only the Go client does its own way: pull consumer, admin, refusals; and Go together with Java."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_go_pull_consumer_filters_by_tag(
 
 
 def poll(agent: Agent, target: Target, topic: str, group: str, count: int, **arguments: str) -> list[dict]:
-    """What a fresh pull consumer of the group gets until `count` messages came."""
+    """Return what a fresh pull consumer of the group gets until `count` messages came."""
     received: list[dict] = []
     with agent.client("pull", namesrv=target.namesrv, group=group, topic=topic, **arguments) as client:
 
@@ -62,7 +62,7 @@ def poll(agent: Agent, target: Target, topic: str, group: str, count: int, **arg
             return len(received) >= count
 
         wait_for_clients(enough, f"{count} messages polled")
-        # Its stop says the offsets once more, but closes the connection behind them: a broker may miss that.
+        # Its stop sends the offsets again, but closes the connection behind them: a broker may miss that.
         client("commit", topic=topic)
         wanted = {queue_id: offset + 1 for queue_id, offset in sorted(places(received))}
         for queue_id, offset in wanted.items():
@@ -73,7 +73,7 @@ def poll(agent: Agent, target: Target, topic: str, group: str, count: int, **arg
 
 
 def committed(target: Target, group: str, topic: str, queue_id: int) -> int:
-    """The group's offset as the broker tells it (request 14); -1 when it has none."""
+    """Return the group's offset as the broker answers it (request 14); -1 when it has none."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
     header, _ = ask(target.broker, 14, fields)
     return int(header["extFields"]["offset"]) if header["code"] == 0 else -1

@@ -1,4 +1,4 @@
-"""What only the Java client has: pull and lite pull consumers, offsets and times, the VIP port, refusals."""
+"""Features of the Java client only: pull and lite pull consumers, offsets and times, the VIP port, refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_explicit_pulls_read_a_queue_at_any_offset(
     messages = rich(50)
     [queue] = pull("queues", topic=topic)
     empty = pull("pull", queue=queue, offset=0)
-    # Where a queue is empty, 5.x brokers say "offset illegal, 0 is next" to offset 0 and 4.9 "no new message".
+    # If a queue is empty, 5.x brokers answer "offset illegal, 0 is next" to offset 0, and 4.9 "no new message".
     assert empty["messages"] == []
     assert empty["next"] == empty["max"] == 0
     with agent.producer(target.namesrv) as producer:
@@ -139,7 +139,7 @@ def test_a_group_offset_is_kept_by_the_broker(
     agent: Agent, target: Target, new_topic: Callable[..., str], group: str, pull: Client
 ) -> None:
     topic = new_topic(queues=2)
-    # A broker takes offsets of groups it knows; this client's first heartbeat comes only after a second.
+    # A broker accepts offsets of existing groups only; this client's first heartbeat comes only after a second.
     agent.do("admin.create_group", namesrv=target.namesrv, broker=target.broker, group=group)
     queues = pull("queues", topic=topic)
     with agent.producer(target.namesrv) as producer:

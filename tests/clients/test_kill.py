@@ -1,4 +1,4 @@
-"""SIGKILL under load: what was acknowledged is there, unaltered, in its place; and nobody was given anything else.
+"""SIGKILL under load: every acknowledged message is there, unaltered, in its place, and consumers got nothing else.
 
 Java and Go producers write down every acknowledgement as it arrives; a Java consumer writes down every message it is
 given. The server is killed at a random moment of each round and started again on its directory and ports; in every
@@ -26,7 +26,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.own
 
-#: Of both flush modes; `make torture` has more.
+#: Rounds of each flush mode; `make torture` has more.
 ROUNDS = {"sync": effort(5, 24, 240), "async": effort(2, 8, 60)}
 QUEUES = 4
 # Acknowledged by each client before the round's clock starts, so that no round kills an idle server.
@@ -92,7 +92,7 @@ def test_kill_under_load_loses_and_alters_nothing(
     for name, its in acknowledged.items():
         assert len(its) == totals[name]["acknowledged"], f"{name} was acknowledged one place twice"
         assert_kept(its, stored, f"acknowledged to {name}, seed {seed}")
-    # D1: nobody may be shown what a crash can take back.
+    # D1: a consumer must not see what a crash can take back.
     assert_kept(records(given, repeats=True), stored, f"given to a consumer, seed {seed}")
 
 

@@ -189,7 +189,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Run]]:
-    """Of each version; they go on at once, since a good part of it is waiting."""
+    """Run the mqadmin of each version, side by side, since much of the time is waiting."""
     found: dict[str, Run] = {}
     with ExitStack() as stack:
         for version in JAVA_VERSIONS:
@@ -323,7 +323,7 @@ def test_a_skipping_group_is_at_the_end(run: Run) -> None:
 
 
 def test_offsets_are_cloned_to_a_group_there_is(run: Run) -> None:
-    """As 5.3.3 answers it, to tools of 4.9 as well."""
+    """The broker answers as 5.3.3 does, to tools of 4.9 as well."""
     assert run.printed["cloned"].startswith("clone group offset success. srcGroup[CG_Admin], destGroup=[GroupByAdmin]")
     assert mqadmin.form("CODE: 26  DESC: Group CG_Cloned not exist!")[0] in " ".join(
         mqadmin.form(run.printed["cloneGroupOffset"])

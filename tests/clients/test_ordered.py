@@ -94,8 +94,8 @@ def test_the_order_is_kept_while_members_come_and_go(kind: str, stage: Stage) ->
 
 
 def assert_order_kept(members: list[PushConsumer], queues: int) -> None:
-    """No member was given a message before all those before it in the queue had been given to somebody, and a queue
-    goes back only where it changes hands: what the last holder had not reported as done comes again."""
+    """A member gets a message only after all messages before it in the queue were given to some member. A queue goes
+    back only where it changes hands: messages that the last holder had not reported as done come again."""
     for queue in range(queues):
         events = sorted(
             (one["at_ms"], at, one["queue_offset"], which)

@@ -48,7 +48,7 @@ def test_dead_letters_come_again_to_the_failed_group_only(
             wait_for_clients(lambda: letters() == 5, "5 dead letters", READY_S)
             page = window.dead_letters(group)
             assert {(row.origin_topic, row.times_replayed) for row in page.rows} == {(topic, 0)}
-            # It fails once more: the copy is dead again, and says how it came.
+            # It fails again: the copy is dead again, and names its origin.
             job = window.start_replay(group, offsets=[(0, 0)], by="ann").job
             wait_for_clients(lambda: letters() == 6, "the copy is dead, too", READY_S)
             newest = window.dead_letters(group, limit=1).rows[0]

@@ -53,7 +53,7 @@ def test_a_killed_replay_goes_on_and_sends_nothing_twice(agent: Agent, tmp_path:
             time.sleep(1)
             bodies = Counter(line[-1] for line in lines_of(given))
             assert (len(bodies), bodies.total()) == (COUNT, COUNT), "each once"
-            # Once more, without a break: how exact the rate is.
+            # Again, without a break: how exact the rate is.
             again = finished(visitor, replay(visitor))
             assert (again["state"], again["replayed"]) == ("done", COUNT)
             first, last = (stored_at_ms(visitor, offset) for offset in (COUNT, 2 * COUNT - 1))

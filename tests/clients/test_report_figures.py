@@ -74,7 +74,7 @@ def test_each_figure_is_what_was_sent(agent: Agent, tmp_path: Path) -> None:
             letters = lambda: box.ask("GET", "/groups/failing")["dead_letters"] == 5  # noqa: E731
             wait_for_clients(letters, "the dead letters", READY_S)
             failing.stop()
-            # Three are sent again, and nobody takes them.
+            # Three are sent again, and no consumer takes them.
             box.ask("POST", "/groups/failing/replays", {"offsets": [[0, 0], [0, 1], [0, 2]]})
             wait_for_clients(
                 lambda: all(one["state"] == "done" for one in box.ask("GET", "/replays")["items"]), "replayed"

@@ -21,7 +21,7 @@ _NUMBERS = itertools.count(1)
 
 
 class Asker:
-    """A producer that asks, and one that replies; they are two clients of the broker."""
+    """A producer that sends requests, and one that replies; they are two clients of the broker."""
 
     def __init__(self, agent: Agent, namesrv: str, topic: str) -> None:
         self._agent, self._namesrv, self._topic = agent, namesrv, topic
@@ -70,14 +70,14 @@ def asking(stage: Stage) -> Iterator[Asker]:
 
 
 def ways(agent: Agent) -> list[str]:
-    """How this client can ask. A synchronous request of 5.3.3 ends as soon as it was sent, without a reply; so it did
-    when it was recorded with Apache's broker."""
+    """Return the ways in which this client can send a request. A synchronous request of 5.3.3 ends as soon as it was
+    sent, without a reply, also when it was recorded with Apache's broker."""
     return ["async"] if "5.3.3" in agent.name else ["sync", "async"]
 
 
 def warm_up(agent: Agent, asker: Asker, group: str, **arguments: Any) -> None:
-    """Until a reply came: the consumer has its queue then, and the broker knows who asks. Go's producers are known from
-    their first heartbeat on, which comes a second after they start."""
+    """Ask until a reply came: then the consumer has its queue, and the broker has the requester's connection. Go's
+    producers are registered by their first heartbeat, which comes a second after they start."""
     asker.listen(group, **arguments)
 
     def hears() -> bool:
@@ -111,7 +111,7 @@ def test_nobody_replies(kind: str, stage: Stage) -> None:
 
 @every
 def test_a_requester_that_left(kind: str, stage: Stage) -> None:
-    """The replier is told, and nobody waits for what cannot be pushed."""
+    """The replier gets an error, and no request waits for a reply that cannot be pushed."""
     with asking(stage) as asker:
         warm_up(stage.agent, asker, stage.group)
         stage.agent.do("reply.stop", name=asker.consumer)
@@ -130,7 +130,7 @@ def test_a_requester_that_left(kind: str, stage: Stage) -> None:
 
 @pytest.mark.parametrize("kind", ["go"])
 def test_a_reply_without_a_body(kind: str, stage: Stage) -> None:
-    """What Go's own function makes; Java's producers refuse to send it."""
+    """Go's own function makes such a reply; Java's producers refuse to send it."""
     with asking(stage) as asker:
         warm_up(stage.agent, asker, stage.group, empty=True)
         assert asker.ask("a question")["body"] == ""

@@ -1,7 +1,7 @@
 """A group's offsets are moved while official clients consume, while they may not, and while there are none.
 
-The broker tells with the next pull (21). Java 5.3.3 and C++ start over in a second; Java 4.9.8 and Go let go of the
-queue for 10 s first, and are then told to rebalance.
+The broker announces a reset with the next pull (21). Java 5.3.3 and C++ start over in a second. Java 4.9.8 and Go let
+go of the queue for 10 s first, and are then asked to rebalance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
 every = pytest.mark.parametrize("kind", newest_first(*KINDS))
 
 RESET, SET_OPTIONS = 222, 25
-#: Of C++, until it has its queues: it rebalances every 10 s.
+#: Time for C++ to get its queues: it rebalances every 10 s.
 START_S = 90
 #: 10 s in which Java 4.9.8 and Go let go of a queue; without the nudge their rebalance may take 20 s more.
 MOVED_S = 90
@@ -54,7 +54,7 @@ def reset(stage: Stage, time_ms: int, **more: int) -> None:
 
 
 def times(consumer: PushConsumer) -> Counter[str]:
-    """How often each message came, by its body."""
+    """Return how often each message came, by its body."""
     return Counter(message["body_sha256"] for message in consumer.received)
 
 

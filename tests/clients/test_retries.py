@@ -20,7 +20,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 CPP_OWN = pytest.param("cpp", marks=pytest.mark.own)
 java_and_go = pytest.mark.parametrize("kind", JAVA_AND_GO)
 
-#: How a listener says that it has failed. The C interface of the C++ client has one way only.
+#: Ways in which a listener can fail. The C interface of the C++ client has one way only.
 WAYS = [*((kind, how) for kind in JAVA_AND_GO for how in ("later", "throw")), ("cpp", "later")]
 
 MESSAGE = Message(b"again", tags="apples", keys=("order-1",), properties={"number": "1", "city": "Z\u00fcrich"})
@@ -142,7 +142,7 @@ def test_a_level_that_the_listener_asks_for_counts(kind: str, stage: Stage) -> N
 @pytest.mark.at_once
 @pytest.mark.parametrize("kind", JAVA)
 def test_a_consumer_finds_its_retry_topic_though_nobody_made_it(kind: str, stage: Stage) -> None:
-    """As in life: its first heartbeat makes the topic, its next look at the name server, each second here, finds it."""
+    """As in production: its first heartbeat makes the topic, its next look at the name server, 1 s later, finds it."""
     stage.create_topic()
     with stage.agent.push(stage.target.namesrv, stage.topic, stage.group, fail=1, poll_ms=1000) as consumer:
         stage.send([MESSAGE])
@@ -158,7 +158,7 @@ def test_a_consumer_finds_its_retry_topic_though_nobody_made_it(kind: str, stage
 @pytest.mark.at_once
 @every_kind
 def test_one_that_fails_does_not_hold_up_the_others(kind: str, stage: Stage) -> None:
-    """What was sent back counts as done: the group's offset passes it."""
+    """A message that was sent back counts as done: the group's offset passes it."""
     stage.create_topic()
     others = [Message(f"other {number}".encode()) for number in range(5)]
     with stage.consumer(fail=1) as consumer:
@@ -217,8 +217,8 @@ def test_of_a_batch_only_what_was_not_acknowledged_comes_again(kind: str, stage:
 @pytest.mark.at_once
 @pytest.mark.parametrize("kind", JAVA_AND_GO)
 def test_groups_of_one_topic_have_limits_and_retries_of_their_own(kind: str, stage: Stage) -> None:
-    """What one gives up another goes on trying, and a third never fails; and a retry topic that has three queues while
-    the group wants one by now."""
+    """One group goes on trying messages that another gives up, and a third never fails. One retry topic has three
+    queues while the group wants one by now."""
     stage.create_topic()
     names = [f"{stage.group}_{which}" for which in ("one", "three", "fine")]
     stage.create_group(names[1], retryQueueNums=3)

@@ -40,7 +40,7 @@ def stored(server: Server, topic: str) -> int:
 
 
 def shell(text: str, directory: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """What somebody who pastes it into a shell gets."""
+    """Run `text` as a user does who pastes it into a shell."""
     return subprocess.run(
         ["/bin/sh", "-e"], input=text, cwd=directory, env=environment(home), capture_output=True, text=True,
         timeout=RUN_LIMIT_S, check=False,
@@ -67,7 +67,7 @@ def made(project: Project, tmp_path: Path) -> Path:
 
 
 def command(project: Project, text: str) -> str:
-    """As shown; Python's runs with the library that the other tests have installed."""
+    """Return the command as shown, but Python's uses the library that the other tests have installed."""
     if project.key != "python":
         return text
     assert programs.CPP_PACKAGE in project.file("requirements.txt")

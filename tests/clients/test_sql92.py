@@ -89,7 +89,7 @@ def test_messages_of_every_client_are_judged_alike(kind: str, stage: Stage) -> N
 @pytest.mark.at_once
 @java_and_go
 def test_the_offset_moves_over_what_is_not_wanted(kind: str, stage: Stage) -> None:
-    """A consumer that is given nothing commits all the same, or it would look through everything again."""
+    """A consumer that receives nothing still commits, or it would look through everything again."""
     stage.create_topic()
     goods = some(*[{"region": "east"}] * 40)
     with stage.consumer(sql="region = 'north'") as consumer:

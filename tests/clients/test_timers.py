@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 every_kind = pytest.mark.parametrize("kind", KINDS)
 only_java_5 = pytest.mark.parametrize("kind", ["java-5.3.3"])
 
-#: What is late: Apache's precision is a second, and a busy machine is no fault.
+#: Later than this is a failure. Apache's precision is a second; the rest is for a busy machine.
 LATE_MS = 5000
 DAY_S = 86_400
 
@@ -25,7 +25,8 @@ def now_ms() -> int:
 
 
 def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: float = READY_S) -> list[Json]:
-    """What came of these, one each; more than one each is a failure. Other messages may come as well."""
+    """Return the deliveries of these messages, one each; more than one each is a failure. Other messages may come as
+    well."""
     bodies = {message.sha256 for message in messages}
 
     def look() -> list[Json]:
@@ -38,7 +39,7 @@ def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: flo
 
 
 def handle_of(topic: str, broker: str, at_ms: int, unique_key: str) -> str:
-    """What the broker would have answered a producer of 5.3.2 or later."""
+    """Return the handle that the broker would have answered a producer of 5.3.2 or later."""
     return base64.urlsafe_b64encode(f"v1 {topic} {broker} {at_ms} {unique_key}".encode()).decode()
 
 
@@ -169,7 +170,7 @@ def test_a_message_that_was_taken_back_does_not_come(kind: str, stage: Stage) ->
         assert producer.recall(stage.topic, acks[1]["recall_handle"]) == acks[1]["msg_id"], "the second time"
         came = until_all_came(consumer, kept)
         assert min(one["store_at_ms"] for one in came) >= at["TIMER_DELIVER_MS"]
-        # What is due later passes the one that does not come.
+        # A later message passes the one that does not come.
         [after] = [Message(b"after it", timer={"TIMER_DELAY_MS": 1500})]
         producer.send(stage.topic, [after])
         until_all_came(consumer, [after, *kept])
@@ -204,7 +205,7 @@ def test_what_cannot_be_taken_back(kind: str, stage: Stage) -> None:
         assert (code, "timestamp invalid" in text) == (604, True), text
         code, text = refusal(handle_of(topic, "no-such-broker", at, unique_key))
         assert code != 0, text
-        # Nobody knows a message by an id alone, so one that never was can be recalled.
+        # The broker cannot look a message up by an id alone, so one that never was can be recalled.
         assert producer.recall(topic, handle_of(topic, broker, at, "7F0000010000000000000000AAAA0000")) == (
             "7F0000010000000000000000AAAA0000"
         )

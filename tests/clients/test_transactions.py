@@ -1,8 +1,8 @@
-"""Transactions of every client: commit, roll back, questions of the broker, producers and brokers that die.
+"""Transactions of every client: commit, roll back, checks by the broker, producers and brokers that die.
 
-Consumers see exactly what was committed, once. Apache's broker asks again about a transaction that was decided less
-than `transactionOpBatchInterval` ago, commits as often as it is told to, and asks a group without a member in vain:
-what depends on better is marked `own`.
+Consumers see exactly what was committed, once. Apache's broker checks again a transaction that was decided less than
+`transactionOpBatchInterval` ago, commits as often as a producer commits, and checks a group without a member in vain.
+Tests that need a better broker are marked `own`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def environment(settings: dict[str, int]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """A server that asks soon."""
+    """A server that checks transactions soon."""
     scratch = shared_directory(request, "transactions")
     if AGAINST == "rocketbox":
         with Server(scratch / "data", environment=environment(SETTINGS)) as server:
@@ -60,7 +60,8 @@ def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 def message(body: str, local: str = "commit", check: str = "commit", **more: Any) -> Message:
-    """What a producer's listener answers stands in the message: see Transactions.java, transactions.go."""
+    """Return a message with the answers that its producer's listener will give: see Transactions.java,
+    transactions.go."""
     properties = {"local": local, "check": check} | more.pop("properties", {})
     return Message(body.encode(), properties=properties, **more)
 
@@ -85,7 +86,7 @@ def send(producer: Producer, topic: str, *messages: Message) -> list[Json]:
 
 
 def came(consumer: PushConsumer, *messages: Message, seconds: float = READY_S) -> list[Json]:
-    """What came, in the order of `messages`: these and nothing else, each once."""
+    """Return the deliveries in the order of `messages`. These and no other messages came, each once."""
     consumer.wait_for(len(messages), seconds)
     by_body = {one["body_sha256"]: one for one in consumer.received}
     bodies = sorted(one["body_sha256"] for one in consumer.received)

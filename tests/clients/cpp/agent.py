@@ -18,7 +18,7 @@ from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvM
 from rocketmq.exceptions import ffi_check
 from rocketmq.ffi import MessageModel, dll
 
-# Whatever the library prints must not mix with the answers.
+# The library's own output must not mix with the answers.
 OUT = os.fdopen(os.dup(1), "wb", buffering=0)
 os.dup2(2, 1)
 
