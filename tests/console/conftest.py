@@ -72,7 +72,7 @@ def engine(serve):
 
 @pytest.fixture(autouse=True)
 def _templates_ask_for_what_there_is():
-    """A template that asks something for an attribute it does not have shows nothing: here it fails."""
+    """Fail a test whose template uses an attribute that does not exist; Django would show nothing."""
     asked: list[str] = []
     strict_templates.watch(asked.append)
     yield
@@ -82,7 +82,7 @@ def _templates_ask_for_what_there_is():
 
 @pytest.fixture(autouse=True)
 def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
-    """Fast password hashes, nobody locked out, no set-up link, a data directory of the test's own."""
+    """Fast password hashes, no lockout, no set-up link, a data directory of the test's own."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     lockout.clear()
     second_factor.lockout.clear()
@@ -106,7 +106,7 @@ def people(db):
 
 
 def signed_in(username: str, password: str = PASSWORD, way: str = "password", **client_options) -> Client:
-    """A browser in which somebody has signed in; the audit log has no line of it, as it has through the door."""
+    """Return a browser with a signed-in user. The audit log has no line of this, as it has after the sign-in form."""
     client = Client(**client_options)
     user = identity.authenticate(username, password)
     assert user is not None, f"{username} does not come in"
@@ -122,9 +122,9 @@ def signed_in(username: str, password: str = PASSWORD, way: str = "password", **
 
 @pytest.fixture
 def client_as(people):
-    """`client_as("operator", "may_read_bodies")`: a browser of somebody with this role and these grants.
+    """`client_as("operator", "may_read_bodies")`: a browser of a user with this role and these grants.
 
-    role "" is a stranger. The password was given just now; `age_login(client)` makes that long ago.
+    With role "" it is not signed in. The password was given just now; `age_login(client)` makes that long ago.
     """
 
     def make(role: str, *grants: str, **client_options) -> Client:

@@ -95,7 +95,7 @@ def listed_nowhere(request):
 
 
 class _Urls:
-    """The real addresses and one that somebody forgot to list."""
+    """The real addresses and one that is missing from the access table."""
 
     from appliance.urls import handler400, handler404, handler500, urlpatterns
 

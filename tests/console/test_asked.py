@@ -156,7 +156,7 @@ class _Forms(HTMLParser):
 
 
 def _asked_by(text: str, page: str) -> Iterator[str]:
-    """What each button of the page's forms leads to, with all fields sent."""
+    """Yield the address that each button of the page's forms leads to, with all fields sent."""
     forms = _Forms()
     forms.feed(text)
     for form in forms.found:

@@ -47,7 +47,7 @@ def head() -> dict:
 
 
 def plain_chain(count: int) -> None:
-    """What an installation of before the key has."""
+    """Write `count` entries as an installation from before the key has them."""
     previous = ""
     for number in range(count):
         entry = AuditEntry(at_ms=number, actor="old", actor_kind="user", action="topic.create", target=f"T{number}")
@@ -193,7 +193,7 @@ def test_entries_of_before_the_key_are_adopted_and_vouched_for(taken, caplog):
 
 
 def rewrite_plainly() -> None:
-    """All of the table, as somebody does who knows how and has no key."""
+    """Rewrite the whole table, as an attacker does who knows the method and has no key."""
     previous = ""
     for entry in AuditEntry.objects.order_by("id"):
         entry.actor = "somebody else"

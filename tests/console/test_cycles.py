@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 BODY_BYTES = 60_000
 MESSAGES = 40
-#: What one request may leave.
+#: Bytes that one request may leave.
 MOST_LEFT = 20_000
 
 
@@ -58,7 +58,7 @@ def left_by(request: Callable[[], object]) -> int:
             for part in gc.get_referents(one):
                 if isinstance(part, bytes | bytearray | str) and id(part) not in seen:
                     seen.add(id(part))
-                    # What others hold, too, is no leak: names of attributes, templates.
+                    # Parts that other objects hold, too, are no leak: names of attributes, templates.
                     found += sys.getsizeof(part) if sys.getsizeof(part) > 512 else 0
         return found
     finally:

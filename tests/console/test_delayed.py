@@ -124,7 +124,7 @@ def test_ticked_ones_are_cancelled_after_a_preview(client_as, broker, topic, wai
     wait_for(lambda: len(broker.waiting(topic=topic).rows) == 2, "two that are left")
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.after["done"]) == ("delayed.drop", 2)
-    # Told a second time, nothing is there any more, and that is said.
+    # Sent a second time, there is nothing left to cancel, and the page says so.
     operator.post("/delayed/act/", {"what": "drop", "pick": ticked, "step": "apply"})
     assert "0 messages were cancelled" in content(operator.get("/delayed/done/"))
     assert "handled before" in content(operator.get("/delayed/done/"))

@@ -112,7 +112,7 @@ def test_where_to(client_as, broker, group, asked, offsets):
 
 
 def test_a_preview_asks_again_for_the_moment_that_it_showed(client_as, broker, group):
-    """An hour ago is another moment by the time somebody has read the preview."""
+    """An hour ago is another moment by the time that a user has read the preview."""
     page = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"to": "time", "at_ms": "1 h ago"})
     assert page.status_code == 200
     [hidden] = re.findall('name="at_ms" value="(.*?)"', page.content.decode())

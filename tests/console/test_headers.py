@@ -1,4 +1,4 @@
-"""What every answer carries, and what no page holds."""
+"""Headers that every answer carries, and contents that no page holds."""
 
 import hashlib
 import json

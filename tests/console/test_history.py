@@ -1,4 +1,4 @@
-"""What was measured, kept over restarts and wrong clocks, in a file of a fixed size."""
+"""The measured figures, kept over restarts and wrong clocks, in a file of a fixed size."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MONDAY = 1_800_000_000_000 // DAY_MS * DAY_MS
 
 
 class Restless(FakeClock):
-    """Nobody rests."""
+    """A clock that does not wait."""
 
     def wait(self, gate, seconds):
         return False
 
 
 class Broker:
-    """What is measured, as the test says."""
+    """A broker whose figures the test sets."""
 
     def __init__(self) -> None:
         self.figures: dict[tuple[str, str], float | None] = {}
@@ -55,12 +55,12 @@ class Kept:
         series.use(self.recorder)
 
     def restart(self) -> None:
-        """As a stop and a start do."""
+        """Stop and start the recorder."""
         self.recorder._close()
         self.start()
 
     def kill(self) -> None:
-        """What is in memory is lost."""
+        """Start anew without what was in memory only."""
         assert self.recorder._file is not None
         self.recorder._file.close()
         self.start()
@@ -327,7 +327,7 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_goes_on(tmp_path, when):
 
 
 def test_a_file_that_comes_late_takes_what_was_measured_before(kept, monkeypatch):
-    """As on a full disk: figures go on in memory, under numbers that the file then gives to others."""
+    """As on a full disk: figures are kept in memory, under numbers that the file then gives to others."""
     kept.broker.figures = {("lag", ""): 5}
     kept.pass_time(10 * 60_000)
     kept.recorder._close()

@@ -1,4 +1,4 @@
-"""One look and one rendering for everybody who watches."""
+"""One look and one rendering for all watching browsers."""
 
 import asyncio
 

@@ -114,7 +114,7 @@ def test_what_expires_while_it_is_exported_is_told_as_that(
     _one_broker,  # noqa: PT019
     broker, topic, monkeypatch, filter_text,
 ):  # fmt: skip
-    """Not as messages that nobody wanted."""
+    """They do not count as messages that the filter excluded."""
     for number in range(60):
         broker.send_test_message(topic, b"%d" % number, tags="red", queue_id=0)
     queue = _one_broker.broker.store.find_queue(topic, 0)
@@ -205,7 +205,7 @@ def test_what_brokers_and_clients_set_is_not_taken_over(broker, topic):
 
 
 class Killed(BaseException):
-    """What a SIGKILL is to the code: nothing behind it runs."""
+    """Acts like a SIGKILL: no code behind it runs."""
 
 
 @pytest.mark.parametrize("place", ["before the batch", "behind the batch", "in keep"])

@@ -214,7 +214,7 @@ def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
         sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "sharding_key": "order-4711"})).row
         for _ in range(5)
     ]
-    # As Java says of "order-4711".hashCode() % 4, without its sign.
+    # Java's "order-4711".hashCode() % 4, without its sign.
     assert {row.queue_id for row in by_key} == {2}
     assert broker.message(by_key[0].offset_id).properties["__SHARDINGKEY"] == "order-4711"
     chosen = sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "queue_id": "2"}))

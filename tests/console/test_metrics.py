@@ -5,7 +5,7 @@ import pytest
 from appliance.console.views.metrics import prometheus_text
 from appliance.engine import hotpath
 
-#: What operators build on: a name that goes away breaks their dashboards.
+#: Names that operators build on: if one goes away, their dashboards break.
 NAMES = {
     "connections", "topics", "subscription_groups", "consume_queues", "messages_put_total", "bytes_put_total",
     "messages_pulled_total", "bytes_pulled_total", "pulls_found_total", "pulls_missed_total", "parked_pulls",

@@ -1,4 +1,4 @@
-"""Names of topics and groups in addresses: also those that nobody here would have made."""
+"""Names of topics and groups in addresses, also names that RocketBox itself would reject."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What needs a person, as pages tell it: folded, muted for a time with a reason, and told again."""
+"""States that need an operator, as pages show them: folded, muted for a time with a reason, and shown again."""
 
 from __future__ import annotations
 

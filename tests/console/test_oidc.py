@@ -45,7 +45,7 @@ def allow(provider, people, engine, monkeypatch):
 
 
 def there(client: Client, next_page: str = "/") -> str:
-    """Where the console sends a browser that wants to sign in."""
+    """Return the address to which the console sends a browser that wants to sign in."""
     response = client.get("/login/oidc/", {"next": next_page})
     assert response.status_code == 302, response.content.decode()
     return response.headers["Location"]
@@ -162,7 +162,7 @@ def test_an_answer_counts_once(allow, provider):
 
 
 def test_an_answer_belongs_to_the_browser_that_began(allow, provider):
-    """Else a page could sign its visitors in as somebody else."""
+    """Else a page could sign its visitors in as another user."""
     mine, victim = Client(), Client()
     address = provider.sign_in(there(mine))
     there(victim)
@@ -232,7 +232,7 @@ def test_a_provider_that_does_not_answer_is_said(allow, provider):
 
 
 def test_a_provider_that_hangs_takes_no_turns_of_pages(allow, provider, monkeypatch):
-    """Of those who click one waits for it; the others are told at once, also for a while afterwards."""
+    """One of the waiting users waits for it; the others get an error at once, also for a while afterwards."""
     hanging, asked, answers = threading.Event(), [], []
 
     def hang(address):

@@ -59,7 +59,7 @@ def test_lists_have_only_what_fits(kept, broker):
 
 
 def test_every_other_page_is_refused(kept, broker):
-    """Whatever page is added is closed to them until it is listed in `scope`."""
+    """A newly added page is closed to these users until it is listed in `scope`."""
     open_to_them = OWN | LISTS | OF_A_REPLAY
     for name, route in PAGES:
         rule = ACCESS[name]

@@ -31,7 +31,7 @@ ODD = ("<img src=x onerror=alert(1)>", "=cmd|' /C calc'!A0", "%RETRY%a/b", "g" *
 
 @pytest.fixture(autouse=True)
 def runner():
-    """Somebody who makes reports, and does not begin."""
+    """A report runner that does not start any report."""
     acts.use(ReportRunner())
     yield
     acts.use(None)
@@ -43,13 +43,13 @@ def data_dir():
 
 
 def text_of(response) -> str:
-    """What a reader sees."""
+    """Return the page's text as a reader sees it."""
     page = re.sub(r"<(script|style).*?</\1>", "", response.content.decode(), flags=re.S)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split()).replace("\u202f", " ")
 
 
 def whole(response) -> bytes:
-    """What a stream sends."""
+    """Return all that a stream sends."""
 
     async def pieces() -> list[bytes]:
         return [piece async for piece in response.streaming_content]

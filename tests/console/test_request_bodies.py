@@ -1,4 +1,4 @@
-"""Which address takes how much; over real sockets: tests/test_http_bounds.py."""
+"""The size of body that each address takes. Over real sockets: tests/test_http_bounds.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_page_takes_a_body_when_it_takes_a_post(client_as, engine, name, route
         assert (name in TAKES) == (name != "setup_message_count"), "they are gone once the set-up is done"
         return
     status = client_as("admin", "may_read_bodies", "may_export").post(address_of(route)).status_code
-    # Those for machines look at no method.
+    # The addresses for machines ignore the method.
     takes = status != 405 and name not in ("healthz", "readyz", "metrics", "static_file", "nsaddr", "nsaddr_unit")
     assert (name in TAKES) == takes, f"POST {route} answered {status}"
 

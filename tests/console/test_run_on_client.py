@@ -1,4 +1,4 @@
-"""Running a message on a client: who may be chosen, what is told, and that nothing moves."""
+"""Running a message on a client: which client may be chosen, which errors are shown, and that nothing moves."""
 
 import json
 

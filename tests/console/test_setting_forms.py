@@ -15,7 +15,7 @@ def test_a_form_has_a_field_for_every_setting(form, declared):
 
 
 def shown_value(page: str, name: str) -> object:
-    """What the form's field holds; whether it is ticked, of a box. LookupError without such a field."""
+    """Return the value of the form's field; for a box, True if it is ticked. LookupError without such a field."""
     fields = [tag for tag in re.findall(r"<input[^>]*>", page) if f'name="{name}"' in tag]
     if not fields:
         raise LookupError(name)

@@ -29,7 +29,7 @@ def test_about_and_checks_say_what_runs(client_as, broker):
 
 
 def hot_path_row(client, language: str = "en") -> str:
-    """What the page says behind "Hot path", as one line of text."""
+    """Return the page's text behind "Hot path", as one line."""
     page = client.get("/system/", headers={"Accept-Language": language}).content.decode()
     row = re.search(r"<dt>(?:Hot path|热路径)</dt>\s*<dd>(.*?)</dd>", page, re.DOTALL)
     assert row, page

@@ -20,7 +20,7 @@ from appliance.console.turns import (
 
 
 class Views:
-    """An application that does not end before it is told to, and answers then."""
+    """An application that ends, with an answer, only when the test lets it."""
 
     def __init__(self) -> None:
         self.running: list[str] = []

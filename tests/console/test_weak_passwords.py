@@ -1,4 +1,4 @@
-"""What passwords are refused because others try them first."""
+"""Passwords that are refused because attackers try them first."""
 
 import pytest
 

@@ -34,7 +34,7 @@ def engine(tmp_path):
 
 
 def set_topic(engine, name: str) -> None:
-    """As mqadmin does, and wait until it is in the file."""
+    """Make a topic as mqadmin does, and wait until the entry is in the file."""
     last = engine.wire_audit.last
     peer = Peer(engine.broker_address)
     assert peer.ask(17, {"topic": name} | TOPIC).code == 0

@@ -1,4 +1,4 @@
-"""What goes to each kind of receiver, and what its answers mean; over real sockets."""
+"""The requests that each kind of receiver gets, and the meaning of its answers; over real sockets."""
 
 import base64
 import hashlib

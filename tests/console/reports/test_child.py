@@ -1,4 +1,4 @@
-"""What a run's processes are given of the broker's environment."""
+"""The part of the broker's environment that a run's processes get."""
 
 from __future__ import annotations
 

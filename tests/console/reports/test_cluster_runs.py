@@ -10,7 +10,7 @@ from appliance.console.reports.report_settings import ReportSettings
 from tests.spark_reports.run.again import make_again, reports_of
 from tests.spark_reports.support.cluster import Cluster
 
-#: What an administrator of a small cluster sets; SPARK_CONF_DIR names the directory.
+#: Settings of an administrator of a small cluster; SPARK_CONF_DIR names the directory.
 DEFAULTS = """
 spark.driver.host 127.0.0.1
 spark.driver.bindAddress 127.0.0.1

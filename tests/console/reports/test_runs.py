@@ -523,7 +523,7 @@ def test_old_days_go_and_those_of_a_wrong_clock(asked, runner):
 
 
 class Held:
-    """Holds a run's worker up (SIGSTOP) as soon as it is there, and does then what the test wants."""
+    """Stops a run's worker (SIGSTOP) as soon as it exists, and then calls `act`."""
 
     def __init__(self, runner, monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
         self.keeper = 0

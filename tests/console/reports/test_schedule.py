@@ -1,4 +1,4 @@
-"""Which day's reports are due: each day's once, whatever the clocks do."""
+"""Days whose reports are due: each day once, whatever the clocks do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ms(text: str, zone: ZoneInfo = BERLIN) -> int:
 
 
 class Book:
-    """What was made and tried; `go` makes what is due at a moment, as the thread does."""
+    """Reports made and tried. `go` makes those that are due at a moment, as the thread does."""
 
     def __init__(self, earliest_ms: int | None = LONG_AGO, fails: bool = False) -> None:
         self.made: list[str] = []

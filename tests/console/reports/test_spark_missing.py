@@ -1,4 +1,4 @@
-"""What is said where Spark cannot run, and that plain Python does the work where that is allowed."""
+"""Messages where Spark cannot run; plain Python does the work where that is allowed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.engine import RunningEngine
 
 
 class Seen:
-    """What a page would see of a run while the block goes on."""
+    """Collects the progress of a run that a page would show while the block runs."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id

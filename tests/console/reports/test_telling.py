@@ -39,7 +39,7 @@ def told(digest, request_of):
 
 
 def send_all(tries: int = 1) -> None:
-    """As the alerts' thread does it, without its waits."""
+    """Send what is due as the alerts' thread does, without its waits."""
     sender = AlertSender()
     for _ in range(tries):
         due = max(AlertDelivery.objects.values_list("next_try_ms", flat=True), default=0)
