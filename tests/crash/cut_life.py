@@ -2,6 +2,7 @@
 
 A store that a crash left is opened as a member does at its start: a cut that was noted is finished first. Then
 either nothing was cut, and everything is there, or all of the tail is gone, and everything before is there.
+Nothing in between.
 """
 
 from __future__ import annotations

@@ -83,8 +83,7 @@ def pair() -> tuple[PairSocket, socket.socket]:
 @dataclass
 class Setting:
     """Settings of the broker. stage_bytes: bytes that a tick writes at once; a small stage fills in the middle of a
-    read.
-    outbox_bytes, outboxes_bytes: size from which one peer's outbox is full, and all of them together."""
+    read. outbox_bytes, outboxes_bytes: size from which one peer's outbox is full, and all of them together."""
 
     synchronous: bool = False
     segment_bytes: int = 256 * 1024
