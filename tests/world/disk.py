@@ -1,7 +1,7 @@
 """A disk whose files lie in memory, and of which a crash leaves what a crash may leave.
 
 Each file is a memfd, so its descriptors are real and the compiled parts read and send from them as they do elsewhere.
-What a crash leaves is worked out by `tests/crash/replayer.py` from the record of every change.
+`tests/crash/replayer.py` works out the files that a crash leaves from the record of every change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SWEPT_EVERY = 100
 
 
 class _Followed:
-    """What RecordingDisk takes for the list of its operations: each goes to the crashed disk at once."""
+    """Takes the place of RecordingDisk's list of operations: each goes to the crashed disk at once."""
 
     def __init__(self, crashed: CrashedDisk) -> None:
         self._crashed = crashed
@@ -65,7 +65,7 @@ class WorldDisk(RecordingDisk):
         self.whole_files = FileCalls(self)
         self.during_sync = lambda path: pause()
         self._swept = 0
-        #: What a sync takes; 0.0 for next to nothing.
+        #: Seconds that a sync takes; 0.0 for next to nothing.
         self.slow_s = 0.0
         #: Calls that fail: (name of the call, part of the path), how many first go well, how many fail, with what.
         self._failing: list[tuple[str, str, int, int, int]] = []
@@ -102,8 +102,8 @@ class WorldDisk(RecordingDisk):
                 raise Killed
 
     def crash(self, mode: str, chance: random.Random) -> None:
-        """The machine loses its power now, or (for "all") only the process ends: then what no sync has made durable is
-        there all the same, until the power goes. Nothing works here any more."""
+        """Cut the machine's power, or (for "all") end the process only: then unsynced changes are still there, until
+        the power goes. After this no call of this disk works."""
         self.dead = True
         if mode == "all":
             return
@@ -119,7 +119,7 @@ class WorldDisk(RecordingDisk):
         os.pwrite(self._memory[node], self._crashed.data(node), 0)
 
     def next_life(self, pause: Callable[[], None]) -> WorldDisk:
-        """The same disk for the next process; no descriptor of this one works any more."""
+        """Return the same disk for the next process. Descriptors of this one stop working."""
         self._close_open()
         following = WorldDisk.__new__(WorldDisk)
         following.__dict__ = self.__dict__ | {"_open": {}}

@@ -91,7 +91,7 @@ class WorldLoop(EventLoop):
 
 
 class Answers:
-    """What comes back for one request. command: None until it has come, or for ever when the connection closed."""
+    """Answer to one request. command: None until it has come, or for ever when the connection closed."""
 
     __slots__ = ("command", "lost", "then")
 
@@ -208,7 +208,7 @@ class Machine:
         #: Counts its starts.
         self.lives = 0
         self.broker: Broker
-        #: Where the log ended when the broker opened it.
+        #: Physical offset where the log ended when the broker opened it.
         self.log_at_start = 0
         self.peers: list[Peer] = []
         self._numbers = 0
@@ -295,7 +295,7 @@ class Machine:
         assert done or self.disk.dead or task.ended, f"{name} hangs"
 
     def stop(self) -> bool:
-        """As SIGTERM does; False when the disk killed it on its way."""
+        """Stop the broker as SIGTERM does. False if the disk killed it on its way."""
 
         def stop() -> None:
             broker, loop = self.broker, self.loop
@@ -370,7 +370,7 @@ class Machine:
 
     @property
     def killed(self) -> bool:
-        """Whether the disk has ended the process."""
+        """True if the disk has ended the process."""
         return self.running and self.disk.dead
 
 

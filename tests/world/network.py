@@ -48,7 +48,7 @@ class _Way:
         self._ended = False
 
     def take_in(self) -> None:
-        """What was sent since the last time; b"" says that the sender closed."""
+        """Take in what was sent since the last time. b"" means that the sender closed."""
         while not self._ended:
             try:
                 data = self._source.recv(1 << 20)
@@ -92,7 +92,7 @@ class _Way:
 
 
 class _Listener:
-    """A listening socket of a master; readable while somebody wants in."""
+    """A listening socket of a master; readable while a connection waits to be accepted."""
 
     def __init__(self, network: Network, address: str) -> None:
         self._network, self._address = network, address

@@ -1,26 +1,26 @@
-"""What has to be true, in plain words. It knows what clients were answered, and nothing of how the broker works.
+"""Rules that must hold, in plain words. The oracle sees clients' answers, and nothing of how the broker works.
 
 1. A message that was acknowledged is shown at its (topic, queue, offset), byte for byte, until its topic was deleted or
-   its log file went by the rules of retention. What was shown once stays as it was shown.
+   its log file went by the rules of retention. A message that was shown once stays as it was shown.
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
-3. Nothing is shown that nobody sent, that was deleted, taken back or rolled back. Nothing is shown twice.
+3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. Steps of
-   the clock may make it later by as much, and earlier only over a restart. After a kill what had come in the last two
-   seconds may come again.
-5. A group's offset is what was committed last; after a kill one that was committed in the last seconds before; and
+   the clock may make it later by as much, and earlier only over a restart. After a kill messages that had come in the
+   last two seconds may come again.
+5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
-6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, who
-   asks for about now has them before it.
+6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
+   search for about now finds them before it.
 7. The broker starts again, ends when asked, answers everything, and logs no exception.
-8. What a consumer sent back comes again to its group after the wait of its level, with one retry more; beyond the limit
-   it becomes a dead letter, once.
+8. A message that a consumer sent back comes again to its group after the wait of its level, with one retry more;
+   beyond the limit it becomes a dead letter, once.
 9. A queue that is consumed in order belongs to one consumer of a group at a time: for a minute, until it gives it back,
    or until the broker starts anew.
-10. A filter lets through exactly what fits: tags and SQL92 expressions. A query for a key finds all that has it, and
-   nothing else. A pull that waits is answered when a message comes.
+10. A filter lets through exactly what fits: tags and SQL92 expressions. A query for a key finds all messages that have
+   it, and nothing else. A pull that waits is answered when a message comes.
 11. With flushes now and then, a loss of power takes the log's end only: what came in the last two seconds.
-12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. What a sync
-    master acknowledged is on its slave's disk.
+12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. A message that a
+    sync master acknowledged is on its slave's disk.
 13. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
 14. A broadcast consumer gets all from the place on that it keeps itself, once and in order; its group has no offset.
     One that lags behind the beginning of a queue goes on there.
@@ -43,13 +43,14 @@ from appliance.engine.protocol.record import Record
 
 #: After its time a message has to be there within so many seconds.
 LATE_S = 10.0
-#: What had come so long before a kill may come again: a second is promised to be saved, and one may be under way.
+#: Messages that came so shortly before a kill may come again: progress is saved each second, and a save may be under
+#: way.
 AGAIN_S = 2.5
 #: Offsets are saved every five seconds.
 OFFSETS_SAVED_S = 7.0
-#: Without syncs in between a loss of power takes no more than this.
+#: Without syncs in between a loss of power takes at most the messages of these seconds.
 ASYNC_LOSS_S = 2.0
-#: A queue that is consumed in order is its consumer's for so long.
+#: Seconds for which a queue consumed in order stays its consumer's.
 LEASE_S = 60.0
 #: So long messages are kept (`fileReservedTime`); more than any step of the clock.
 RESERVED_S = 3 * 3600.0
@@ -75,12 +76,12 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class Message:
-    """One that was sent. act: by which act. kind: plain, delay, timer or half; or the copy of one that a consumer sent
-    back, retry or dead. retries: how often it was sent back.
+    """A message that was sent. act: number of the act that sent it. kind: plain, delay, timer or half; or, for the copy
+    of one that a consumer sent back, retry or dead. retries: how often it was sent back.
 
     state: unknown (no answer came), acknowledged, refused. sent_at, due_s: on the monotonic clock; due_s is 0 for what
-    does not wait. physical: of the record that was answered. fate: of what waits: "", recalled, rolled back, maybe
-    (somebody took it back, and had no answer), committed. arrived: when it was shown, each time.
+    does not wait. physical: of the record that was answered. fate: of a message that waits: "", recalled, rolled
+    back, maybe (a recall had no answer), committed. arrived: when it was shown, each time.
     """
 
     act: int
@@ -105,7 +106,7 @@ class Message:
     forward: float = 0.0
     restarts: int = 0
     doubled: bool = False
-    #: How often its producer was asked, and when it was decided.
+    #: Number of the broker's checks of the transaction, and the time when it was decided.
     asked: int = 0
     decided_at: float = 0.0
     arrived: list[float] = field(default_factory=list)
@@ -126,13 +127,13 @@ class Shown(NamedTuple):
 
 
 def digest_of(record: Record) -> bytes:
-    """Of all that a producer said."""
+    """Return a digest of all that the producer set."""
     text = b"%d %b %b" % (record.flag, record.properties.encode("utf-8", "surrogateescape"), record.body)
     return hashlib.blake2b(text, digest_size=8).digest()
 
 
 class Commits:
-    """What a group's offset of a queue may be."""
+    """Offsets that a group may have for a queue."""
 
     def __init__(self) -> None:
         self.last: tuple[int, float] | None = None
@@ -140,7 +141,7 @@ class Commits:
         self.unsure = False
 
     mixed = False
-    #: What the file holds is not known, nor (unknown) what the broker has.
+    #: The content of the file is unknown, or (unknown) also the broker's offset.
     tainted = False
     unknown = False
     #: Since an administrator moved it: where to, and what was committed since, which counts or not.
@@ -178,7 +179,7 @@ class Commits:
     may_be_none = True
 
     def allowed(self) -> set[int]:
-        """Empty if nobody knows."""
+        """Return the offsets that may be answered; empty if they are unknown."""
         if self.unknown:
             return set()
         found = {self.last[0]} if self.last else set()
@@ -206,7 +207,7 @@ class Oracle:
         #: (topic, body) -> messages: one, but of those that were sent back.
         self._messages: dict[tuple[str, bytes], list[Message]] = {}
         self.messages: list[Message] = []
-        #: What is to be shown: (topic, queue) -> offset -> message.
+        #: Messages that must be shown: (topic, queue) -> offset -> message.
         self.expected: dict[tuple[str, int], dict[int, Message]] = {}
         self.shown: dict[tuple[str, int], dict[int, Shown]] = {}
         self.given: dict[Place, Message] = {}
@@ -229,7 +230,7 @@ class Oracle:
         self.failed_at = math.inf
         self.min_physical = 0
         self.killed_at: list[float] = []
-        #: Of each kill, up to when all that had come was saved.
+        #: For each kill, the time up to which all that had come was saved.
         self._saved_at: list[float] = []
         #: Since then the disk fails, or is too slow to save in time.
         self.trouble_since = math.inf
@@ -239,14 +240,14 @@ class Oracle:
         #: When the broker's last life ended.
         self.ended_at = 0.0
         self.disk_was_full = False
-        #: By how much the clock was set, in all: files may look so much older.
+        #: Sum of the steps of the clock, in s: files may look that much older.
         self._stepped_s = 0.0
         #: (who, topic, queue) -> where a broadcast consumer is.
         self.own_places: dict[tuple[str, str, int], int] = {}
         self._lost_power_at = -1.0
-        #: Until then files go before their time, and what waits in them is stored once more; a kill may leave both.
+        #: Until then files go before their time, and messages waiting in them are stored again; a kill may leave both.
         self.full_until = -math.inf
-        #: Where the last record begins that was acknowledged since somebody looked.
+        #: Physical offset where the last record begins that was acknowledged since the last look.
         self.acknowledged_end = -1
         #: A master that waits for its slave shows nothing until then.
         self.flows_since = -math.inf
@@ -293,7 +294,7 @@ class Oracle:
     # --- topics
 
     def deleted(self, topic: str, sure: bool) -> None:
-        """A topic was deleted, or (not sure) nobody knows whether."""
+        """Note that a topic was deleted or, if not `sure`, that it may have been."""
         for message in self.messages:
             if message.topic != topic:
                 continue
@@ -325,7 +326,7 @@ class Oracle:
         commits.tainted = commits.unknown = True
 
     def narrowed(self, topic: str) -> None:
-        """The topic has fewer queues: what waits for one of the others is seen by nobody."""
+        """Note that the topic has fewer queues: messages that wait for the others cannot be read."""
         for message in self.messages:
             if message.topic == topic and message.waits and not message.arrived:
                 message.may_be_lost = True
@@ -359,7 +360,7 @@ class Oracle:
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
 
     def _which(self, same: list[Message], record: Record, place: Place, now: float) -> Message:
-        """Of copies of one message the one that is shown there first."""
+        """Return the one of several copies of a message that is shown there first."""
         fitting = [one for one in same if one.retries == record.reconsume_times]
         if not fitting:
             raise Violation(
@@ -389,7 +390,7 @@ class Oracle:
             self._log_ends.append((physical, now))
 
     def started(self, log_end: int, now: float) -> None:
-        """A life begins. What the last one wrote last came at its end at the latest, or is gone."""
+        """Begin a life. The previous life's last writes came at its end at the latest, or are gone."""
         self.started_at = now
         self.leases.clear()
         if self.is_async and (self._lost_power_at == self.ended_at or self.disk_failed):
@@ -400,7 +401,8 @@ class Oracle:
         self._log_ends.append((log_end, self.ended_at))
 
     def _cut(self, log_end: int, since: float) -> None:
-        """What lay behind the new end was never promised, if it came after `since`."""
+        """Mark messages behind the new end. They were not promised if they came after `since`; others are a
+        violation."""
         for message in self.messages:
             if message.state == "acknowledged" and message.physical >= log_end:
                 if message.acknowledged_at < since:
@@ -520,7 +522,7 @@ class Oracle:
                     )
 
     def grew_old(self, now: float) -> None:
-        """So much time has passed that whoever sent a half message may never be asked about it."""
+        """Note that half messages have become so old that the broker may never check them."""
         for message in self.messages:
             if message.kind == "half" and message.fate == "" and now - message.sent_at > RESERVED_S / 2:
                 message.may_be_lost = True
@@ -532,7 +534,7 @@ class Oracle:
         self.drifted(ms)
 
     def drifted(self, ms: float) -> None:
-        """The wall clock is so much ahead of the time that has passed, or behind it."""
+        """Note that the wall clock moved by `ms` against the time that passed."""
         for message in self.messages:
             if message.waits and not message.arrived:
                 message.steps += abs(ms)
@@ -587,7 +589,7 @@ class Oracle:
     # --- searches
 
     def search(self, topic: str, queue: int, low: int, high: int, asked_ms: int, now_ms: int) -> int:
-        """Where a search for a time leads; every record of the queue has been shown."""
+        """Return the offset to which a search for a time leads. Every record of the queue has been shown."""
         shown = self.shown.get((topic, queue), {})
         near = abs(asked_ms - now_ms) < NEAR_MS
         for offset in range(low, high):

@@ -24,7 +24,7 @@ from tests.world.world import play, script_of
 FOUND = Path(__file__).parent / "found"
 #: Acts of a story.
 STEPS = 250
-#: Of the planted faults a commit looks for these, each found within a seed or two.
+#: Planted faults that a commit's run looks for, each found within a seed or two.
 OFTEN = (
     "a recall handle names", "begin at 0", "beyond the end", "a retry does not count", "goes to whoever asks last",
     "the last of several tags", "only the first key", "is not woken by the next", "a second before it is due",
@@ -82,7 +82,7 @@ def test_a_story_can_be_told_twice_in_one_process():
 
 
 def test_acts_do_not_depend_on_those_before_them():
-    """What a failure is shrunk by."""
+    """Shrinking a failure relies on this."""
     script = script_of(5, 60)
     without = [act for act in script if act["n"] != 10]
     assert [done.act for done in play(5, without).done] == without

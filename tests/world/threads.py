@@ -27,7 +27,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from appliance.engine.clock import Clock
 
-#: What a thread's turn takes: a thread that waits for a moment that is too short for the clock goes on, too.
+#: Length of a thread's turn: a thread that waits for a moment too short for the clock goes on, too.
 TURN_S = 0.000005
 
 
@@ -92,7 +92,7 @@ class Scheduler:
         return self._wall_base + self.now * 1000.0
 
     def step_clock(self, ms: int) -> None:
-        """Somebody sets the wall clock."""
+        """Step the wall clock, as an administrator does."""
         self._wall_base += ms
 
     # --- tasks
@@ -159,7 +159,7 @@ class Scheduler:
         return not self.killed
 
     def end_all(self, owner: object) -> None:
-        """The process is no more: nothing of it runs again."""
+        """End all tasks of a process: none of them runs again."""
         self._drop(owner)
         tasks = [task for task in self._tasks.values() if task.owner is owner]
         for task in tasks:

@@ -98,7 +98,7 @@ def script_of(seed: int, steps: int, only: frozenset[str] = frozenset()) -> list
 
 
 class World:
-    """What actors use: `ask`, `pass_time`, `restart` and the oracle."""
+    """The world as actors use it: `ask`, `pass_time`, `restart` and the oracle."""
 
     def __init__(self, seed: int, machine: Machine) -> None:
         self.seed = seed
@@ -169,7 +169,7 @@ class World:
         return [one.command for one in asked]
 
     def pass_time(self, seconds: float) -> None:
-        """So much time passes; what arrives meanwhile is seen within a quarter of a second."""
+        """Let time pass. What arrives meanwhile is seen within a quarter of a second."""
         end = self.now + seconds
         while self.now < end and not self.machine.killed:
             self.machine.run(lambda: False, min(0.25, end - self.now))
@@ -276,7 +276,7 @@ class World:
             self.oracle.disk_failed, self.oracle.failed_at = True, begun
 
     def learn_topics(self, at_start: bool = False) -> None:
-        """Of topics whose deletion or change had no answer, what became of it."""
+        """Look up what became of topics whose deletion or change had no answer."""
         topics = self.machine.broker.topics
         if at_start:
             self.oracle.unsure |= self.oracle.doubtful
@@ -302,7 +302,7 @@ class World:
     # --- looking
 
     def see_arrivals(self) -> None:
-        """Read what is new in queues that grew by something that nobody was answered for."""
+        """Read new messages in queues that grew without an answer to a client."""
         store = self.machine.broker.store
         self.oracle.log_ends(store.log.written, self.now)
         state = (store.published, self.machine.lives, tuple(self.oracle.topics.items()))

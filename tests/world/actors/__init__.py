@@ -1,4 +1,4 @@
-"""Who does what: each module has the acts of one kind of actor, and `ACTORS` has all of them by name."""
+"""The actors: each module has the acts of one kind of actor, and `ACTORS` has all of them by name."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _commit(world: World, act: Act) -> str:
         COMMIT_OFFSET, {"consumerGroup": key[0], "topic": key[1], "queueId": key[2], "commitOffset": offset}
     )
     if answer is None or answer.code != 0:
-        # What was there before stays; without an answer nobody knows.
+        # A refused offset leaves the old one. Without an answer the outcome is unknown.
         if answer is not None:
             if not moved:
                 commits.last = commits.saved.pop() if commits.saved else None

@@ -1,4 +1,5 @@
-"""Hogs: each takes one bounded thing wholly, and the others are served all the same. Two administrators at once."""
+"""Hogs: each uses up one bounded resource, and the other clients are served nevertheless. Two administrators at
+once."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 PULL, QUERY, COMMIT_OFFSET, HEART_BEAT, SEND, TOPICS_OF = 11, 12, 15, 34, 310, 21
 WAYS = ("polls", "partial", "deaf", "groups", "queries", "beats", "lists")
-#: A hog does so much.
+#: Number of requests or connections of a hog.
 TIMES = {"polls": 200, "partial": 4, "deaf": 400, "groups": 300, "queries": 60, "beats": 40, "lists": 60}
-#: Beside it everybody else is answered within this.
+#: Other clients get their answers within this time.
 BESIDE_S = 5.0
 
 

@@ -1,4 +1,4 @@
-"""Those who look after the store: retention by hand while somebody reads, and backups that are restored elsewhere."""
+"""Actors that look after the store: retention by hand during reads, and backups that are restored elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PULL, QUERY_OFFSET, CLEAN_QUEUES, CLEAN_TOPICS, CLEAN_LOG = 11, 14, 306, 316, 32
 FOUND = 0
 #: Longer than messages are kept.
 AWAY_S = RESERVED_S + 1800.0
-#: Where the kernel lets a directory lie in memory.
+#: Directory in memory, where the kernel offers one.
 _IN_MEMORY = Path("/dev/shm")
 
 
@@ -39,7 +39,7 @@ def _make_clean(chance: random.Random, before: list[Act]) -> Act:
 
 
 def _clean(world: World, act: Act) -> str:
-    """All that is old has to go now, says an administrator. Somebody who takes his time has asked for it before."""
+    """Delete all old files at once, as an administrator does. A slow reader has asked for them before."""
     if act["away"]:
         if not world.stop():
             world.start()
@@ -101,7 +101,7 @@ def _make_backup(chance: random.Random, before: list[Act]) -> Act:
 
 
 def _backup(world: World, act: Act) -> str:
-    """A backup is made while the broker works; a broker that nobody knows is started from it, and looked at."""
+    """Make a backup while the broker works, start a broker from it that no name server lists, and check it."""
     if world.has_faults or world.waits_for_slave:
         return "not now"
     world.see_arrivals()
@@ -117,7 +117,7 @@ def _backup(world: World, act: Act) -> str:
         world.machine.disk.copy_to(data, ROOT)
 
         def log_end() -> int:
-            """Progress is copied by now. What comes before the rest is copied is in the disk's second copy."""
+            """Send more once progress is copied, then copy the disk again. Return the published end between the two."""
             producers.burst(world, act)
             world.pass_time(act["after"])
             end = -1 if world.machine.killed else store.published

@@ -42,7 +42,7 @@ def _make_broadcast(chance: random.Random, before: list[Act]) -> Act:
 
 
 def _broadcast(world: World, act: Act) -> str:
-    """A member reads on from where it is, which nobody knows but itself."""
+    """A member reads on from its place, which it keeps itself."""
     topic, queue, peer = act["topic"], act["queue"], world.peer()
     if queue >= world.oracle.topics.get(topic, 0):
         return "no such queue"

@@ -28,7 +28,7 @@ BROKERS_NAMES = (
     "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "ROCKETBOX_TIMER_FIRST", "ROCKETBOX_TIMER_OF",
     "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "ROCKETBOX_FIRST_HALF", "ROCKETBOX_REPLAYED",
 )  # fmt: skip
-#: Of a half message so old the broker may have set it aside: nobody decided.
+#: Age in s from which the broker may have set aside a half message that was neither committed nor rolled back.
 HALF_S = 250.0
 
 

@@ -125,7 +125,7 @@ def _keys_of(message: Message) -> set[str]:
 
 
 def _hold(world: World, act: Act) -> str:
-    """A pull waits at the end of a queue, and somebody sends there."""
+    """A pull waits at the end of a queue, and a message is sent there."""
     topic, queue = act["topic"], act["queue"]
     if queue >= world.oracle.topics.get(topic, 0):
         return "no such queue"

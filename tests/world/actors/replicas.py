@@ -20,7 +20,7 @@ CUTS: tuple[list[str], ...] = ([], ["to master"], ["to slave"], ["to master", "t
 
 
 def _replicate(world: World, act: Act) -> str:
-    """A slave comes, or the master waits for it from now on, or no more."""
+    """A slave comes, or the master begins or ceases to wait for it."""
     world.stop()
     role = "SYNC_MASTER" if act["sync"] else "ASYNC_MASTER"
     world.machine.configure({}, {"broker_role": role, "ha_listen_port": 10912, "flush_disk_type": "SYNC_FLUSH"})
