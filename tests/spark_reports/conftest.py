@@ -58,7 +58,7 @@ def own_settings(spark: SparkSession) -> Iterator[SparkSession]:
             spark.conf.set(name, value)
 
 
-#: What `server` holds: topic -> bytes of its messages' bodies.
+#: Contents of `server`: topic -> bytes of its messages' bodies.
 SIZES = {"Orders": [10] * 90 + [1000] * 10, "Refunds": [50] * 7}
 
 

@@ -18,7 +18,7 @@ from tests.support.spark import environment
 
 
 def tables(said: str) -> dict[str, list[list[str]]]:
-    """What `show()` drew: title -> rows of cells."""
+    """Return the tables that `show()` drew: title -> rows of cells."""
     found: dict[str, list[list[str]]] = {}
     title = ""
     for line in said.splitlines():

@@ -44,7 +44,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def connections_to(address: str | None) -> int:
-    """How many connections a broker on the loopback has."""
+    """Return the number of connections that a broker on the loopback has."""
     assert address is not None
     port = f":{int(address.rpartition(':')[2]):04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

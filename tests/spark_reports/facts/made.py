@@ -74,7 +74,7 @@ class MadeStore:
         return self._next.get((topic, queue_id), 0)
 
     def begin_anew(self, topic: str) -> None:
-        """As if the topic had been deleted: its queues begin at 0 again."""
+        """Begin the topic's queues at 0 again, as if the topic had been deleted."""
         self._next = {key: offset for key, offset in self._next.items() if key[0] != topic}
 
     def _write(self, data: bytes) -> None:
@@ -108,7 +108,7 @@ class MadeDeliveries:
         self._ring = DeliveryRing(self.directory, Disk())
 
     def start(self, published: int, wall_ms: int) -> None:
-        """As a broker does; numbers begin anew."""
+        """Start as a broker does; numbers begin anew."""
         self._ring.open(published, wall_ms)
         self._numbers = {}
 
@@ -128,7 +128,7 @@ class MadeDeliveries:
 
 
 def snapshot_of(store: MadeStore, deliveries: Path, **different: Any) -> Snapshot:
-    """Of a day that is over; T0 is two hours behind it."""
+    """Return a snapshot of a day that is over; T0 is two hours behind it."""
     files = store.files()
     values = {
         "t0_ms": DAY_MS + 26 * HOUR_MS, "day": "2023-11-15", "zone": "UTC", "from_ms": DAY_MS,
@@ -149,7 +149,7 @@ def another_file(ring: MadeDeliveries) -> None:
 
 
 def rows_of(facts: Mapping[str, Any]) -> DayFacts:
-    """Of Spark's frames, sorted; rows as they are."""
+    """Return the rows of Spark's frames, sorted; rows stay as they are."""
     return {
         name: one if isinstance(one, list) else sorted(tuple(row) for row in one.collect())
         for name, one in facts.items()

@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 
 
 class Frame:
-    """As much of a DataFrame as is used."""
+    """The part of a DataFrame that is used."""
 
     def __init__(self, table, rows) -> None:
         self._names, self._rows = [name for name, _ in table.columns], rows
@@ -37,7 +37,7 @@ def facts_of(value: int) -> DayFacts:
 
 
 def frames_of(value: int):
-    """As Spark's: most tables are frames."""
+    """Return facts as Spark has them: most tables are frames."""
     facts = facts_of(value)
     return {
         table.name: Frame(table, facts[table.name][::-1]) if table.name != "disk" else facts["disk"] for table in TABLES

@@ -119,7 +119,7 @@ def answers(chance: random.Random, store: MadeStore, now_ms: int) -> Iterator[tu
 
 
 def hurt(snapshot: Snapshot, harm: list[tuple[str, float]]) -> None:
-    """What disks and retention do."""
+    """Harm the snapshot's files as disks and retention do."""
     for what, where in harm:
         files = sorted((Path(snapshot.store_dir) / "commitlog").iterdir())
         if not files:

@@ -26,7 +26,7 @@ MESSAGE = (
 
 
 def messages(spark: Any, *rows: dict[str, Any]) -> Any:
-    """What a test does not name is one and the same."""
+    """Columns that a test does not name have the same value in all rows."""
     usual = {
         "topic": "T", "queue_id": 0, "queue_offset": 0, "physical_offset": 0, "store_ms": NOON_MS, "size": 100,
         "body_size": 10, "reconsume_times": 0, "tags": None, "origin": None, "is_copy": None,

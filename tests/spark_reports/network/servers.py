@@ -24,7 +24,7 @@ class Target(NamedTuple):
     broker: str
 
 
-#: What a scripted server answers a request with: bytes as they are, None to close the connection.
+#: Answer of a scripted server to a request: bytes as they are, None to close the connection.
 Script = Callable[[RemotingCommand], bytes | None]
 
 
@@ -75,7 +75,7 @@ class Scripted:
             pass
         finally:
             file.close()
-            # What waits unread would make it a reset.
+            # Unread bytes would make it a reset.
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:

@@ -179,7 +179,7 @@ def test_nothing_is_left_behind(target: Target, topic: str) -> None:
     put(target, topic, 300)
 
     def state() -> list[Any]:
-        """Groups, committed offsets, topics; and whether anybody consumes as the group that reads."""
+        """Return groups, committed offsets, topics, and whether a client consumes as the group that reads."""
         _, groups = ask(target.broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
         _, committed = ask(target.broker, RequestCode.GET_ALL_CONSUMER_OFFSET, {})
         _, topics = ask(target.namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})

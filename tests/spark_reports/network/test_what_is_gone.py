@@ -25,7 +25,7 @@ def first_offset(peer) -> int:
 
 
 def test_old_files_are_deleted_between_plan_and_read(engine, tmp_path, monkeypatch):
-    """Of a real broker, with files of 8 MiB."""
+    """Uses a real broker, with files of 8 MiB."""
     peer = engine.peer()
     for _ in range(24):
         for _ in range(1000):
@@ -36,7 +36,7 @@ def test_old_files_are_deleted_between_plan_and_read(engine, tmp_path, monkeypat
     lenient = {"failOnDataLoss": "false", "findings": counted}
     made = [reader(engine.engine.namesrv_address, topic="Orders", **more) for more in ({}, lenient)]
     strict_parts, parts = made[0].partitions(), made[1].partitions()
-    # As on a full disk: the oldest files go.
+    # The oldest files are deleted, as on a full disk.
     monkeypatch.setattr(clean_service, "watermarks", lambda options: Watermarks(0.0, 0.0, 1.0))
     wait_for(lambda: first_offset(peer) > 0, "files were deleted", every=0.2)
     monkeypatch.undo()

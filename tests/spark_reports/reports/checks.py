@@ -1,4 +1,4 @@
-"""What is true of every document and every plot, whatever the facts were."""
+"""Checks that hold for every document and every plot, whatever the facts were."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_reports.reports.document import REPORTS, Document
 from spark_reports.reports.text import width_of
 
 NUMBERS = {"messages", "bytes", "ms", "count", "permille", "time_ms", "in_unit"}
-#: What pages let through.
+#: Attributes that pages let through.
 ATTRIBUTES = {
     "viewBox", "class", "x", "y", "x1", "x2", "y1", "y2", "rx", "width", "height", "points", "text-anchor", "role",
     "preserveAspectRatio",

@@ -69,7 +69,7 @@ class Read:
         self.batches: list[Any] = []
         self.rows: list[dict[str, Any]] = []
 
-    #: How much of the log was read.
+    #: Bytes of the log that were read.
     bytes_read = 0
 
     def run(self) -> Read:

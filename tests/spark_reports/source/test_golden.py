@@ -20,13 +20,13 @@ def _at(ms: int) -> datetime:
 
 
 def _short(host: str) -> str:
-    """As Python writes addresses: [::1]:10911."""
+    """Return an address as Python writes it: [::1]:10911."""
     address, _, port = host.rpartition(":")
     return f"[{ip_address(address[1:-1])}]:{port}" if address[0] == "[" else host
 
 
 def expected_rows(manifest: dict[str, Any], system: bool) -> list[dict[str, Any]]:
-    """What the manifest says of each message, in the columns' words."""
+    """Return the manifest's entry of each message, in the columns' words."""
     return [
         {
             "topic": one["topic"],

@@ -82,7 +82,7 @@ def apaches(directory: Path) -> Path:
 
 
 def set_at(store: Path, row: dict, ms: int) -> None:
-    """As if the broker's clock had been set for one message."""
+    """Change a message's store time as if the broker's clock had been set for it."""
     at = row["physical_offset"]
     start, path = max((int(one.name), one) for one in (store / "commitlog").iterdir() if int(one.name) <= at)
     assert not row["sys_flag"] & 0x10

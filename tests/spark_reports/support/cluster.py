@@ -42,7 +42,7 @@ def bare_python(place: Path) -> Path:
 
 
 def package(place: Path) -> Path:
-    """What docs/spark.md has people make for --py-files: both packages, as they are installed, in one zip."""
+    """Make the zip that docs/spark.md names for --py-files: both packages, as they are installed."""
     made = place / "rocketbox.zip"
     with zipfile.ZipFile(made, "w") as file:
         for name in ("appliance", "spark_reports"):

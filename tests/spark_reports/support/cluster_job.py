@@ -9,7 +9,7 @@ from spark_reports import RocketBoxDataSource
 
 
 def where(_):
-    """Where a task's Python has the data source from."""
+    """Return the path from which a task's Python imports the data source."""
     import spark_reports
 
     return spark_reports.__file__
