@@ -24,7 +24,7 @@ def source() -> str:
 
 
 def problems(page: Page, *rules: str) -> list[str]:
-    """What axe finds serious on the page as it is, one line each; with `rules` only those are looked at."""
+    """Return axe's serious findings on the page as it is, one line each; with `rules` only those are checked."""
     if not page.evaluate("typeof window.axe === 'object'"):
         page.evaluate(source())  # not a script of the page: its content security policy would refuse it
     options: dict[str, Any] = {"resultTypes": ["violations"]}

@@ -38,7 +38,7 @@ def messages(word: str, count: int) -> list[Message]:
 
 
 def times(consumer) -> Counter[str]:
-    """How often each message came, by its body."""
+    """Return how often each message came, by its body."""
     return Counter(one["body_sha256"] for one in consumer.received)
 
 

@@ -37,7 +37,7 @@ def bodies(word: str, count: int, **more: object) -> list[Message]:
 
 
 def times(consumer) -> Counter[str]:
-    """How often each message came, by its body."""
+    """Return how often each message came, by its body."""
     return Counter(one["body_sha256"] for one in consumer.received)
 
 

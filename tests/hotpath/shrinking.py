@@ -8,7 +8,7 @@ from tests.support.twins import Setting, Step, outcome
 
 
 def differ(steps: list[Step], setting: Setting) -> list[str]:
-    """How the twins differ on an input, in words; empty when they do not."""
+    """Return how the twins differ on an input, in words; empty when they do not."""
     return outcome(steps, setting, False).differences(outcome(steps, setting, True))
 
 

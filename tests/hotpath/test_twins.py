@@ -259,7 +259,7 @@ NUMBER = 2 * len(inputs.USUAL_KINDS)
 
 
 def codes(answers: bytes) -> Counter[int]:
-    """How often each code was answered."""
+    """Return how often each code was answered."""
     return Counter(decode_frame(frame).code for frame in frames_of(answers))
 
 

@@ -57,7 +57,7 @@ class Node:
         self.name, self.server, self.direct, self.address, self.faults = name, server, direct, address, faults
         self._relay = relay
         self.frozen = False
-        #: Whether it was ended by us.
+        #: True if the test ended it.
         self.down = True
 
     @property

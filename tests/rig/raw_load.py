@@ -155,7 +155,7 @@ class _Link:
 
     @property
     def was_sent(self) -> bool:
-        """Whether a byte of the last question may have left."""
+        """True if a byte of the last request may have left."""
         return self._sent
 
     def _connect(self) -> None:

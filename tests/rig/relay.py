@@ -81,7 +81,7 @@ class Relay:
         self._do("refuse", target=target)
 
     def accept(self, target: str) -> None:
-        """It refuses no more."""
+        """Let it stop refusing connections."""
         self._do("accept", target=target)
 
     def heal(self, reset: bool = False) -> None:
