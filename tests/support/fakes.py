@@ -33,6 +33,9 @@ class FakeConnection:
         if not request.flag & FLAG_ONEWAY:
             self.answers.append(response)
 
+    def post(self, deliver: Callable[[], None], size: int) -> None:
+        deliver()
+
     def send(self, data: bytes) -> None:
         self.notices.append(decode_frame(data))
 

@@ -236,10 +236,13 @@ def test_a_slow_reader_is_not_read_from_until_it_has_taken_its_answers(rig):
     count = 120
     sender = threading.Thread(target=lambda: [peer.send_bytes(request(ECHO, i, body)) for i in range(count)])
     sender.start()
-    time.sleep(0.5)
+    wait_for(lambda: rig.server.connections, "the connection is accepted")
     conn = next(iter(rig.server.connections.values()))
-    held = conn._out_bytes
-    assert held <= OUTBOX_HIGH_BYTES + len(body) + 1000, f"{held} bytes are queued for a peer that reads nothing"
+    wait_for(lambda: conn._out_bytes > OUTBOX_HIGH_BYTES, "answers queue up")
+    for _ in range(50):
+        held = conn._out_bytes
+        assert held <= OUTBOX_HIGH_BYTES + len(body) + 1000, f"{held} bytes are queued for a peer that reads nothing"
+        time.sleep(0.01)
     assert len(rig.seen) < count
     assert [peer.receive().opaque for _ in range(count)] == list(range(count))
     sender.join(60)
