@@ -10,6 +10,10 @@ _SYNCS = {"fsync": os.fsync, "fdatasync": os.fdatasync}
 
 
 def pytest_configure(config):
+    if os.environ.get("SLOWED"):
+        from tests.support.slowed import SEED  # from now on threads are late
+
+        print(f"SLOWED={SEED}")
     config.addinivalue_line("markers", "disk: looks at the page cache, so its syncs wait for the disk")
     config.addinivalue_line("markers", "compiled: is about the compiled twin of the hot path, and needs it")
     config.addinivalue_line("markers", "nightly: needs more time than a commit has; `make nightly` runs it")

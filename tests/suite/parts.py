@@ -83,6 +83,14 @@ PURE_NIGHTLY = _part(
     tests/clients/test_cpp.py::test_a_batch_is_stored_message_by_message""",
     ROCKETBOX_PURE="1",
 )
+#: Tests that share a process with threads of the engine, once more, and these are late.
+SLOWED = _part(
+    "slowed",
+    25,
+    """tests/engine/broker tests/engine/failover tests/engine/namesrv tests/engine/remoting tests/engine/replication
+    tests/engine/store tests/engine/window tests/api tests/commands""",
+    SLOWED="any",
+)
 #: What is not part of the product.
 BENCH = _part("bench", 4, "tests/bench")
 _PACKAGES = _part("packages", 8, _PACKAGING_ARGUMENTS)
@@ -94,7 +102,7 @@ def parts_of(nightly: bool, compiled: bool) -> list[Part]:
     if nightly or packaging_digest() != recorded_digest():
         parts.append(_PACKAGES)
     if compiled:
-        parts.append(PURE_NIGHTLY if nightly else PURE)
+        parts += [PURE_NIGHTLY, SLOWED] if nightly else [PURE]
     return sorted(parts, key=lambda part: -part.minutes)
 
 

@@ -1,8 +1,8 @@
-"""Threads that are late: `pytest -p tests.support.slowed` finds tests, and parts, that take another thread's work for
-granted.
+"""Late threads: `SLOWED=any script/test tests/engine/broker` finds tests, and parts, that take work of another thread
+for granted.
 
-Each service thread begins late, or goes on late behind its waits, as on a busy machine; which do is drawn by the seed
-in SLOWED (printed), a thread at a time. Nothing but the moments changes: what fails here would fail beside others.
+Some service threads begin late, or go on late behind their waits, as on a busy machine. The number in SLOWED, or one
+that is drawn and printed, decides which. Only the moments change: a test that fails here fails beside others, too.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import time
 
 from appliance.engine.service_thread import ServiceThread
 
-SEED = int(os.environ.get("SLOWED") or random.randrange(10_000))
+_GIVEN = os.environ.get("SLOWED", "")
+SEED = int(_GIVEN) if _GIVEN.isdigit() else random.randrange(10_000)
 _drawn = random.Random(SEED)
 #: Seconds behind a wait, and how often of a hundred waits: most threads are as quick as ever.
 _PACES = ((0.0, 0), (0.0, 0), (0.02, 100), (0.3, 30), (0.6, 10))
 _start, _wait = ServiceThread.start, ServiceThread.wait
-
-
-def pytest_report_header() -> str:
-    return f"slowed: SLOWED={SEED}"
 
 
 def _started(self: ServiceThread) -> None:
