@@ -261,7 +261,7 @@ class ReplicaAppender:
             if queue is None or not offset:
                 store.begin_queue_anew(record.topic, record.queue_id)
                 queue = None
-        if queue is None:
+        if queue is None or store.queues.is_unused(record.topic, record.queue_id):
             self._enter(record, self._new_queue(record))
             return
         missing = offset - queue.next_offset
@@ -281,4 +281,4 @@ class ReplicaAppender:
         queues, offset = self._store.queues, record.queue_offset
         if offset:
             queues.take_begins({record.topic: {record.queue_id: Begin(offset, record.physical_offset)}})
-        return queues.get_or_create(record.topic, record.queue_id, offset)
+        return queues.begin_unused(record.topic, record.queue_id, offset)

@@ -178,3 +178,24 @@ def test_what_is_in_a_file_stays_there_when_a_deletion_ends_at_it():
     assert life.store.queues.find("A", 0).min_offset == 3
     assert life.store.queues.files.read("A", 0, 0, 3) == before
     assert life.recovered() == {("A", 0): [GONE] * 3 + [b"3"]}
+
+
+@pytest.mark.parametrize("created", ["not", "by a reader", "behind a deleted topic"])
+def test_a_queue_without_an_entry_begins_with_its_first_record_where_the_log_begins_in_its_middle(created):
+    """The first file of the master's log is gone, with three messages of the queue."""
+    master, life = a_life(), a_life()
+    write(master, "A", b"0", b"1", b"2")
+    while len(master.store.log.segments) < 2:
+        write(master, "B", b"other" * 20)
+    write(master, "A", b"3", b"4")
+    queues = life.store.queues
+    if created == "behind a deleted topic":
+        queues.take_begins({"A": {0: Begin(1, 0)}})
+    before = None if created == "not" else queues.get_or_create("A", 0)
+    ReplicaAppender(life.store).begin_at(master.store.log.segments[1].start)
+    copy(master, life)
+    queue = queues.find("A", 0)
+    assert (queue.min_offset, queue.max_offset) == (3, 5)
+    assert before in (None, queue)  # pulls that wait there are woken
+    settle(life)
+    assert a_life(disk_of(life)).recovered()["A", 0] == [GONE] * 3 + [b"3", b"4"]

@@ -54,6 +54,13 @@ class ConsumeQueue(QueueState):
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} [{self.min_offset}, {self.max_offset})>"
 
+    def begin_at(self, offset: int) -> None:
+        """Let a queue that has never had an entry begin at `offset`. Parts that wait at the queue keep it."""
+        assert not self.tail, self
+        self.trims += 1
+        self.min_offset = self.max_offset = self.next_offset = self.tail_base = offset
+        self.trims += 1
+
     def append(self, physical_offset: int, size: int, tag_code: int) -> int:
         """Add an entry behind the last one; return its queue offset. Readers see it once it is published."""
         self.tail += ENTRY.pack(physical_offset, size, tag_code)

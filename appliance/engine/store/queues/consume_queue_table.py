@@ -71,6 +71,21 @@ class ConsumeQueueTable:
             self._topics.setdefault(topic, []).append(queue)
         return queue
 
+    def is_unused(self, topic: str, queue_id: int) -> bool:
+        """True if a queue has never had an entry here. It may exist nevertheless: a pull that waits at it creates it,
+        the check of transactions creates its own, and others begin where a deleted topic of their name ended. So only
+        its first record says where such a queue begins in a log that does not begin at 0."""
+        queue = self.find(topic, queue_id)
+        return queue is None or queue.tail_base == queue.next_offset == self.begin_of(topic, queue_id)
+
+    def begin_unused(self, topic: str, queue_id: int, offset: int) -> ConsumeQueue:
+        """Return an unused queue after letting it begin at `offset`. On remoting-io, or before it runs."""
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            return self.get_or_create(topic, queue_id, offset)
+        queue.begin_at(offset)
+        return queue
+
     def take_begins(self, ends: Mapping[str, Mapping[int, Begin]]) -> None:
         """Let the queues begin at these offsets: those below were used before. An offset of 0 removes a beginning."""
         for topic, queues in ends.items():
