@@ -96,11 +96,12 @@ def _begin_queues(store: MessageStore, topics: TopicConfigManager, offsets: Cons
         if topics.get(entry.topic) is None or is_brokers_own(entry.group):
             continue
         for queue_id, offset in list(entry.queues.items()):
-            if 0 < offset <= most and store.find_queue(entry.topic, queue_id) is None:
+            begin = store.queues.begin_of(entry.topic, queue_id)
+            if begin < offset <= most and store.queues.is_unused(entry.topic, queue_id):
                 known = begins.get((entry.topic, queue_id), 0)
                 begins[entry.topic, queue_id] = max(known, offset)
     for (topic, queue_id), offset in begins.items():
-        store.queues.get_or_create(topic, queue_id, offset)
+        store.queues.begin_unused(topic, queue_id, offset)
         logger.warning("promotion: %s queue=%d has no message here and goes on at %d", topic, queue_id, offset)
 
 

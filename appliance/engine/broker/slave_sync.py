@@ -220,7 +220,7 @@ class SlaveSync(ServiceThread):
                     missing = {
                         queue_id: Begin(offset, end)
                         for queue_id, offset in queues.items()
-                        if store.find_queue(topic, queue_id) is None and store.queues.begin_of(topic, queue_id) < offset
+                        if store.queues.is_unused(topic, queue_id) and store.queues.begin_of(topic, queue_id) < offset
                     }
                     if missing:
                         found.append(Deletion(topic, 0, missing))
@@ -231,7 +231,7 @@ class SlaveSync(ServiceThread):
         still = []
         for one in found:
             # Queues that have come with the log meanwhile stay: `take_deletions` would delete them.
-            empty = {number: at for number, at in one.ends.items() if store.find_queue(one.topic, number) is None}
+            empty = {number: at for number, at in one.ends.items() if store.queues.is_unused(one.topic, number)}
             if empty:
                 still.append(one._replace(ends=empty))
         if still:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from appliance.engine.broker.offsets import ConsumerOffsetManager
+from appliance.engine.broker.promotion import _begin_queues
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.topic_places import TopicPlacesProcessor, decode_ends
-from appliance.engine.clock import Clock
+from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
+from tests.crash.test_found import a_life
 
 
 class FakeStore:
@@ -23,10 +29,9 @@ class FakeStore:
         self.disk = None
         self.published = 0
         self.log = SimpleNamespace(written=0, min_offset=100)
-        self.queues = SimpleNamespace(begin_of=lambda topic, queue_id: 0)
-
-    def find_queue(self, topic: str, queue_id: int) -> object:
-        return (topic, queue_id) if (topic, queue_id) in self.there else None
+        self.queues = SimpleNamespace(
+            begin_of=lambda topic, queue_id: 0, is_unused=lambda topic, queue_id: (topic, queue_id) not in self.there
+        )
 
     def take_deletions(self, deletions: list[Deletion]) -> None:
         self.taken += deletions
@@ -60,3 +65,36 @@ def test_ends_that_are_told_lie_before_the_end_of_the_log_that_is_told_with_them
     processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}")  # type: ignore[arg-type]
     answer = processor.handle(RemotingCommand(1, body=b'["T"]'), None)  # type: ignore[arg-type]
     assert decode_ends(bytes(answer.body)) == (1100, {"T": {0: 11}})
+
+
+def a_store_with(created: str) -> Any:
+    """Return the store of a member that has no message of T-0, whose log begins later. created: why T-0 exists."""
+    life = a_life()
+    life.store.log.begin_at(1 << 20)
+    queues = life.store.queues
+    if created == "behind a deleted topic":
+        queues.take_begins({"T": {0: Begin(3, 0)}})
+    if created != "not":
+        queues.get_or_create("T", 0)
+    return life.store
+
+
+@pytest.mark.parametrize("created", ["not", "by a reader", "behind a deleted topic"])
+def test_a_queue_without_an_entry_goes_on_where_the_leader_says(created: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = a_store_with(created)
+    monkeypatch.setattr(type(store), "take_deletions", lambda self, told: [self._take_deletion(one) for one in told])
+    sync = SlaveSync(lambda: "", lambda: None, None, None, None, lambda job: job(), store, Clock())  # type: ignore[arg-type]
+    told = json.dumps({"end": 0, "ends": {"T": {"0": 10}}}).encode()
+    sync._invoke = lambda address, request: RemotingCommand.response(0, body=told)  # type: ignore[method-assign]
+    assert sync._take_ends("leader", ["T"])
+    assert store.offset_range("T", 0) == (10, 10)
+
+
+@pytest.mark.parametrize("created", ["not", "by a reader", "behind a deleted topic"])
+def test_a_queue_without_an_entry_goes_on_where_its_readers_are(created: str, tmp_path: Path) -> None:
+    store = a_store_with(created)
+    offsets = ConsumerOffsetManager(tmp_path / "consumerOffset.json", 5000, FakeClock())
+    offsets.commit("readers", "T", 0, 10)
+    offsets.commit("slow", "T", 0, 2)
+    _begin_queues(store, {"T": True}, offsets)  # type: ignore[arg-type]
+    assert store.offset_range("T", 0) == (10, 10)
