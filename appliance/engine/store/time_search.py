@@ -122,6 +122,23 @@ def behind_last_before(low: int, high: int, look: Look, asked_ms: int) -> int:
     return _Search(look, asked_ms).behind_last(low, high)
 
 
+def seen_as_of(look: Look, asked_ms: int, now_ms: int) -> Look:
+    """Return `look` with times as `as_of` gives them."""
+
+    def seen(offset: int) -> tuple[int, int] | None:
+        found = look(offset)
+        return None if found is None else (found[0], as_of(found[1], asked_ms, now_ms))
+
+    return seen
+
+
+def first_as_of(low: int, high: int, look: Look, asked_ms: int, now_ms: int) -> int:
+    """`first_not_before` with times as `as_of` gives them. Messages before those from the future may be younger than
+    these count, so a search by such times alone steps over them: it begins only where the stored times lead."""
+    place = first_not_before(low, high, look, asked_ms)
+    return first_not_before(place, high, seen_as_of(look, asked_ms, now_ms), asked_ms)
+
+
 def _places(low: int, high: int) -> list[int]:
     return sorted({low + (high - low) * part // _PARTS for part in range(_PARTS)})
 
@@ -203,12 +220,12 @@ class TimeSearch:
         now_ms = self._wall_ms()
 
         def look(offset: int) -> tuple[int, int] | None:
-            found = self._first_message(queue, offset, high)
-            return None if found is None else (found[0], as_of(found[1], time_ms, now_ms))
+            return self._first_message(queue, offset, high)
 
         if boundary is Boundary.LOWER:
-            return first_not_before(low, high, look, time_ms)
-        return max(low, min(behind_last_before(low, high, look, time_ms + 1), high) - 1)
+            return first_as_of(low, high, look, time_ms, now_ms)
+        seen = seen_as_of(look, time_ms, now_ms)
+        return max(low, min(behind_last_before(low, high, seen, time_ms + 1), high) - 1)
 
     def close(self) -> None:
         self._files.close()

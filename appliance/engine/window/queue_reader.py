@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 
 from ..clock import SYSTEM
@@ -22,7 +23,7 @@ from ..protocol.record import (
 )
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
-from ..store.time_search import Look, as_of, behind_last_before, first_not_before
+from ..store.time_search import behind_last_before, first_as_of, seen_as_of
 
 logger = logging.getLogger(__name__)
 
@@ -171,18 +172,15 @@ class QueueReader:
 
         A message that cannot be read counts as older.
         """
-        return first_not_before(queue.min_offset, queue.max_offset, self._look(queue, time_ms), time_ms)
+        look = partial(self._look, queue)
+        return first_as_of(queue.min_offset, queue.max_offset, look, time_ms, SYSTEM.wall_ms())
 
     def end_at(self, queue: ConsumeQueue, time_ms: int) -> int:
         """Return the offset behind the last message that is not newer than the time, within [min, max]: the end of the
         span that `offset_at` begins. A message that cannot be read counts as older."""
-        return behind_last_before(queue.min_offset, queue.max_offset, self._look(queue, time_ms), time_ms + 1)
+        seen = seen_as_of(partial(self._look, queue), time_ms, SYSTEM.wall_ms())
+        return behind_last_before(queue.min_offset, queue.max_offset, seen, time_ms + 1)
 
-    def _look(self, queue: ConsumeQueue, asked_ms: int) -> Look:
-        now_ms = SYSTEM.wall_ms()
-
-        def look(offset: int) -> tuple[int, int]:
-            stored = self.stored_at_ms(queue, offset)
-            return offset, -1 if stored is None else as_of(stored, asked_ms, now_ms)
-
-        return look
+    def _look(self, queue: ConsumeQueue, offset: int) -> tuple[int, int]:
+        stored = self.stored_at_ms(queue, offset)
+        return offset, -1 if stored is None else stored

@@ -1,13 +1,22 @@
 """Searches by time when the clock that stamped the messages was set now and then, as in Apache's stores."""
 
 from bisect import bisect_left, bisect_right
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.engine.store.index.index_query import IndexQuery
-from appliance.engine.store.time_search import Boundary, TimeSearch, behind_last_before, first_not_before
+from appliance.engine.store.time_search import (
+    NEAR_MS,
+    Boundary,
+    TimeSearch,
+    behind_last_before,
+    first_as_of,
+    first_not_before,
+)
+from appliance.engine.window import queue_reader
 from appliance.engine.window.queue_reader import QueueReader
 from tests.support.store import StoreUnderTest
 
@@ -43,6 +52,20 @@ def test_whatever_the_times_are_nothing_is_passed_over_that_was_seen_to_be_wante
     assert all(times[at] >= asked for at in seen if at >= end)
     assert not end or times[end - 1] < asked
     assert len(seen) <= 4000
+
+
+@given(
+    old=st.integers(0, 150), recent=st.lists(st.integers(-20_000, 0), max_size=3), ahead=st.integers(0, 30),
+    asked=st.integers(-25_000, 5000),
+)  # fmt: skip
+def test_a_search_for_about_now_finds_the_first_message_in_question_before_those_from_the_future(
+    old, recent, ahead, asked
+):
+    """It is 0, and the clock was set back."""
+    times = [-NEAR_MS] * old + sorted(recent) + [20_000] * ahead
+    found = first_as_of(0, len(times), looker(times, []), asked, 0)
+    place = bisect_left(times, asked)
+    assert found == (place if place < old + len(recent) else len(times))
 
 
 class Stamped(StoreUnderTest):
@@ -115,3 +138,20 @@ def test_a_key_is_found_that_many_messages_have_in_an_index_that_begins_ahead(st
     assert found(BASE_MS, BASE_MS + MINUTE_MS) == [b"1", b"2"]
     assert found(BASE_MS + DAY_MS, BASE_MS + DAY_MS) == [b"0"]
     assert found(BASE_MS + DAY_MS, BASE_MS + 2 * DAY_MS) == [b"0", b"3"]
+
+
+def test_what_was_stored_just_before_messages_from_the_future_is_found_wherever_it_lies(store, monkeypatch):
+    """The clock was set back by three seconds; a search looks at one message in two."""
+    now_ms = BASE_MS + 100_000
+    for n in range(27):
+        store.scheduler.wall_ms = now_ms - 357 if n == 24 else now_ms + 2694 if n > 24 else BASE_MS + n
+        store.put("T", 0, b"%d" % n)
+        store.tick()
+    search = TimeSearch(store.store.queues, store.store.records, lambda: now_ms)
+    assert search.offset_at("T", 0, now_ms - 5000, Boundary.LOWER) == 24
+    assert search.offset_at("T", 0, now_ms, Boundary.LOWER) == 27
+    search.close()
+    monkeypatch.setattr(queue_reader, "SYSTEM", SimpleNamespace(wall_ms=lambda: now_ms))
+    with QueueReader(store.store) as reader:
+        queue = store.store.find_queue("T", 0)
+        assert [reader.offset_at(queue, at) for at in (now_ms - 5000, now_ms)] == [24, 27]
