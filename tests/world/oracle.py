@@ -161,6 +161,12 @@ class Commits:
             self.saved.append(self.last)
         self.last = (offset, now)
 
+    def doubt(self) -> None:
+        """Forget all that was committed: neither the broker's offset is known any more, nor what the file holds. Only
+        an offset that is committed or seen later can be in the file for certain."""
+        self.last, self.saved = None, []
+        self.tainted = self.unknown = True
+
     def killed(self, now: float) -> None:
         """Any that may have been the last when the file was saved: those since then, and the one before."""
         if self.tainted:
@@ -322,8 +328,7 @@ class Oracle:
 
     def offset_in_doubt(self, key: tuple[str, str, int]) -> None:
         """Neither a group's offset of a queue is known any more, nor what its file holds. key: group, topic, queue."""
-        commits = self.commits.setdefault(key, Commits())
-        commits.tainted = commits.unknown = True
+        self.commits.setdefault(key, Commits()).doubt()
 
     def narrowed(self, topic: str) -> None:
         """Note that the topic has fewer queues: messages that wait for the others cannot be read."""
@@ -429,7 +434,7 @@ class Oracle:
                 messages.pop(offset).place = None
                 self.given.pop(Place(*key, offset), None)
         for commits in self.commits.values():  # those beyond an end are cut
-            commits.tainted = commits.unknown = True
+            commits.doubt()
         for topic, made_at in self.made_by_send.items():
             if made_at >= since:
                 self.unsure.add(topic)
