@@ -146,15 +146,17 @@ class Commits:
     unknown = False
     #: Since an administrator moved it: where to, and what was committed since, which counts or not.
     loose: set[int] | None = None
+    #: An administrator's move to an unknown place may hold the offset. While it does, commits are left out.
+    astray = False
 
     def moved(self, offset: int) -> None:
         """An administrator moved it, for good."""
         self.saved, self.unsure, self.mixed, self.may_be_none, self.unknown = [], False, False, False, False
-        self.tainted = False
+        self.tainted = self.astray = False
         self.last, self.loose = (offset, -math.inf), {offset}
 
     def commit(self, offset: int, now: float) -> None:
-        self.unknown = False
+        self.unknown = self.astray
         if self.loose is not None:
             self.loose.add(offset)
         if self.last is not None:
@@ -166,11 +168,12 @@ class Commits:
         an offset that is committed or seen later can be in the file for certain."""
         self.last, self.saved = None, []
         self.tainted = self.unknown = True
+        self.astray = self.astray or self.loose is not None
 
     def killed(self, now: float) -> None:
         """Any that may have been the last when the file was saved: those since then, and the one before."""
         if self.tainted:
-            self.tainted = self.last is None or self.last[1] >= now - OFFSETS_SAVED_S
+            self.tainted = self.astray or self.last is None or self.last[1] >= now - OFFSETS_SAVED_S
             self.unknown = self.tainted
         every = [*self.saved, *([self.last] if self.last else [])]
         if self.unsure or self.mixed:  # nobody has looked since the last kill, or behind a commit only
@@ -198,6 +201,8 @@ class Commits:
         return found
 
     def seen(self, offset: int, now: float) -> None:
+        if self.astray:  # a move that still holds the offset holds this one
+            self.astray, self.loose = False, {offset}
         if self.unknown:
             self.unknown, self.unsure, self.saved = False, False, []
             self.last = None if offset < 0 else (offset, now)

@@ -56,7 +56,7 @@ def _commit(world: World, act: Act) -> str:
     if not (moved and "beyond" in act):
         commits.commit(offset, world.now)
     if moved and commits.loose is None:  # as long as no member has heard of it what they commit is left out
-        commits.unknown = True
+        commits.unknown = commits.tainted = commits.astray = True
     answer = world.ask(
         COMMIT_OFFSET, {"consumerGroup": key[0], "topic": key[1], "queueId": key[2], "commitOffset": offset}
     )
