@@ -222,6 +222,8 @@ class Oracle:
         self.expected: dict[tuple[str, int], dict[int, Message]] = {}
         self.shown: dict[tuple[str, int], dict[int, Shown]] = {}
         self.given: dict[Place, Message] = {}
+        #: Place -> physical offset of the record that was shown there, also of a topic that was deleted since.
+        self._lies: dict[Place, int] = {}
         #: Queues of the topics that there are; None for one of which nobody knows.
         self.topics: dict[str, int] = {}
         self.unsure: set[str] = set()
@@ -368,6 +370,7 @@ class Oracle:
             self._first_seen(message, place, self._came_at(record.physical_offset, now))
         self._judge_properties(message, record)
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
+        self._lies[place] = record.physical_offset
 
     def _which(self, same: list[Message], record: Record, place: Place, now: float) -> Message:
         """Return the one of several copies of a message that is shown there first."""
@@ -434,6 +437,12 @@ class Oracle:
                 message.arrived, message.place = [], None
                 self.expected.get(key, {}).pop(offset, None)
                 self.given.pop(Place(*key, offset), None)
+        for place in [place for place, physical in self._lies.items() if physical >= log_end]:
+            del self._lies[place]
+            # A deletion without an answer hides it from `shown`, and may have noted no end of its queue.
+            if (given := self.given.get(place)) is not None and not given.deleted:
+                del self.given[place]
+                given.arrived, given.place = [], None
         for key, messages in self.expected.items():
             for offset in [offset for offset, one in messages.items() if one.may_be_lost and not one.arrived]:
                 messages.pop(offset).place = None
