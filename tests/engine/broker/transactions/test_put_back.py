@@ -118,6 +118,40 @@ def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> No
     assert len(records(peer.ask(11, pull_fields(TOPIC, 2, 1, j=0)).body)) == 1, "beside the one that was deleted"
 
 
+def test_one_in_the_file_being_written_is_not_stored_over_and_over(running: RunningEngine) -> None:
+    """Each copy postpones the question to its producers. After a start the log has the next file, too, so that the file
+    being written is not the last one."""
+    half = send_half(running.peer(), "open")
+    assert running.engine.broker is not None
+    log = running.engine.broker.store.log
+    while log.written < 110_000:
+        running.put("Filler", b"f" * 10_000)
+    wait_for(lambda: log._allocator._ready is not None, "the next file is prepared")
+    running.restart()
+    broker = running.engine.broker
+    assert broker is not None
+    log = broker.store.log
+    assert [segment.start for segment in log.segments] == [0, 1 << 16, 2 << 16]
+    assert log.written < log.segments[1].end
+    wait_for(lambda: broker.check_transactions.ready, "the store was looked at")
+    cleaner = broker.store.cleaner
+    cleaner._count_forced = lambda usage, stages: 2  # type: ignore[method-assign]
+
+    def gone() -> bool:
+        cleaner.wakeup()
+        return log.min_offset > 0
+
+    wait_for(gone, "the first file is gone", every=0.1)
+    cleaner._count_forced = lambda usage, stages: 0  # type: ignore[method-assign]
+    for _ in range(3):
+        broker.check_transactions._review_wanted = True
+        broker.check_transactions.wakeup()
+        wait_for(lambda: not broker.check_transactions._review_wanted, "the oldest are looked at")
+    peer = running.peer()
+    assert len(stored(peer, HALF)) == 1, "its first place is gone, and it has one other"
+    assert end(peer, half, COMMIT).code == 0
+
+
 def test_what_left_the_log_is_not_open_after_a_start_that_finds_its_queue_as_it_was(
     running: RunningEngine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
