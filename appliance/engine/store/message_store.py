@@ -49,6 +49,7 @@ from .retention.deleted_topics import Begin, Deletion
 from .settings import Scheduler, Service, StoreSettings
 from .store_files import StoreFiles
 from .store_format import check_format, write_format
+from .tick_gaps import TickGaps
 from .time_order import NAME as TIME_ORDER
 from .time_order import TimeOrder
 
@@ -96,6 +97,8 @@ class MessageStore(Appender):
         self.publication = publication = Publication(watermarks)
         #: Differences of the clocks that stamped the log.
         self.clock_steps = ClockSteps(paths.own / CLOCK_STEPS, disk)
+        #: Ticks around steps of the clock.
+        self.tick_gaps = TickGaps()
         #: Physical offset from which on store times do not go back.
         self.time_order = TimeOrder(paths.own / TIME_ORDER, disk)
         self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
@@ -210,6 +213,7 @@ class MessageStore(Appender):
                 Parts(self.log, self._log_repair, self.queues, self.ledger, self.files, levels, self._clock)
             )
             self.log.start(found.end)
+            self.tick_gaps.start(found.end)
             write_format(self.paths, self.disk)
             self.files.mark_running()
             self.index.open(found.end)
@@ -333,6 +337,7 @@ class MessageStore(Appender):
             return
         log.after_write()
         tick.end = log.written
+        self.tick_gaps.ended(self.scheduler.wall_ms, tick.end)
         tick.written_at = self._monotonic()
         if tick.early:
             self.on_written(tick)

@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from ...clock import Clock
-from ...store.clock_steps import ClockSteps, ahead_of, is_step
+from ...store.clock_steps import SLEW, STEP_MS, ClockSteps, ahead_of, is_step
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ class WaitingTime:
         written: Callable[[], int],
         stamped_ms: Callable[[], int],
         steps: ClockSteps,
-        on_step: Callable[[int, int, int], None] = lambda ms, looked, written: None,
+        on_step: Callable[[int, int, int, float], None] = lambda ms, looked, written, old_ms: None,
     ) -> None:
         """written: up to where records have been put into the log. stamped_ms: the newest store time. steps: of the
-        store. on_step: called with the ms by which the clock was set, and the log's end at the looks before and after
-        that."""
+        store. on_step: called with the ms by which the clock was set, the log's end at the looks before and after that,
+        and a reading that the clock could not have reached by then if it had not been set."""
         self._clock = clock
         self._written = written
         self._stamped_ms = stamped_ms
@@ -110,7 +110,7 @@ class WaitingTime:
         jump = wall - self._wall - passed
         if is_step(jump, passed):
             self._jumps += round(jump)
-            self._on_step(round(jump), self._checked, written)
+            self._on_step(round(jump), self._checked, written, wall - jump + STEP_MS + passed * SLEW)
             self._unsure_until = steady + SETTLE_S
             logger.warning(
                 "delays: the clock was set %s by %.3f s", "back" if jump < 0 else "forward", abs(jump) / 1000

@@ -144,6 +144,36 @@ def test_a_message_of_an_earlier_life_comes_at_its_time(under_test, clock):
     assert delays.arrived() == [b"x"]
 
 
+def test_what_was_sent_just_after_the_clock_was_set_forward_comes_at_its_time_in_the_next_life(under_test, clock):
+    first = Delays(under_test, clock)
+    first.delay(1, b"before")
+    first.pass_time(2000)
+    clock.jump(HOUR_MS)
+    first.delay(2, b"x")
+    first.pass_time(3000)
+    delays = Delays(under_test, clock)
+    delays.pass_time(1900)
+    assert b"x" not in delays.arrived()
+    delays.pass_time(200)
+    assert b"x" in delays.arrived()
+
+
+def test_what_was_sent_just_before_the_clock_was_set_back_comes_at_its_time_in_the_next_life(under_test, clock):
+    first = Delays(under_test, clock)
+    first.pass_time(100)
+    first.delay(2, b"x")
+    clock.advance(5)
+    first.delay(1, b"y")  # the clock may have been set in the middle of this tick
+    clock.jump(-HOUR_MS)
+    first.delay(1, b"z")
+    first.pass_time(3000)
+    delays = Delays(under_test, clock)
+    delays.pass_time(1900)
+    assert b"x" not in delays.arrived()
+    delays.pass_time(200)
+    assert b"x" in delays.arrived()
+
+
 def test_a_sent_message_after_a_start_with_a_clock_behind_the_store_waits_its_time(under_test, clock):
     """Store times stand still until the clock has caught up with the store."""
     clock.jump(HOUR_MS)

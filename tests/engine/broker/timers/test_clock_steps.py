@@ -16,6 +16,7 @@ from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.store.disk import Disk
+from tests.support.delays import Delays
 from tests.support.store import StoreUnderTest
 from tests.support.timers import TARGET, Timers
 
@@ -158,6 +159,26 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_forward(timers, cloc
     assert recall(timers, "delivered", delivered_due_ms) != 0
     timers.pass_time(6 * MINUTE_MS, MINUTE_MS)
     assert timers.arrived() == [b"delivered", b"stays"]
+
+
+@pytest.mark.parametrize("before_ms", [0, -2 * HOUR_MS])
+def test_what_was_sent_just_after_a_step_is_not_late_by_it_in_the_next_life(timers, clock, before_ms):
+    """The process ended before the index was saved. Store times stand still once the clock was set back."""
+    steps = Delays(timers.under_test, clock).delivery  # its thread records steps
+    timers.wait(b"before", 1000)
+    for ms in (before_ms, HOUR_MS):
+        timers.pass_time(100)
+        steps.round()
+        clock.jump(ms)
+        timers.wait(b"after %d" % ms, 5000)
+        clock.advance(60)
+        steps.round()
+    following = Timers(timers.under_test, clock)
+    following.pass_time(4800)
+    assert b"after %d" % HOUR_MS not in following.arrived()
+    following.pass_time(200)
+    assert b"after %d" % HOUR_MS in following.arrived()
+    following.close()
 
 
 def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_back(timers, clock, monkeypatch):

@@ -1,0 +1,62 @@
+"""Narrows down which records a step of the wall clock came between.
+
+`WaitingTime` sees a step at its next look, and records stored between two looks may be stamped before or after it.
+Their store times do not always show which, as they stand still after the clock was set back. But all records of a tick
+come after one reading of the clock, so the ticks around a step are kept here:
+
+    looked ....... | tick ......... | tick ........ | .......... written
+                     before_ms        after_ms
+                   began            begin
+"""
+
+from __future__ import annotations
+
+from ..named_tuple import NamedTuple
+
+#: A tick that begins later than this after the one before, or earlier than that one, is kept.
+GAP_MS = 20
+#: Ticks that are kept: those of more than a second, the longest time between two looks.
+MOST_GAPS = 64
+
+
+class TickGap(NamedTuple):
+    """Two neighbouring ticks that stored records: where their records begin, and the wall clock when they began."""
+
+    began: int
+    begin: int
+    before_ms: int
+    after_ms: int
+
+
+class TickGaps:
+    """Written by remoting-io. Any thread may read: the gaps are replaced whole."""
+
+    def __init__(self) -> None:
+        self.gaps: tuple[TickGap, ...] = ()
+        self._began = self._end = self._wall_ms = 0
+
+    def start(self, end: int) -> None:
+        """Set where the log ends before the first tick."""
+        self._began = self._end = end
+
+    def ended(self, wall_ms: int, end: int) -> None:
+        """Note a tick that stored records up to `end`. wall_ms: the clock when it began."""
+        began, begin, before_ms = self._began, self._end, self._wall_ms
+        self._began, self._end, self._wall_ms = begin, end, wall_ms
+        if not 0 <= wall_ms - before_ms <= GAP_MS:
+            self.gaps = (*self.gaps[1 - MOST_GAPS :], TickGap(began, begin, before_ms, wall_ms))
+
+    def narrowed(self, ms: int, looked: int, written: int, old_ms: float) -> tuple[int, int]:
+        """Return a part of [looked, written), records that were stored while the clock was set by `ms`: those before it
+        were stamped before that, those behind it after that. All of it if the ticks do not show more.
+
+        old_ms: reading of the clock that it could not have reached by now if it had not been set.
+        """
+        gaps = [gap for gap in self.gaps if looked <= gap.begin <= written]
+        if ms > 0:
+            # The clock may be set in the middle of a tick, so the tick before counts as stamped before.
+            crossed = [gap.begin for gap in gaps if gap.before_ms <= old_ms < gap.after_ms]
+            return looked, crossed[-1] if crossed else written
+        # The same, and here it counts as stamped after.
+        back = [gap.began for gap in gaps if gap.after_ms < gap.before_ms]
+        return max(looked, back[0]) if back else looked, written
