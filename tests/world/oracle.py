@@ -355,7 +355,9 @@ class Oracle:
         if same is None:
             raise Violation("a message is shown that nobody sent", f"{record.body[:60]!r} at {place}")
         expected = self.expected.get(key, {}).get(offset)
-        message = expected if expected in same else self._which(same, record, place, now)
+        came = self._came_at(record.physical_offset, now)
+        # Copies that are seen late, after a restart, are told apart by when they were written.
+        message = expected if expected in same else self._which(same, record, place, came)
         if expected is not None and expected is not message:
             raise Violation(
                 "another message is shown at a place", f"act {message.act} at {place}, where act {expected.act} is"
@@ -367,7 +369,7 @@ class Oracle:
                 raise Violation("a message changes once it was shown", f"act {message.act} at {place}")
             return
         if expected is None:
-            self._first_seen(message, place, self._came_at(record.physical_offset, now))
+            self._first_seen(message, place, came)
         self._judge_properties(message, record)
         self.shown.setdefault(key, {})[offset] = Shown(message, digest, record.store_time_ms, record.physical_offset)
         self._lies[place] = record.physical_offset
