@@ -24,11 +24,12 @@ MOST_CHECKS = 14
 def _answer_for(world: World, act: Act) -> str:
     """All connections are producers of the group for a while: who has not decided is asked."""
     asked: dict[int, Message] = {}
-    questions: list[tuple[Peer, RemotingCommand]] = []
+    #: With the time at which each came: while decisions take long, it waits to be answered here.
+    questions: list[tuple[Peer, RemotingCommand, float]] = []
     for number in range(len(world.peers)):
         peer = world.peer(number)
         peer.listens = True
-        peer.on_question = lambda question, peer=peer: questions.append((peer, question))  # type: ignore[misc]
+        peer.on_question = lambda question, peer=peer: questions.append((peer, question, world.now))  # type: ignore[misc]
         body = {"clientID": f"p{number}", "producerDataSet": [{"groupName": "PG"}], "consumerDataSet": []}
         if world.ask(HEART_BEAT, {}, json.dumps(body).encode(), peer) is None:
             return "no answer"
@@ -37,9 +38,9 @@ def _answer_for(world: World, act: Act) -> str:
     while world.now < began + ASKED_S and not world.machine.killed:
         world.pass_time(2.0)
         while questions and not world.machine.killed:
-            peer, question = questions.pop(0)
+            peer, question, came = questions.pop(0)
             if question.code == CHECK:
-                _asked(world, act, asked, peer, question)
+                _asked(world, act, asked, peer, question, came)
     for peer in world.peers:
         peer.listens = False
     if world.waits_for_slave:
@@ -60,7 +61,9 @@ def _is_open(message: Message) -> bool:
     )  # fmt: skip
 
 
-def _asked(world: World, act: Act, asked: dict[int, Message], peer: Peer, question: RemotingCommand) -> None:
+def _asked(
+    world: World, act: Act, asked: dict[int, Message], peer: Peer, question: RemotingCommand, came: float
+) -> None:
     record = decode_record(question.body)
     same = [one for one in world.oracle.messages if one.body == record.body and one.kind == "half"]
     if not same:
@@ -68,7 +71,7 @@ def _asked(world: World, act: Act, asked: dict[int, Message], peer: Peer, questi
     message = same[0]
     asked[id(message)] = message
     message.asked += 1
-    if message.fate in ("committed", "rolled back") and message.decided_at < world.now - 3.0:
+    if message.fate in ("committed", "rolled back") and message.decided_at < came - 3.0:
         raise Violation("somebody is asked about what is decided", f"act {message.act}: {message.fate}")
     if act["decision"] == 0 or message.fate != "":
         return
