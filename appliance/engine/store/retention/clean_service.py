@@ -245,8 +245,8 @@ class CleanService(ServiceThread):
         """Delete the log files that are due; return their number. Raises OSError if one fails, which ends the round."""
         options = self.options
         deleted = self._unlink_leaving()
-        # The file that is being written may fill while older ones go, and would take what was just stored with it. After
-        # a start it need not be the last one: the next may have been prepared.
+        # The file that is being written stays in this round: it may fill while older ones go, and has new messages
+        # then. It need not be the last one, since the next file may have been prepared.
         written = self._log.written
         closed = sum(segment.end <= written for segment in self._log.segments[:-1])
         wanted = 0
