@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.console.history import codes, series
+from appliance.console.history import codes, recorder, series
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME, HistoryFile
 from appliance.console.history.recorder import Recorder
 from appliance.engine.clock import Clock, FakeClock
@@ -113,6 +113,14 @@ def test_what_is_in_memory_is_written_for_who_asks(tmp_path):
         reader.close()
     finally:
         recorder.stop()
+
+
+def test_of_more_series_than_are_followed_the_last_ones_are_left_out(kept, monkeypatch):
+    monkeypatch.setattr(recorder, "MOST_SERIES", 2)
+    kept.broker.figures = {("group_lag", "g"): 3.0, ("in_rate", ""): 5.0, ("topic_in_rate", "a"): 7.0}
+    kept.pass_time(3 * FINE_MS)
+    assert [max(kept.of(*one).averages[-2:]) for one in (("group_lag", "g"), ("in_rate", ""))] == [3, 5]
+    assert kept.of("topic_in_rate", "a").averages[-2:] == (None, None)
 
 
 def test_figures_come_back_as_four_digits_and_small_counts_as_they_were():

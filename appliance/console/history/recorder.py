@@ -266,7 +266,7 @@ class Recorder(ServiceThread):
             if self.stopped:
                 return
             self.wait(REST_S)
-        del series[:-MOST_SERIES], figures[:-MOST_SERIES]
+        del series[MOST_SERIES:], figures[MOST_SERIES:]  # of topics: groups and the broker come first
         hour = self.hour
         if hour is None or hour.number != number:
             if hour is not None:

@@ -71,7 +71,8 @@ class Measurements:
         self._rebalanced: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
-        """Yield all measurements in short lists, between which the caller may rest. Rates: of the last `seconds`."""
+        """Yield all measurements in short lists, between which the caller may rest: those of groups and of the broker,
+        then those of topics, which may be most. Rates: of the last `seconds`."""
         progress = self._lag.snapshot()
         lag = 0
         letters = retries = 0
@@ -102,8 +103,8 @@ class Measurements:
                     if lag_ms is not None and (slowest is None or lag_ms > slowest):
                         slowest = lag_ms
                 yield found
-        yield from self._topics(seconds)
         yield self._broker(seconds, lag, slowest, letters, retries)
+        yield from self._topics(seconds)
 
     def _topics(self, seconds: int) -> Iterator[list[Measurement]]:
         rates = self._out_rates(seconds, 0)

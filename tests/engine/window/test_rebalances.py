@@ -42,3 +42,11 @@ def test_counts_of_groups_that_come_and_go_are_bounded(running, monkeypatch):
     rebalances(running)
     running.join("c-f", "group-d")
     assert rebalances(running)["group-d"] == 1
+
+
+def test_measurements_of_topics_come_last(running):
+    running.put("Orders", b"x")
+    running.join("c1", "billing")
+    names = [one.name.partition("_")[0] for some in running.window.measurements(30) for one in some]
+    assert {"group", "in"} <= set(names[: names.index("topic")])
+    assert set(names[names.index("topic") :]) == {"topic"}
