@@ -272,8 +272,8 @@ class Broker:
         )
 
     def join_loop(self) -> None:
-        """Put the broker on the loop: from here on ticks end here, and timers run. On remoting-io, or before it
-        runs."""
+        """Put the broker on the loop: from here on the loop ends its ticks, and its timers run. On remoting-io, or
+        before it runs."""
         loop = self._loop
         self._server.on_close(self._connection_closed)
         loop.put_first(self.decisions.end_tick, self.store.end_tick)
@@ -455,7 +455,7 @@ class Broker:
         )
 
     def _begin_queues(self, changed: list[TopicConfig]) -> None:
-        """Begin queues of topics that were made or changed where those of deleted topics had ended. Any thread."""
+        """Begin queues of topics that were made or changed, where deleted topics of their names ended. Any thread."""
         names = [config.topic_name for config in changed]
         if self.store.queues.begins:
             self._loop.call_soon(lambda: self.store.begin_queues(names))
@@ -767,7 +767,7 @@ class Broker:
 
     @cached_property
     def move_delayed(self) -> MoveDelayed:
-        """Moves delayed messages out of log files that are about to be deleted."""
+        """The part that moves delayed messages out of log files that are about to be deleted."""
         from .delays.moving import MoveDelayed
 
         return MoveDelayed(

@@ -273,8 +273,8 @@ class CleanUpService:
         return deletion
 
     def _finish(self, deletions: list[TopicDeletion]) -> None:
-        """Wait until the topics are durably gone, and the members of a set that may lead next have that. Refuses with
-        1."""
+        """Wait until the deletions are durable here, and the members of a set that may lead next have them. Refuses
+        with 1."""
         self._topics.make_durable()
         try:
             for deletion in deletions:

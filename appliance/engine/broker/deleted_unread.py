@@ -34,7 +34,7 @@ _HOUR_MS = 3_600_000
 
 
 class DeletedUnread(NamedTuple):
-    """Deletions within one hour: `messages` queue offsets from `begin` to below `end` were deleted and not consumed.
+    """Deletions within one hour: `messages` of the queue offsets from `begin` to below `end` were deleted unconsumed.
 
     at_ms: wall time of the last of these deletions."""
 

@@ -38,7 +38,7 @@ class SubscriptionGroupService:
             self._groups.wait_durable(ticket)
 
     def delete(self, group: str, by: str, *, offsets: bool) -> None:
-        """Delete a group, and with `offsets` also its offsets. Refuses with 1 if the offsets may come back."""
+        """Delete a group, and with `offsets` also its offsets. Refuses with 1 if group or offsets may come back."""
         ticket = self._groups.delete(group)
         if ticket:
             self._groups.wait_durable(ticket)

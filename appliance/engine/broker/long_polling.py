@@ -30,7 +30,7 @@ MOST_IN_ALL = 200_000
 #: Pulls that each connection may have held in any case: those of most consumers. Pulls beyond them are counted in steps
 #: of this size, since counting each would cost as much as a tenth of its answer.
 FEW_OF_A_CONNECTION = 64
-#: If more pulls than this are woken, the answers to senders are flushed before them, not after.
+#: If a tick may wake more pulls than this, the answers to senders are flushed before the pulls', not after.
 _MANY = 32
 #: Pulls that one tick looks at in any case, some 10 us each if they are answered.
 _FEW = 100

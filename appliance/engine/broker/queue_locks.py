@@ -111,9 +111,9 @@ class RebalanceLockManager:
         peer: bytes | None = None,
         conn: object | None = None,
     ) -> list[MessageQueue]:
-        """Lock queues for a client; return those that it holds now: its own, those whose lease ran out, and free ones
-        as far as its share goes. peer: the client's address, see `Shares`. conn: its connection; `closed` is called
-        with it."""
+        """Lock queues for a client; return those that it holds now: its own and, as far as its share goes, free ones
+        and those whose lease ran out. peer: the client's address, see `Shares`. conn: its connection, for which
+        `closed` is called when it is gone."""
         now = self._clock.monotonic()
         held: list[MessageQueue] = []
         taken_over: list[tuple[MessageQueue, str]] = []

@@ -91,7 +91,7 @@ class Sampler(ServiceThread):
         self._entry_changes: list[int] = []
         self._committed: dict[QueueOffsets, dict[int, int]] = {}
         self._queue_moved_at: dict[QueueOffsets, dict[int, float]] = {}
-        # When a queue's first offset was seen, or a lower one: that is no consumption, but it stands from then on.
+        # When a queue's first offset was seen, or one that went back or was moved by hand: it stands from then on.
         self._queue_begun_at: dict[QueueOffsets, dict[int, float]] = {}
         # (topic, group) -> queue id -> (offset, since when an earlier process saw it there); until the first sample.
         self._earlier: dict[tuple[str, str], dict[int, tuple[int, float]]] = {}
@@ -268,8 +268,8 @@ class Sampler(ServiceThread):
         return self._queue_moved_at.get(entry, {}).get(queue_id)
 
     def queue_since(self, entry: QueueOffsets, queue_id: int) -> float:
-        """Return since when a committed offset is unchanged: it advanced, was set for the first time, or went back. The
-        sampler's start if that is not known."""
+        """Return since when a committed offset is unchanged: it advanced, was set for the first time, went back, or was
+        moved by hand. The sampler's start if that is not known."""
         moved_at = self.queue_moved_at(entry, queue_id)
         begun = self._queue_begun_at.get(entry, {}).get(queue_id)
         if begun is None:

@@ -100,7 +100,7 @@ class WaitingTime:
 
     def look(self, physical: int = -1) -> None:
         """Look at both clocks; called at least once a second while anything waits. physical: of a record whose times
-        are needed now: if it is newer than the last look, there is no waiting for the next one."""
+        are needed now: if it is newer than the last look, the clocks are read again, however soon that is."""
         if self._clock.steady() - self._looked < MIN_LOOK_S and physical < self._checked:
             return
         # Read first: records below `written`, and stamps up to `stamped`, are older than the readings of the clocks.

@@ -1,7 +1,7 @@
 """ConsumerFilters: the expressions that groups filter by, `store/config/consumerFilter.json`.
 
-A heartbeat registers its group's expression for a topic, when its version is newer than the known one. When the last
-member of a group has left, or a heartbeat no longer names the topic, the entry is dead, and it is removed after
+A heartbeat registers the expression that counts for its group in a topic (`ConsumerGroupInfo.subscribe`). When the
+last member of a group has left, or a heartbeat no longer names the topic, the entry is dead, and it is removed after
 filterDataCleanTimeSpan. The table's own thread saves changes every 10 s and at stop; after a crash the next heartbeats
 bring the rest.
 Source: RocketMQ 5.3.3 `ConsumerFilterManager`, `ConsumerFilterData`. Differs: a group that goes over to tags is dead
@@ -156,9 +156,9 @@ class ConsumerFilters:
         """Replace what is known of a group's topics by the subscriptions that count now; False when there was no room
         for some.
 
-        Older versions do not matter here: versions are clients' clocks, and `ConsumerGroupInfo.subscribe` compares
-        members. After False the same heartbeat may bring more the next time. compiled: expressions that were compiled
-        before. peer: the sender of the heartbeat.
+        Versions are not compared here, as they are clients' clocks: `ConsumerGroupInfo.subscribe` has compared those of
+        the members. After False the same heartbeat may bring more the next time. compiled: expressions that were
+        compiled before. peer: the sender of the heartbeat.
         """
         known = self._topics.get(group)
         filtered = {data.topic: data for data in wanted if data.expression_type not in TAG_TYPES}
@@ -185,8 +185,8 @@ class ConsumerFilters:
         return had_room
 
     def _register(self, group: str, data: SubscriptionData, compiled: Compiled, peer: bytes | None) -> bool:
-        """Register an expression; True if it is new. Refuses an illegal one, and with 2 one that there is no room for;
-        then the group's former expression stays."""
+        """Register an expression; True if it is new. Refuses an illegal one, and drops the group's former one; refuses
+        with 2 one that there is no room for, and keeps the former one."""
         key = data.topic, group
         old = self._table.get(key)
         if old is not None and (old.expression, old.expression_type) == (data.sub_string, data.expression_type):

@@ -27,7 +27,7 @@ Key = tuple[str, str, int]
 #: client that ignores the offset asks again at once, for ever. 4.9 clients take 10 s and the 20 s of their rebalance.
 MOST_TELLINGS = 100
 TELLING_S = 180.0
-#: Most of them in memory, 300 bytes each; further resets are refused.
+#: Most moved offsets in memory, 300 bytes each; further resets are refused.
 MOST_PENDING = 100_000
 #: Most queues that are remembered because their members ignored the offset.
 _MOST_GIVEN_UP = 10_000

@@ -120,7 +120,7 @@ class ReplayService(ServiceThread):
         # Written by this thread, read by anyone: single values and copies made in one call.
         self._views: dict[str, JobView] = {}
         self._unread: dict[str, Unread] = {}
-        #: Reason of the last failure of a journal or a job; None if none failed since.
+        #: Reason of the last failure of a journal or a job; None before one, and after a later change was written.
         self.failure: str | None = None
         # Owned by this thread.
         self._runs: dict[str, Run] = {}

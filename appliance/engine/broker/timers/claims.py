@@ -103,7 +103,7 @@ class Claims:
                     del self._early[next(iter(self._early))]
 
     def indexed(self, end: int, wall_ms: int) -> None:
-        """Note that the index has all records below a queue offset."""
+        """Note that the index has all records below a queue offset; forget early deliveries that are due by now."""
         if self._ends:
             with self._lock:
                 for place in [place for place, needed in self._ends.items() if needed <= end]:

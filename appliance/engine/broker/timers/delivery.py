@@ -2,9 +2,9 @@
 
 The thread adds to the index what was stored in the timer topic, and takes from it what is due: messages of one topic by
 due time and then in the order they were stored in, several topics in turns while more is due than can be delivered at
-once. A message is read from the log, and `OwnAppends` stores its copy in the topic and queue it is for; its properties
-are what Apache's keep, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under way at a time; after one
-that was refused there is a pause.
+once. A message is read from the log, and `OwnAppends` stores its copy in the topic and queue it is for; the copy keeps
+the properties that Apache's keeps, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under way at a time;
+after one that was refused there is a pause.
 
 Marks say which records no longer count (`marks.py`). They come before the messages they are for, or are looked up if
 the clock was set in between, and are kept while a message with their TIMER_OUT_MS may come. A message that a recall or
@@ -226,7 +226,7 @@ class DeliverTimers(ServiceThread):
 
     def waits(self, key: str, out_ms: int) -> bool:
         """True if a message with this key (`topic+unique key`) and TIMER_OUT_MS waits, or may wait. Reads the records
-        that are not in the index yet; if they are too many, the answer is True."""
+        that are not in the index yet: True if they are too many, False if something cannot be read."""
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         begin, end = self.index.indexed.queue_offset, 0 if queue is None else queue.max_offset
         if end - begin > _ENTRIES:

@@ -1,4 +1,4 @@
-"""Records of the timer topic: reads as few bytes of one as its entries in the index take."""
+"""Records of the timer topic: reads of each only the bytes that are needed, and makes its entries in the index."""
 
 from __future__ import annotations
 

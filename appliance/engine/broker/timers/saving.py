@@ -23,7 +23,7 @@ SAVE_AFTER_S = 0.5
 RETRY_S = 1.0
 #: Seconds between two writes of the checkpoint while anything changes; it is also written at the stop.
 CHECKPOINT_S = 10.0
-#: Time limit at the stop for noting what waits for an Apache broker.
+#: Time limit at the stop for writing down, for an Apache broker, which messages wait.
 HAND_OVER_S = 3.0
 #: A published message waits no longer than this before it is in the index.
 _UNKNOWN_MS = 60_000
@@ -153,7 +153,7 @@ class SaveTimers(ServiceThread):
         self._checkpoint, self._checkpoint_at = wanted, now
 
     def _hand_over(self) -> None:
-        """Note what waits for an Apache broker that may go on with the store. All has ended and is saved by now."""
+        """Write down which messages wait, for an Apache broker that may go on with the store. All is saved by now."""
         indexed = self._index.indexed
         if self._look is None or not self._is_ready() or indexed.physical_offset < 0 or self.failure is not None:
             return

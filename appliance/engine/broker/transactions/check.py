@@ -152,7 +152,8 @@ class CheckTransactions(ServiceThread):
         self._review_wanted = False
         #: Written by clean-store: log files that end up to here are to go.
         self._leaving_end = 0
-        #: Written by the thread: (no open half lies below, once the log is durable to here); why that cannot be.
+        #: Written on remoting-io: (offset below which no open half lies, offset to which the log has to be durable for
+        #: that); the reason why it cannot get further, None without one.
         self._left: tuple[int, int] = (0, 0)
         self._stays: str | None = None
         # Owned by remoting-io.
@@ -161,7 +162,7 @@ class CheckTransactions(ServiceThread):
         self._turn = 0
         #: (end of the log, half, op): offsets that may be saved once the log is durable to that end.
         self._progress: tuple[int, int, int] | None = None
-        #: Clock for ages, which no setting of the wall clock changes.
+        #: Clock for ages. It follows a wall clock that is set forward only after a while.
         self._ages = AgeClock(clock)
         self._began_ms = self.now_ms()
         self._reviewed_ms = self._began_ms
@@ -516,8 +517,8 @@ class CheckTransactions(ServiceThread):
         return False
 
     def ask_now(self, half: Half) -> AskedNow:
-        """Ask about a half at once, for an administrator. That is none of its checks; the next of these stays when it
-        was."""
+        """Ask about a half at once, for an administrator. This does not count as a check, and the next check keeps its
+        time."""
         checks = self._halves.checks(half.record.queue_offset)
         if checks is None:
             return AskedNow.DECIDED

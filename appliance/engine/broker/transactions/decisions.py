@@ -138,7 +138,7 @@ class Decisions:
             self._end(half, How.COMMITTED, by, host)
 
     def roll_back(self, half: Half, reply_to: ReplyTo, by: By = By.PRODUCER, host: bytes = b"") -> None:
-        """Roll a half back. Refuses with 1 one that was decided before."""
+        """Roll a half back. Refuses with 1 one that was decided before, with 14 if the log is broken."""
         self._refuse_decided(half)
         if self._store.log.broken is not None:
             raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, str(self._store.log.broken))

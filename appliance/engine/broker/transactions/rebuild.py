@@ -84,7 +84,7 @@ Moved = dict[int, tuple[int, int]]
 
 class Found(NamedTuple):
     """open: offsets in the half queue, the oldest first. decided: halves that have no op message and need one. ops: the
-    op messages that count. late: halves in op messages that Apache had passed already: copies of these are decided,
+    op messages that count. late: halves that these list although Apache had passed them: their copies are decided,
     too."""
 
     open: array[int]
