@@ -113,7 +113,7 @@ class ConsumerOffsetManager:
         self._shares = LastingShares(self._clock)
         self._offset_shares = LastingShares(self._clock, few=256, a_minute=1024)
         self._offsets = 0
-        #: Number of entries that were ever made.
+        #: Grows with each entry that is made, and with each reset.
         self.made = 0
         # Counted by remoting-io.
         self._commits = 0

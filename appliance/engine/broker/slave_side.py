@@ -78,7 +78,7 @@ class SlaveSide:
         self.sync.start()
 
     def stop(self) -> None:
-        """Stop both threads. Before the loop ends, since the thread that appends waits for it."""
+        """Stop both threads. Before the loop ends, because the thread that appends to the log waits for the loop."""
         self.follower.request_stop()
         self.sync.request_stop()
         self.follower.stop()

@@ -59,7 +59,7 @@ class BrokerStats:
         self._booted = clock.steady()
         # Owned by remoting-io.
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS[-1] + 1)
-        # Number of a day -> (put, got) when it began, as far as this process has seen it.
+        # Numbers of yesterday and today -> (put, got) when the day began; yesterday's as today's if it was not seen.
         self._mornings = {_day_of(self._boot_ms): (0, 0)}
         self._day_begins()
         self.sample()

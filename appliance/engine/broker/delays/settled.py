@@ -168,7 +168,8 @@ class SettledDelays:
         self._fd = -1
         #: Bytes of the file that are durable; anything behind them is left of a write that failed.
         self._end = 0
-        #: True after a sync failed: a new file takes this one's place before anything is added.
+        #: True while the file's content is in doubt, as after a failed sync: a new file takes its place before anything
+        #: is added.
         self._doubtful = False
         self._owed: list[Settled] = []
 

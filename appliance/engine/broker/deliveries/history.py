@@ -97,7 +97,7 @@ class DeliveryReader:
         known = None if newest else self._known.get(file.number)
         if known is not None:
             published, began_ms, spans = known
-            # A file before whose batches events were lost, or the log lost its end, is not remembered.
+            # A file is not remembered if events before one of its batches were lost, or the log lost its end.
             if not any(look.lies_in(spans) for look in looks):
                 for look in looks:
                     look.ended = published <= look.place.physical_offset

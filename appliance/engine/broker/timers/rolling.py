@@ -232,7 +232,7 @@ class RollTimers:
         at = self._begin(queue)
         while at < end:
             following = min(end, at + _PASS)
-            yield from self._until_indexed(following)  # else records that wait would be missing below
+            yield from self._until_indexed(following)  # so that the bits have every record that waits
             self._bits, self._asked = None, (at, following)
             self.on_asked()
             while (bits := self._answer()) is None:
