@@ -23,7 +23,7 @@ class Moved(NamedTuple):
 
 
 class DayMoves:
-    """Written by one thread, read by anyone."""
+    """Written by one thread, read by any."""
 
     __slots__ = ("_hours", "_tens")
 

@@ -18,7 +18,7 @@ _MOST = 0xFFFFFFFF
 
 
 class RecentMoves:
-    """Written by one sample at a time, read by anyone. Sample n is in slot n % SLOTS of the ring.
+    """Written by one sample at a time, read by any thread. Sample n is in slot n % SLOTS of the ring.
 
     moved_at: monotonic seconds of its last move, 0 before the first. few: (sample, moves) one after the other, oldest
     first; replaced whole. While there is a ring there are no few. day: None before the first move.

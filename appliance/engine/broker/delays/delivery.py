@@ -186,7 +186,7 @@ class DeliverDelayed(ServiceThread):
     # --- questions, from any thread
 
     def levels(self) -> list[int]:
-        """Levels that have or had messages."""
+        """Return the levels that have or had messages, in order."""
         known = {*range(1, len(self._delays_ms) + 1), *self._levels}
         return sorted({*self._progress.levels(), *filter(self.waiting, known)})
 

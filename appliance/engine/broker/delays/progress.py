@@ -27,7 +27,7 @@ from ...service_thread import ServiceThread
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "delayOffset.json"
-#: 5.x bumps the version every so many deliveries (delayOffsetUpdateVersionStep).
+#: Deliveries after which a save raises the version of the file, as in 5.x (delayOffsetUpdateVersionStep).
 VERSION_STEP = 200
 #: Age at which a delivery is saved, if it is durable by then, and the pause between two saves. With a log that is
 #: synced twice a second and a save that takes a fifth of one, no delivery stays unsaved for a second.

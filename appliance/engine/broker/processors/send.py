@@ -128,7 +128,7 @@ class SendProcessor:
             dispatcher.add_runs(code, self._runs)
 
     def take_options(self) -> None:
-        """Options of sends were changed."""
+        """Have `runs` read the options of sends again, which were changed."""
         if self._runs is not None:
             self._runs.refresh()
 

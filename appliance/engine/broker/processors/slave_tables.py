@@ -42,7 +42,7 @@ class SlaveTablesProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=self._delay_offsets())
 
     def handle_modes(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """Every group pulls: there is no other mode here."""
+        """402: every group pulls; there is no other mode here."""
         return RemotingCommand.response(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
     def handle_timers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:

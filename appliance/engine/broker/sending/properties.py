@@ -52,7 +52,7 @@ class IllegalProperties(RefusedRequest):
 
 
 class SendProperties:
-    """Owned by remoting-io; `added` may be read by anyone."""
+    """Owned by remoting-io; any thread may read `added`."""
 
     def __init__(
         self, region: str, cluster: str, trace_on: bool, unique_keys: UniqueKeys, places: WaitingPlaces

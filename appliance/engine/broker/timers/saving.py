@@ -45,8 +45,8 @@ class SaveTimers(ServiceThread):
         look: Callable[[], ScheduleLook] | None = None,
         log_file_bytes: int = LOG_FILE_BYTES,
     ) -> None:
-        """is_ready: True when everything is in the index, so that the checkpoint can be written from it. look: a look
-        at what waits, to note it for an Apache broker at the stop; None to leave that out."""
+        """is_ready: True when everything is in the index, so that the checkpoint can be written from it. look:
+        opens a look at what waits, to note it for an Apache broker at the stop; None to leave that out."""
         super().__init__("save-timers", clock)
         self._index = index
         self._store_dir = store_dir
