@@ -175,7 +175,7 @@ class Opening:
 
 
 def _unpack(payload: bytes) -> Preamble:
-    """Raise FrameError for a preamble that this program would not send."""
+    """Return the preamble in a payload. Raises FrameError if this program would not send it."""
     try:
         said = _parse(payload)
     except (struct.error, IndexError, UnicodeDecodeError):

@@ -31,7 +31,7 @@ WRITABLE = 4
 RECEIVE_BUFFER_BYTES = 512 * 1024
 
 
-#: Amount that a wake-up adds to the eventfd's count, in the machine's byte order: in the other, some hundred fill it.
+#: Amount that a wake-up adds to the eventfd's count, in the machine's byte order: in the other, it would soon be full.
 _ONE = (1).to_bytes(8, sys.byteorder)
 
 

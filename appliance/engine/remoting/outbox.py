@@ -104,7 +104,7 @@ class Outbox(PeerState):
         self.told = {}
         self.last_active = self.listening_since = self.connected_at = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
-        self._held_back = False  # they begin with a send, which back-pressure stops
+        self._held_back = False  # nothing is dispatched or read until `let_go`: back-pressure, or a rest
         self._out: list[Piece] = []
         self._out_bytes = 0
         self._in_socket = -1  # bytes in the socket's send buffer at the last look

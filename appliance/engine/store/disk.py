@@ -258,7 +258,7 @@ class Disk:
         file_sync.sync_directory(path)
 
     def sync_owed(self, path: Path) -> None:
-        """Sync those of a directory and its parents whose last sync failed, since their names are not durable yet."""
+        """Sync those of a directory and its parents whose last sync failed, since names in them are not durable yet."""
         if self._owed:
             for directory in (path, *path.parents):
                 if directory in self._owed:

@@ -112,7 +112,7 @@ class MessageReader:
         return self._select(queue, offset, max_count, wanted.codes, entries, settings)
 
     def _settled_now(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: MessageFilter) -> bytes | None:
-        """Filter the last few records of a queue, which are still in the page cache; None if there are too many."""
+        """Filter the last few records of a queue, in the page cache; None if that takes too long, for a ColdReader."""
         if wanted.costly or offset < queue.tail_base or queue.max_offset - offset > _RECORDS_AT_ONCE:
             return None
         entries = queue.tail_entries(offset, _RECORDS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""All file names and directories of the store are built and parsed here.
+"""All file names and directories of the store are built and parsed here only.
 
 `store/` is Apache's `storePathRootDir`; `rocketbox/` holds RocketBox's own files (D3).
 """

@@ -1,7 +1,7 @@
 """Checked reads of published records by physical offset, for callers that may wait for the disk.
 
-Bytes are not taken for a record because they look like one: a record contains its own offset, since bodies may hold any
-bytes. Pulls do not use this: their offsets are from queue entries, and they send bytes unread.
+Bytes that look like a record do not count as one unless they contain their own offset, since bodies may hold any bytes.
+Pulls do not use this: their offsets are from queue entries, and they send bytes unread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Missing(enum.Enum):
 
 
 class RecordReader:
-    """Any thread. Body CRCs are not checked: damaged records are shown as they are."""
+    """Reads records on any thread. Body CRCs are not checked: damaged records are shown as they are."""
 
     def __init__(self, log: CommitLog, publication: Publication) -> None:
         self._log = log

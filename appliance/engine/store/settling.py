@@ -57,7 +57,7 @@ class Settling:
         self.matched = 0
 
     def settle(self, entries: bytes, wanted: MessageFilter, most: int, slice_s: float = _SLICE_S) -> bytes | None:
-        """Return the entries with verdicts as tag codes: up to `most` matches or the end of the time, but at least one.
+        """Return entries with verdicts as tag codes: up to `most` matches or the end of the time, at least one entry.
 
         None if a record cannot be filtered now.
         """

@@ -133,8 +133,9 @@ def seen_as_of(look: Look, asked_ms: int, now_ms: int) -> Look:
 
 
 def first_as_of(low: int, high: int, look: Look, asked_ms: int, now_ms: int) -> int:
-    """`first_not_before` with times as `as_of` gives them. Messages before those from the future may be younger than
-    these count, so a search by such times alone steps over them: it begins only where the stored times lead."""
+    """Like `first_not_before`, with times as `as_of` gives them. Messages stored before those from the future may be
+    newer than `asked_ms`, and a search by `as_of` times alone would step over them. So a search by the stored times
+    comes first, and the other one begins at its result."""
     place = first_not_before(low, high, look, asked_ms)
     return first_not_before(place, high, seen_as_of(look, asked_ms, now_ms), asked_ms)
 

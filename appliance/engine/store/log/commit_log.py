@@ -79,7 +79,7 @@ class CommitLog(StageState):
         #: Reasons for refusing records, by the part that refuses.
         self._refusals: dict[str, str] = {}
         self._is_freeing = False
-        #: Number of records and batches that a producer sent and the log did not take.
+        #: Number of appends, each of a record or a batch, that the log did not take.
         self.not_taken = 0
         self.segment_end = 0
         self._allocator = SegmentAllocator(self, clock)

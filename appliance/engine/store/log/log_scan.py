@@ -152,8 +152,8 @@ class LogScan:
 
 
 def check_place(record: Record, offset: int) -> None:
-    """Raise CorruptFile when a record names another offset than its own, or a queue that cannot exist. The CRC covers
-    only the body, and a torn record has zeros in place of its topic."""
+    """Raise CorruptFile when a record says that it lies at another offset, or belongs to a queue that cannot exist. The
+    CRC covers only the body, and a torn record has zeros in place of its topic."""
     topic = record.topic
     if record.physical_offset != offset:
         raise CorruptFile(f"record at {offset} says it lies at {record.physical_offset}")

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueOrder:
-    """The records out of order of one recovery. All entries of its queues lie below `next_offset`."""
+    """Places the records that are out of order in one recovery. All entries of its queues lie below `next_offset`."""
 
     def __init__(
         self,

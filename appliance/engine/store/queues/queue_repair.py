@@ -138,7 +138,7 @@ class QueueRepair:
         return sum(1 for queue in self._queues.all() if queue.broken)
 
     def step(self, seconds: float = STEP_S) -> bool:
-        """Work for `seconds` of CPU time; False if nothing is left to do, or a disk error was a moment ago."""
+        """Work for `seconds` of CPU time; False if nothing is left to do, or the disk failed less than RETRY_S ago."""
         begin, worked = self._clock.monotonic(), time.thread_time()
         if begin < self._not_before:
             return False

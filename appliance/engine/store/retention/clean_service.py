@@ -1,4 +1,4 @@
-"""Deletes old files, or files that a full disk has no room for, and refuses sends meanwhile: the thread `clean-store`.
+"""Deletes old files, or any while room is short, and refuses sends while the disk is too full: thread `clean-store`.
 
 Whole log files are deleted, oldest first, but not the one being written or one that recovery may still need:
 
