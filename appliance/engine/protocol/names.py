@@ -102,7 +102,7 @@ def is_legal_client_id(client_id: str) -> bool:
 
 
 def permission_text(perm: int) -> str:
-    """6 -> "RW-". Source: `PermName.perm2String`."""
+    """Return a topic's `perm` as text: 6 -> "RW-". Source: `PermName.perm2String`."""
     pairs = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     return "".join(letter if perm & bit else "-" for bit, letter in pairs)
 

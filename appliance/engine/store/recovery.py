@@ -112,7 +112,7 @@ def _recover(parts: Parts) -> Recovered:
     if position is not None:
         begin = _Begin(position.offset, position.record_offset, position.record_time_ms, position)
     else:
-        # Already withdrawn: the queues were being rebuilt, and cannot be trusted.
+        # None if it was withdrawn: the queues were being rebuilt, and cannot be trusted.
         begin = _as_apache(parts, scan) if durable is None or saved.position is not None else None
         if durable is not None:
             saved.withdraw(durable)

@@ -40,7 +40,7 @@ class Scheduler(Protocol):
 
 
 class Service(Protocol):
-    """A thread that works behind the log."""
+    """A further thread of the store, such as the cleaner."""
 
     def start(self) -> None: ...
 

@@ -327,8 +327,9 @@ class EngineAdmin(ReplicationWindow):
         """Move the queues of a reset, clone or undo back to where they were, as one act of its own.
 
         `move.before` is where the queue is now; `note` is set if that is not where the reset had moved it. A queue that
-        had no offset has none again, unless the group has gone on from there. NotFound (reset; also after 24 h),
-        Conflict (already undone; none of its queues exists now; revision), InvalidInput as `reset_offsets`.
+        had no offset has none again, unless the group is connected or has gone on from there. NotFound (reset; also
+        after 24 h), Conflict (already undone; none of its queues exists now; revision), InvalidInput as
+        `reset_offsets`.
         """
         return self._changing().offset_commands.undo(reset_id, revision, dry_run, by)
 

@@ -224,7 +224,8 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A test message that was published (durable, in sync flush). status: "SEND_OK" or "FLUSH_DISK_TIMEOUT"."""
+    """A test message that was published. status: "SEND_OK" (durable, in sync flush), "FLUSH_DISK_TIMEOUT" or
+    "FLUSH_SLAVE_TIMEOUT"."""
 
     status: str
     topic: str

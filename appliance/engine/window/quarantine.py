@@ -83,7 +83,7 @@ class Quarantine:
         raise NotFound("file", name)
 
     def page(self, name: str, offset: int | None, limit: int) -> QuarantinePage:
-        """Some messages of a file, from an offset of the log on."""
+        """Return some messages of a file, from an offset of the log on."""
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
         kept = self._kept(name)

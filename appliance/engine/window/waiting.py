@@ -266,7 +266,7 @@ class WaitingViews:
         return found
 
     def awaited_topics(self, budget: Budget) -> set[str] | None:
-        """Return the topics for which messages wait, %RETRY% topics too; None if the budget ends before that."""
+        """Return the topics for which messages wait, %RETRY% topics too; None if not all of them could be found."""
         found: set[str] = set()
         with self._asking() as kinds, QueueReader(self._store, _DESCRIPTORS) as reader:
             for level, queue, first in self.queues():

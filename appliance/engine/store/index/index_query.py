@@ -159,8 +159,8 @@ class IndexQuery:
                 break
 
     def _timely(self, candidates: Iterator[int | None], deadline: float, is_first: bool) -> Iterator[int]:
-        """Yield a chain's offsets. Raises ChainTooLong after `deadline`. is_first: the first chain of a file; the time is
-        checked before all others, most of which are empty."""
+        """Yield a chain's offsets. Raises ChainTooLong after `deadline`. is_first: the chain is a file's first. Before
+        all others the time is checked, since most chains are empty."""
         if not is_first and self._clock.monotonic() > deadline:
             raise ChainTooLong
         for physical in candidates:
