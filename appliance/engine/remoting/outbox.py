@@ -166,7 +166,8 @@ class Outbox(PeerState):
         self.send_parts([rest], len(rest))
 
     def send_file(self, head: bytes, fd: int, position: int, count: int) -> bool:
-        """Send one frame with sendfile, its body straight from the page cache; False if nothing was sent.
+        """Send one frame with sendfile, its body straight from the page cache. Return False, with nothing sent, if the
+        connection is closed or other frames wait.
 
         Bytes that the socket does not take at once are read and queued. If the file has fewer bytes than the frame's
         length says, the connection is closed, since the peer is in the middle of a frame.

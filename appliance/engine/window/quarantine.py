@@ -1,8 +1,8 @@
 """Messages that were cut from this broker's log because its set went on without them: shows them, sends them again.
 
 They are sent to the set's present leader, over the wire as a producer does, since a follower stores nothing itself. A
-copy keeps its body, birth, unique id, keys, tags and properties. A message that the leader has is left out. Its unique
-id alone is no proof: clients set it, and two sends of one message object have the same.
+copy keeps its body, birth, unique id, keys, tags and properties. A message with a unique id that the leader has is left
+out. The id alone is no proof: clients set it, and two sends of one message object have the same.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Quarantine:
         """Send messages from an offset on. Return (their results, offset of the next ones). address: the leader's.
 
         Raises Unavailable if the leader does not answer or accepts nothing now. The results until then are lost, but a
-        repeated call reports the messages sent before as "there".
+        repeated call reports messages sent before as "there", if they have a unique id; others are sent again.
         """
         page = self.page(name, offset, limit)
         kept = self._kept(name)

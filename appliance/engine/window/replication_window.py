@@ -37,7 +37,8 @@ class ReplicationWindow(ReportWindow):
         self, name: str, *, offset: int | None = None, limit: int = 50, by: str = ""
     ) -> tuple[list[SentAgain], int | None]:
         """Send some of these messages to the present leader. Return (their results, offset of the next ones, None
-        behind the last). A message that the leader already has is not sent, so a repeated call sends nothing twice.
+        behind the last). A message with a unique id that the leader already has is not sent; a repeated call sends only
+        messages without one twice.
 
         Errors as `quarantined`; Unavailable also if there is no leader, or it accepts nothing now.
         """
