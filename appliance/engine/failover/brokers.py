@@ -292,8 +292,8 @@ class OwnBrokers:
         tables.start()
 
     def _epoch_start(self) -> int:
-        """Return the offset from which on the log is by the leader that is followed; 0 in the first epoch, since the
-        set was made from the store of its leader."""
+        """Return the offset from which on the followed leader wrote the log; 0 in the first epoch, since the set was
+        made from the store of its leader."""
         epochs = self._files.epochs
         return epochs[-1].start if len(epochs) > 1 else 0
 

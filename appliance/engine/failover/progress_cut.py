@@ -106,8 +106,9 @@ class ProgressCut:
             self._disk.replace(path, encode_pretty(document).encode())
 
     def _first_again(self, level: int, offset: int) -> int:
-        """Return the offset in the level's queue of the first message whose copy was cut off. Deliveries come in the
-        queue's order: only the last ones may have been cut off."""
+        """Return the offset in the level's queue to go back to: that of the first message whose copy was cut off, or a
+        lower one if the copies cannot be told apart. Deliveries come in the queue's order: only the last ones may have
+        been cut off."""
         settings = self._store.settings
         queues = ConsumeQueueTable(self._store.paths, self._disk, settings.queue_file_bytes, settings.queue_descriptors)
         files = queues.new_files(16)
@@ -178,7 +179,8 @@ def _who(record: Record) -> int:
 
 
 def _load(disk: Disk, path: Path) -> Any:
-    """Load a table of the broker; None if there is none, or it cannot be read, which is logged."""
+    """Load a table of the broker; None if there is none, it is longer than _MAX_BYTES, or it is not JSON, which is
+    logged."""
     try:
         fd = disk.open(path, read_only=True)
     except FileNotFoundError:

@@ -32,7 +32,7 @@ MAX_TOPICS = 1000
 #: Messages of one page, and bytes that are read for it.
 MAX_PAGE = 1000
 PAGE_BYTES = 64 * 1024 * 1024
-#: Most bytes of a .json that are read. RocketBox's own are shorter; only a part of a longer one does not parse.
+#: Most bytes of a .json that are read. RocketBox's own are shorter; a longer one is cut off here, and does not parse.
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
 
@@ -239,7 +239,7 @@ def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
 
 def read_page(kept: Kept, disk: Disk, offset: int, limit: int) -> Page:
     """Return up to `limit` messages from a physical offset on: first `kept.tail.begin`, then a page's `next`. A page
-    has fewer when PAGE_BYTES were read for it. Raises OSError."""
+    has fewer if PAGE_BYTES were read for it, or it is the last. Raises OSError."""
     messages: list[KeptMessage] = []
     limit = max(1, min(limit, MAX_PAGE))
     begin = max(offset, kept.tail.begin)

@@ -34,7 +34,7 @@ class AckPace:
         """limit_s: a span that takes longer is late; 0: none is."""
         # Constant after construction.
         self._limit_s = limit_s
-        # The link's. _seen is replaced whole: otherwise a reader in the middle of `takes` counted a late span twice.
+        # The link's. _seen is replaced whole: else a reader in the middle of `takes` would count a late span twice.
         self._near = False
         self._seen = _Seen()
 
@@ -44,7 +44,7 @@ class AckPace:
             self._seen = self._seen._replace(span=(end, now))
 
     def takes(self, acknowledged: int, end: int, now: float) -> None:
-        """Note that the member keeps the log up to `acknowledged`, while it goes up to `end`."""
+        """Note that the member keeps the log up to `acknowledged`, and that the log ends at `end`."""
         self._near = self._near or end - acknowledged <= NEAR_BYTES
         span = self._seen.span
         if span is not None and acknowledged >= span[0]:

@@ -36,7 +36,7 @@ ANSWER_S = 2.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 1.0
 #: A leader's heartbeats come each 0.25 s.
 SETTINGS = CopySettings(heartbeat_s=1.0, silence_s=5.0)
-#: Refused attempts after which the leader's process counts as gone, and the time between them.
+#: Refused attempts after which the leader's process counts as gone; time between them, and time-out of each.
 _KNOCKS, _KNOCK_S = 3, 0.06
 #: Most bytes that are sent again to be compared.
 COMPARE_BYTES = 8 << 20

@@ -20,7 +20,7 @@ from .in_sync_position import BoundStream, InSyncPosition
 HEARTBEAT_S = 0.25
 #: Shortest time between two confirm offsets.
 CONFIRM_S = 0.05
-#: Most bound links at a time, most observers, and most connections that have sent nothing yet.
+#: Most bound links at a time, most observers, and most connections that have not shown yet which of them they are.
 MAX_MEMBERS, MAX_OBSERVERS, MAX_SILENT = 8, 16, 8
 #: Most observers' hosts that are remembered.
 _MAX_HOSTS = 256
@@ -196,8 +196,9 @@ class Door:
                 self._fed[link.host] = max(known, link.sent)
 
     def make_room(self) -> str:
-        """Make room for one more connection, on the thread that accepts them: if too many have sent nothing yet, the
-        oldest are stopped, so that a member always finds a place. Return "", or why it cannot be taken."""
+        """Make room for one more connection, on the thread that accepts them: if too many are neither members nor
+        observers yet, the oldest of these are stopped, so that a member always finds a place. Return "", or why the new
+        one cannot be taken."""
         silent = [one for one in self._links() if not one.member and not one.observes]
         for one in silent[: len(silent) - MAX_SILENT + 1]:
             one.request_stop()

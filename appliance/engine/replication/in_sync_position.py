@@ -69,7 +69,7 @@ class InSyncPosition:
         """Wait for these members, the leader's own uuid not among them. Called on remoting-io, or before it runs: there
         no tick is just being published by the acknowledgements of the members before.
 
-        Published bytes stay so; for the rest the new members count.
+        Bytes that are published stay published; the others wait for the new members.
         """
         with self._lock:
             if self.frozen or awaited == self._awaited:

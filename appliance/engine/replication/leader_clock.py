@@ -70,8 +70,8 @@ class LeaderClock:
             looks, (least, most) = [look], look
         known = self._steps.ahead_ms(max(self._begin, written))
         if was_set:
-            # Records that it stored since its last answer may be stamped before or after the clock was set. They count
-            # as whichever makes them later, since nothing may be delivered early.
+            # Records that it stored since its last answer may be stamped before or after the clock was set. Of both
+            # readings the one that delivers them later counts, since nothing may be delivered early.
             self._begin = max(epoch_start, self._looked if most > known else leader_end())
         elif self._begin < 0:
             self._begin = max([epoch_start, *(one.begin for one in self._steps.spans)])

@@ -218,7 +218,7 @@ class SlaveLink(ServiceThread):
             raise _Ended(f"refused uuid={hello.uuid} epoch={hello.epoch}: {refusal.text}")
         self._opening = None
         if not hello.features & SAYS_TAKEN:
-            # Changes cannot wait for a report that never comes; it fetches the tables each second by itself.
+            # Changes cannot wait for a report that never comes; the member fetches the tables each second by itself.
             self.taken = _EVERYTHING
             logger.warning(
                 "replication: member uuid=%s peer=%s is of an older version: changes of topics do not wait for it",

@@ -53,7 +53,8 @@ class ZooKeeperStore:
         self._cluster = access.cluster
         self._client: KazooClient | None = None
         self._started_at = 0.0
-        # Number of connections so far, counted by kazoo's thread: checks made on one do not hold for the next.
+        # Number of changes of the connection's state, counted by kazoo's thread: checks made on one connection do not
+        # hold for the next.
         self._connections = 0
         self._live = threading.Event()
         self._checked = -1
