@@ -179,7 +179,7 @@ class Client:
         self.close()
 
 
-#: Clients that have begun and are not closed: it keeps them alive, and so their producers, without other references.
+#: Clients that have begun and are not closed. It keeps them and their producers alive without other references.
 _open_clients: set[Client] = set()
 
 

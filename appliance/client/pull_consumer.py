@@ -92,7 +92,7 @@ class PullConsumer:
         return self
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, no matter which other consumers do; `Reader.queues` lists them. Replaces
+        """Read exactly these queues, no matter which other consumers do; `Reader.queues` lists them. Called instead of
         `subscribe`.
 
         Raises InvalidOption.

@@ -2,8 +2,8 @@
 
 Viewers with the same wish share one look and one rendering. The thread `live-tail` exists while there are viewers. It
 hands new frames to the event loop (`call_soon_threadsafe` takes a hundredth of a millisecond), where each viewer has
-its own short queue. A browser that does not keep up loses the frames that do not fit, and gets their number of
-messages.
+its own short queue. A browser that does not keep up loses the frames that do not fit, and is sent the number of
+messages in them.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ WORDS = frozenset(
 )
 # Digits and signs that people type instead of a letter.
 _FOR_LETTERS = str.maketrans("013457@$!|", "oieastasil")
-#: A password with at least this many letters besides common words is not weak.
+#: A password with at least this many letters besides common words does not count as mostly common words.
 _MORE = 4
 
 
 def is_weak(password: str, *names: str) -> bool:
-    """True if a password is mostly common words or the given names, a row or a repetition. names: as the user's."""
+    """True if a password is mostly common words or the given names, a row or a repetition. names: the user's."""
     plain = password.casefold()
     return _is_repeated(plain) or _is_row(plain) or any(_is_words(one, names) for one in (plain, _letters(plain)))
 

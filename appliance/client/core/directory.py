@@ -40,7 +40,7 @@ class Directory:
     # --- looking up
 
     def known(self, topic: str) -> Route | None:
-        """Return the route of a topic that exists, None if it was not looked up."""
+        """Return the route of a topic; None if it was not looked up, or did not exist then."""
         return None if topic in self._borrowed else self._routes.get(topic)
 
     def look_up(self, topic: str, deadline: float) -> Steps[Route | None]:
@@ -113,11 +113,11 @@ class Directory:
     # --- addresses
 
     def master(self, queue: MessageQueue) -> str | None:
-        """Return the address of the master of the queue's broker."""
+        """Return the address of the master of the queue's broker, None if none is known."""
         return self._brokers(queue).get(MASTER)
 
     def readable(self, queue: MessageQueue) -> str | None:
-        """Return the address to pull from and commit to: the master, or while there is none another member."""
+        """Return the address to pull from and commit to: the master's, else another member's; None if none is known."""
         brokers = self._brokers(queue)
         return brokers.get(MASTER) or next(iter(brokers.values()), None)
 
@@ -170,5 +170,5 @@ def _why(failed: CallFailed) -> str:
 
 
 def first_error(outcomes: Iterable[object]) -> ClientError | None:
-    """Return the first error among the outcomes of `Together`."""
+    """Return the first error among the outcomes of `Together`, None without one."""
     return next((one for one in outcomes if isinstance(one, ClientError)), None)

@@ -374,7 +374,7 @@ class PullGroup:
                 held.passed = held.given
 
     def take_trouble(self) -> ClientError | None:
-        """Return an error that needs a person, only once."""
+        """Return an error that needs a person, only once; None without one."""
         trouble, self._trouble = self._trouble, None
         return trouble
 

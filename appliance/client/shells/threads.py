@@ -36,7 +36,7 @@ _CONNECT_S = 3.0
 _RECEIVE_BYTES = 256 * 1024
 #: Reads of one socket before others have their turn.
 _READS = 16
-#: Most unsent bytes of one link; with more the server does not read, and calls fail at once.
+#: Most unsent bytes of one link. If there are more the server does not read, and calls fail at once.
 _MOST_UNSENT = 64 << 20
 
 Result = TypeVar("Result")
@@ -508,7 +508,7 @@ class _Link:
         self.fail(CallFailed("connect", why, sent=False))
 
     def ready(self, mask: int) -> None:
-        """Read or write the socket, which can be."""
+        """Go on with the socket, which can be read or written: finish connecting, send, or receive."""
         if self._why_dead is not None or self._sock is None:
             return
         if not self._is_open:

@@ -47,7 +47,7 @@ WRITE_EVERY_S = 300.0
 REST_S = 0.005
 #: Rows made, or read, in one piece.
 PIECE = 100
-#: Most series of a sample, which bounds memory.
+#: Most series of a sample, which bounds memory; of more, those that were measured last are kept.
 MOST_SERIES = 30_000
 _RETRY_S = 60.0
 
