@@ -38,8 +38,8 @@ def count(
     partition_rows: int | None = None,
 ) -> dict[str, DataFrame | list[Row]]:
     """Return all tables; as rows those that Spark need not count. When this returns the log has been read: the frames
-    read its copy in `scratch_dir` (by default `run_dir`), and are valid until that is deleted. Raises OSError when the
-    log's directory or the deliveries cannot be read, and whatever Spark raises.
+    read the narrow messages in `scratch_dir` (by default `run_dir`), and are valid until that is deleted. Raises
+    OSError when the log's directory or the deliveries cannot be read, and whatever Spark raises.
 
     partition_rows: most messages of one task; by default the data source decides."""
     from ..source.data_source import RocketBoxDataSource

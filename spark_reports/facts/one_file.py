@@ -1,7 +1,7 @@
 """Reads one file of the log, record by record. Plain Python: the reference for the data source.
 
 Bytes are a record if they contain their own physical offset and a valid queue; bodies are not compared with their CRC,
-since they are not used. Bytes between records in the same file are corrupt.
+since they are not used. Other bytes are corrupt, up to the next record in the same file.
 """
 
 from __future__ import annotations

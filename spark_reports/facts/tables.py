@@ -19,8 +19,8 @@ FIRST_BUCKET = 100
 
 
 def _bounds() -> tuple[int, ...]:
-    """Return bounds from 1 ms to a day, each a fifth above the one before, with the wide ones among them: no bucket
-    spans more than a fifth."""
+    """Return bounds from 1 ms to a day, each a fifth above the one before, but at least 1 ms, with the wide ones among
+    them: no bucket spans more."""
     found, bound = set(WIDE_BOUNDS_MS), 1
     while bound < WIDE_BOUNDS_MS[-1]:
         found.add(bound)

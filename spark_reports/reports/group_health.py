@@ -58,7 +58,7 @@ def health_of(facts: DayFacts | None) -> dict[str, Health]:
 
 
 def figures(facts: DayFacts | None) -> dict[str, int | None]:
-    """Return the day's figures; None if no group was measured."""
+    """Return the day's figures; all of them are None if no group was measured."""
     health = health_of(facts)
     measured = [one for one in health.values() if one.worst_ms is not None]
     return {

@@ -3,7 +3,7 @@
     data | record | record | record |            starts: where each begins, ascending
     fixed fields   gathered by numpy, big-endian, at their places in each record
     texts          cut out of the bytes by Arrow; properties are split where 0x01 and 0x02 stand
-    odd records    by `rows.py`, the engine's own decoder, which decides
+    odd records    by `rows.py` with the engine's own decoder, which is the reference
 
 Records that the engine would find contradictory are left out and reported.
 """

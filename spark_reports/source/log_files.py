@@ -84,8 +84,8 @@ class LogReader:
         return os.fstat(self._fd).st_size < end - self.file.start
 
     def record_at(self, offset: int, end: int) -> Record | None:
-        """Return the record that begins there, contains that offset, and ends by `end`; its body's CRC is not
-        checked."""
+        """Return the record that begins there, contains that offset, and ends by `end`, None if there is none; its
+        body's CRC is not checked."""
         size = self.size_at(offset, end)
         if size is None:
             return None

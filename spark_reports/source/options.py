@@ -160,7 +160,7 @@ def _pattern(values: Mapping[str, str]) -> str | None:
 
 
 def _directory(values: Mapping[str, str]) -> str | None:
-    """Return the store's path; users of Spark also write file:///data."""
+    """Return the store's path, None without one; users of Spark also write file:///data."""
     text = values.get("store", "")
     scheme, colon, path = text.partition(":")
     if not colon or "/" in scheme or not path.startswith("/"):

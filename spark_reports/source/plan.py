@@ -62,7 +62,8 @@ class WantedPartition(InputPartition):
 
 
 def wanted_of(options: Options, view: StoreView | None = None) -> Wanted:
-    """Return what the options select. view: gives the offset of `latest`; without it named offsets are ignored."""
+    """Return what the options select. view: gives the offsets of `earliest` and `latest`; without it, and for a queue
+    that it does not have, they count as 0."""
     return Wanted(
         topics=frozenset(options.topics) or None,
         system=options.include_system,

@@ -8,7 +8,7 @@ class NetworkError(Exception):
 
 
 class Unreachable(NetworkError):
-    """No connection, no answer in time, or an answer without sense: another server or another try may help."""
+    """No connection, no answer in time, or an answer that makes no sense: another server or another try may help."""
 
 
 class Garbled(Unreachable):

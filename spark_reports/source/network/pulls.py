@@ -139,7 +139,7 @@ class Pulls:
             chunk = under_way.pop(answer.opaque)
             self._take(connection.address, chunk, answer)
             if window == 1:
-                # The rest of the first chunk is left to others.
+                # The rest of the first chunk is left to the next ones.
                 planned = chunk.end = chunk.at
                 window = _WINDOW
             if chunk.at < chunk.end:

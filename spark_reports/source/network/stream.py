@@ -93,7 +93,8 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return OffsetReader(self._access, route.brokers), route
 
     def _ends(self, reader: OffsetReader, route: Route, done: Offsets) -> Offsets:
-        """Return the offsets up to which queues can be read now, in this run. Raises DataLoss if the option says so."""
+        """Return the offsets up to which queues can be read now, in this run. Raises DataLoss if a master's queue ends
+        before `done` and `failOnDataLoss` is set."""
         ends = reader.end(route.queues)
         for queue, behind in ends.items():
             # A slave may be behind its master, and catches up.
