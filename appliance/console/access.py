@@ -52,7 +52,7 @@ SETUP_ADMIN = Rule("admin", door="setup")
 LOCAL_OR_VIEWER = Rule("viewer", door="local")
 
 ACCESS: dict[str, Rule] = {
-    # For machines.
+    # For programs, and the files of pages.
     "healthz": EVERYONE,
     "readyz": EVERYONE,
     "metrics": LOCAL_OR_VIEWER,

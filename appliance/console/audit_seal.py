@@ -207,7 +207,7 @@ class Seal:
         with turn_in(self._directory):
             key = self.key()
             if key is None:
-                return None  # the next entry makes one, and says so
+                return None  # the next entry makes a key, and its verdict is logged then
             head = self._read_head(key)
             if isinstance(head, Verdict):
                 last_id, digest = table.newest()

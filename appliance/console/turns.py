@@ -71,9 +71,9 @@ class Gate:
         self._strangers = each if strangers is None else strangers
         self._crowds_rest = crowds_rest
         self._held: Counter[Caller] = Counter()
-        # Until when a caller rests, by the loop's clock; taken out when the rest is over.
+        # Caller -> end of its rest, by the loop's clock; removed when the rest is over.
         self._resting: dict[Caller, float] = {}
-        # In the order of turns.
+        # Caller -> one future for each request that waits; callers in the order of turns.
         self._waiting: dict[Caller, deque[asyncio.Future[None]]] = {}
 
     async def take(self, caller: Caller) -> None:

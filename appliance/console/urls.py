@@ -51,7 +51,7 @@ from .views import (
 )
 
 urlpatterns = [
-    # For machines.
+    # For programs, and the files of pages.
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),

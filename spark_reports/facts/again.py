@@ -34,7 +34,7 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
     """Return the facts for the reports. before: of an earlier run. to_ms: the day's end. QUEUES, GROUPS and DISK are
     those of now."""
     found = {name: list(rows) for name, rows in now.items()}
-    if before is None or (t0_of(before) or 0) < to_ms:  # half a day is no measure for the whole
+    if before is None or (t0_of(before) or 0) < to_ms:  # counts of a part of the day
         return found
     findings = now[FINDINGS.name]
     earlier = []

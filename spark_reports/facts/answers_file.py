@@ -62,7 +62,7 @@ class Saved:
     """The files that `save` wrote, opened for one task."""
 
     def __init__(self, directory: str) -> None:
-        """Raises OSError."""
+        """Open the files in `directory`. Raises OSError."""
         place = Path(directory)
         self._numbers: Longs = np.load(place / NUMBERS, mmap_mode="r")
         self._index = {

@@ -40,7 +40,7 @@ class OneFile:
     """For one thread; `close()` when done."""
 
     def __init__(self, part: Part) -> None:
-        """Raises OSError."""
+        """Open the file. Raises OSError."""
         self.part = part
         self._fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
         self._base, self._data = part.start, b""

@@ -79,7 +79,7 @@ ADDED = frozenset((DELETED_UNREAD.name,))
 
 #: A row: its values in the order of the columns.
 Row = tuple[str | int, ...]
-#: By table name; rows sorted by their keys.
+#: Rows by table name, sorted by their keys.
 DayFacts = dict[str, list[Row]]
 
 

@@ -69,7 +69,7 @@ WORDS = (
     "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
     "first", "last",  # delivery
     "user", "retry", "dead-letter", "system",  # kinds of topics
-    "last_message", "at_least",  # how sure it is since when a topic is idle
+    "last_message", "at_least",  # a topic is idle since this very time, or at least since
 )  # fmt: skip
 #: Words in legends.
 LEGEND_WORDS = (

@@ -175,7 +175,7 @@ def _tiles(view: View, firsts: dict[str, Buckets], order: list[str]) -> tuple[Ti
     known = view.before(1) is not None
 
     def slowest(found: dict[str, Buckets]) -> int | None:
-        """None as well when it is above all bounds."""
+        """Return the slowest group's p95 in ms; None without any, and if one is above all bounds."""
         known = [percentile(one, 950) for one in found.values()]
         return None if None in known else max((p95 for p95 in known if p95 is not None), default=None)
 

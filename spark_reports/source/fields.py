@@ -53,7 +53,7 @@ class Fixed(NamedTuple):
     agrees: np.ndarray
 
     def take(self, rows: np.ndarray | slice) -> Fixed:
-        """Some of the records: their indices, a mask, or a slice."""
+        """Return some of the records. rows: their indices, a mask, or a slice."""
         return Fixed(*[values[rows] for values in self])
 
 

@@ -110,7 +110,7 @@ class PullGroup:
         self._note = note
         self.subscriptions: dict[str, Subscription] = {}
         self.held: dict[MessageQueue, Held] = {}
-        #: Queues are taken from in turn.
+        #: Queues in the order in which messages are taken from them next.
         self._turn: deque[Held] = deque()
         self.is_closed = False
         self._is_balancing = False

@@ -390,7 +390,7 @@ class Recorder(ServiceThread):
 
     def flush(self, seconds: float) -> bool:
         """Have the hour under way written now, so that another process can read it. Return True if the write was tried
-        in time, even if it failed."""
+        within `seconds`, even if it failed."""
         if not self.alive:
             return False
         self._written.clear()

@@ -167,7 +167,7 @@ def series(name: str, label: str, from_ms: int, to_ms: int, points: int = 300, s
     try:
         _read(steps, name, label)
     except (sqlite3.Error, FileNotFoundError):
-        pass  # it cannot be read now; what is in memory stands
+        pass  # the file cannot be read now: only figures in memory are used
     _add_present(steps, name, label)
     times = tuple(range(first, first + count * step, step))
     return History(name, label, METRICS[name].unit, step, times, *steps.columns())
@@ -195,7 +195,7 @@ def begin_ms() -> int | None:
                     slot = -1 if span is None else span.taken.find(1)
                     found.append(number * span_ms + max(0, slot) * slot_ms)
     except (sqlite3.Error, FileNotFoundError):
-        pass  # it cannot be read now; what is in memory stands
+        pass  # the file cannot be read now: only figures in memory are used
     if _recorder is not None:
         with _recorder.lock:
             hour = _recorder.hour

@@ -217,7 +217,7 @@ class ReportRunner(ServiceThread):
     def _follow(self, record: RunRecord, timeout_s: float) -> Outcome | None:
         """Start the processes and wait for their end; return the outcome, None if they left none. The keeper watches
         the time-out, and ends the others when it is asked to; a keeper that does not, since it hangs or is suspended,
-        is killed."""
+        is killed. Raises RunFailed, OSError."""
         place = records.folder(record.id)
         if _now(record).cancel_asked:
             raise RunFailed("cancelled")

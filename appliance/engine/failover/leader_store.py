@@ -45,7 +45,7 @@ class LeaderStore(Protocol):
         """Return when the key is no longer at `seen`, or after the time-out; earlier is allowed. Raises nothing."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Write, whatever is there. Raises StoreUnavailable."""
+        """Write, no matter what the key holds. Raises StoreUnavailable."""
 
     def list(self, prefix: str) -> dict[str, bytes]:
         """Return key -> value below `prefix`, which ends with "/". Raises StoreUnavailable."""

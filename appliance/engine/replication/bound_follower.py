@@ -93,7 +93,7 @@ class BoundFollower(ServiceThread):
         self.answer: Answer | None = None
         #: True once this log was found to be the leader's.
         self.agrees = False
-        #: Called on this thread when it was.
+        #: Called on this thread when it was found so.
         self.on_agreement: Callable[[], None] = lambda: None
         #: Called on this thread with the leader's number of changes of topics, while fewer of them are here.
         self.on_changes: Callable[[int], None] = lambda changes: None

@@ -135,7 +135,7 @@ class Link(BoundStream, Protocol):
 
 
 class Door:
-    """Lets links in. Every call but `observed` on the thread of the link in question, under one lock."""
+    """Lets links in. Called on the thread of the link in question, except `make_room`; `_lock` guards shared state."""
 
     def __init__(self, leading: Leading, links: Callable[[], tuple[Link, ...]], file_bytes: int) -> None:
         """links: returns those that are served now."""
