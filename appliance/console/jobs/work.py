@@ -91,7 +91,8 @@ class Work:
 
     def progress(self, done: int, total: int | None = None, unit: str = "", **counts: int) -> None:
         """Report progress. Call it often: it costs little, sleeps when the job has worked for a while, and raises
-        Cancelled if the job was cancelled. counts: parts of `done`, by name; together they are at most `done`.
+        what `check` and, now and then, `require_right` raise; JobFailed too if the job's files are too large. counts:
+        parts of `done`, by name; together they are at most `done`.
         """
         assert sum(counts.values()) <= done, f"{counts} is more than {done}"
         job = self.job
