@@ -123,6 +123,15 @@ def test_the_program_of_another_that_dies_alone_is_red(run):
     assert f"{FOREIGN}  <- used" not in said
 
 
+@pytest.mark.parametrize(("text", "status"), [("its library aborted", 0), ("the broker lost it", 1)])
+def test_a_line_for_a_file_excuses_what_says_the_same(run, text, status):
+    once = ONCE.replace("assert", f"print({text!r}); assert", 1)
+    line = "test_made.py | its library aborted | 2026-01-01"
+    found, said = run(once, line)
+    assert found == status
+    assert (f"{line}  <- used" in said) is not bool(status)
+
+
 @pytest.mark.parametrize("text", ["name\n", "name | |\n", "name | why\n", "\n".join(["n | w | d"] * 11)])
 def test_lines_without_evidence_or_too_many_are_refused(text):
     with pytest.raises(ValueError, match=r"foreign\.txt"):

@@ -14,7 +14,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 from tests.suite import durations, parts
 from tests.suite.parts import ROOT, Part
@@ -111,6 +114,15 @@ class Run:
             found[part.name] = names or [f"(the part itself: pytest ended with {status})"]
         return found
 
+    def said(self, part: str, name: str) -> str:
+        """Return what pytest printed of a test that failed, as its JUnit file has it."""
+        file, _, test = name.partition("::")
+        found = []
+        for case in ElementTree.parse(KEPT / f"{part}.xml").iter("testcase"):
+            if case.get("classname", "").replace(".", "/") + ".py" == file and case.get("name") == test:
+                found += [*case.itertext()]
+        return "".join(found)
+
     def alone(self, part: Part, name: str) -> bool:
         """True when the test passes once nothing runs beside it."""
         again = Part(part.name, (name,), 0.0, part.environment)
@@ -130,8 +142,19 @@ class Run:
             print(text, flush=True)
 
 
+def excuse(foreign: dict[str, str], name: str, said: Callable[[], str]) -> str | None:
+    """Return the line that excuses a test, None if there is none. A line that names a file excuses those of its tests
+    whose output contains the second cell."""
+    line = foreign.get(name)
+    if line is None:
+        line = foreign.get(name.partition("::")[0])
+        if line is not None and line.split("|")[1].strip() not in said():
+            return None
+    return line
+
+
 def read_foreign(text: str) -> dict[str, str]:
-    """Test name -> its whole line, of foreign.txt: `name | what died, and the evidence | date`."""
+    """Return test or file -> its whole line, of foreign.txt: `name | what died, and the evidence | date`."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if len(lines) > _MOST_FOREIGN:
         raise ValueError(f"foreign.txt has {len(lines)} lines, and {_MOST_FOREIGN} are allowed")
@@ -168,8 +191,8 @@ def main(arguments: list[str]) -> int:
                 red.append(f"{part_name}: {name}")
             elif not run.alone(by_name[part_name], name):
                 red.append(f"{part_name}: fails alone, too: {name}")
-            elif name in foreign:
-                excused.append(foreign[name])
+            elif line := excuse(foreign, name, partial(run.said, part_name, name)):
+                excused.append(line)
             else:
                 red.append(f"{part_name}: fails beside others: {name}")
     files = {part.name: KEPT / f"{part.name}.json" for part in run.parts}
