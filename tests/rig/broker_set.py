@@ -1,15 +1,15 @@
-"""A set of brokers as processes, with name servers and all of their network through a relay.
+"""A set of brokers and name servers as processes, with all of their connections through a relay.
 
     with BrokerSet(tmp_path, Kind.PLAIN) as brokers:
         brokers.create_topic("T", 4)
         brokers.nodes["b1"].kill()
         brokers.relay.fault("b2", "b1", hold=True)
 
-Kind.PLAIN: b1 is a SYNC_MASTER and b2 its slave, as brokers without fail-over are; b1 leads for ever.
-Kind.FAILOVER: members of a set with three etcd servers; any leads. Kind.ASYNCHRONOUS: such a set, whose leader waits
-for nobody.
-Everything of one member connects to everything of another through the relay, and so do clients; tests look behind it
-(`direct`). Each broker has a disk and a wall clock that can be disturbed.
+Kind.PLAIN: brokers without fail-over: b1 is a SYNC_MASTER, b2 its slave, and b1 always leads.
+Kind.FAILOVER: members of a set with three etcd servers; any may lead. Kind.ASYNCHRONOUS: such a set whose leader
+acknowledges without waiting for followers.
+Members connect to each other through the relay, and so do clients; tests may bypass it (`direct`). Each broker has a
+disk and a wall clock that can be disturbed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = "broker-set"
 PREFIX = "/rig"
 FILE_MIB = 4
 CREATE_TOPIC, RUNTIME_INFO = 17, 28
-#: What a member needs to be one again, on a machine that others use.
+#: Longest time that a member needs to recover, on a machine that is busy with other work.
 RECOVER_S = 90.0
 
 
@@ -69,12 +69,12 @@ class Node:
         return self.data_dir / "store" / "commitlog"
 
     def start(self) -> None:
-        """Returns when it takes connections."""
+        """Start the process; return when it takes connections."""
         self.launch()
         self.server.wait_until_ready(RECOVER_S)
 
     def launch(self, *arguments: str) -> None:
-        """Returns when the process exists. arguments: more of them, for this start."""
+        """Start the process; return when it exists. arguments: more arguments, for this start only."""
         self.down = False
         self.server.launch(*arguments)
         self._relay.name_process(self.server.started_pid, self.name)
@@ -84,27 +84,27 @@ class Node:
         return self.server.running
 
     def kill(self) -> None:
-        """SIGKILL, also of one that is frozen."""
+        """Send SIGKILL, also to a frozen process, and wait for its end."""
         self.frozen, self.down = False, True
         self.server.kill()
 
     def begin_kill(self) -> None:
-        """SIGKILL, without waiting; `kill` comes next."""
+        """Send SIGKILL without waiting; the caller calls `kill` next."""
         self.down = True
         self.server.signal_kill()
 
     def begin_stop(self) -> None:
-        """SIGTERM. Nothing where it does not run."""
+        """Send SIGTERM if the process runs."""
         self.down = True
         self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """SIGTERM. Raises ServerError unless it ends well."""
+        """Send SIGTERM and wait. Raises ServerError unless the process ends well."""
         self.down = True
         self.server.stop()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay, the kernel even takes new ones."""
+        """Send SIGSTOP: connections stay open, and the kernel even accepts new ones."""
         self.frozen = self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -112,7 +112,7 @@ class Node:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> bool:
-        """Whether it runs."""
+        """Send a signal if the process runs; return whether it does."""
         if not self.running:
             return False
         with suppress(ProcessLookupError):
@@ -120,16 +120,17 @@ class Node:
         return True
 
     def peer(self) -> Peer:
-        """A connection that no fault of the network is in."""
+        """Return a connection past the relay, which no network fault disturbs."""
         return Peer(self.direct)
 
     def log_end(self) -> int:
-        """Physical offset; raises as the function does."""
+        """Return the physical offset of the log's end; raises as the function `log_end` does."""
         return log_end(self.direct)
 
 
 def log_end(address: str) -> int:
-    """What a broker says of itself. Raises OSError, ConnectionError, KeyError, ValueError while it does not."""
+    """Return the end of a broker's log, as its runtime info has it. Raises OSError, ConnectionError, KeyError or
+    ValueError while the broker does not answer."""
     peer = Peer(address)
     try:
         return int(json.loads(peer.ask(RUNTIME_INFO).body)["table"]["commitLogMaxOffset"])
@@ -152,7 +153,7 @@ class BrokerSet:
         name_servers: int = 2,
         module: str = "appliance.main",
     ) -> None:
-        """settings: more variables of every broker's environment. module: what is run in place of the product."""
+        """settings: more variables of every broker's environment. module: run as broker in place of the product."""
         self.scratch, self.kind = scratch, kind
         self._stack = ExitStack()
         self._net = random.randrange(1, 250)
@@ -222,7 +223,7 @@ class BrokerSet:
             "ROCKETBOX_BROKER_SLAVEREADENABLE": "true",
             "ROCKETBOX_STORE_HALISTENPORT": str(port + 1),
             "ROCKETBOX_STORE_MAXMESSAGESIZE": "65536",
-            # A drain in few pulls.
+            # So that a drain needs few pulls.
             "ROCKETBOX_STORE_MAXTRANSFERBYTESONMESSAGEINMEMORY": str(4 << 20),
             "ROCKETBOX_STORE_MAXTRANSFERCOUNTONMESSAGEINMEMORY": "1000",
             "ROCKETBOX_STORE_MAXTRANSFERBYTESONMESSAGEINDISK": str(4 << 20),
@@ -243,11 +244,11 @@ class BrokerSet:
             variables |= {"ROCKETBOX_STORE_BROKERROLE": "SLAVE", "ROCKETBOX_BROKER_BROKERID": str(number - 1)}
         return variables | self._settings
 
-    # What is asked of it.
+    # Queries and actions.
 
     @property
     def clients(self) -> dict[str, str]:
-        """Broker -> address as clients have it."""
+        """Broker name -> address that clients use, through the relay."""
         return {name: node.address for name, node in self.nodes.items()}
 
     @property
@@ -255,7 +256,7 @@ class BrokerSet:
         return ";".join(node.address for node in self.namesrvs.values())
 
     def state(self) -> dict[str, Any] | None:
-        """The set's state in etcd; None when there is none. Raises OSError when no member answers."""
+        """Return the set's state in etcd; None if there is none. Raises OSError when no etcd member answers."""
         assert self.etcd is not None
         key = base64.b64encode(f"{PREFIX}/{NAME}/state".encode()).decode()
         failed: OSError = OSError("no etcd member runs")
@@ -272,7 +273,7 @@ class BrokerSet:
         raise failed
 
     def leader(self) -> Node | None:
-        """As etcd has it; b1 in a plain set. None while there is none."""
+        """Return the leader that etcd names, b1 in a plain set; None while there is none or etcd does not answer."""
         if self.kind is Kind.PLAIN:
             return self.nodes["b1"]
         try:
@@ -284,7 +285,7 @@ class BrokerSet:
         return next((node for node in self.nodes.values() if node.address == state["leader"]["addr"]), None)
 
     def wait_in_sync(self, seconds: float = RECOVER_S) -> None:
-        """Until every member is; at once in a plain set."""
+        """Wait until every member is in sync; return at once in a plain set."""
 
         def all_in_sync() -> bool:
             state = self.state()
@@ -294,7 +295,7 @@ class BrokerSet:
             wait_for(all_in_sync, "all members to be in sync", seconds, every=0.05, not_yet=(OSError,))
 
     def create_topic(self, topic: str, queues: int, seconds: float = RECOVER_S) -> None:
-        """On the leader, whoever that is in time."""
+        """Create the topic on the leader; wait for one if there is none."""
         fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues,
                   "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
 
@@ -311,8 +312,8 @@ class BrokerSet:
         wait_for(created, f"{topic} is created", seconds, every=0.05, not_yet=(OSError,))
 
     def heal(self, chance: random.Random | None = None) -> None:
-        """Everything runs and nothing is disturbed any more; brokers may still be on their way. AssertionError when a
-        process has ended that nobody did anything to."""
+        """End every fault and start every process that is down; brokers may still be catching up. Raises
+        AssertionError when a process has ended that no test stopped."""
         self.relay.heal(reset=chance is not None and chance.random() < 0.5)
         for member in self.etcd.members if self.etcd else ():
             if member.running:
@@ -332,7 +333,7 @@ class BrokerSet:
             node.server.wait_until_ready(RECOVER_S)
 
     def restart_all(self) -> None:
-        """SIGTERM to all brokers at once, and a start of all."""
+        """Send SIGTERM to all brokers at once, then start all of them."""
         for node in self.nodes.values():
             node.begin_stop()
         for node in self.nodes.values():
@@ -343,7 +344,7 @@ class BrokerSet:
             node.server.wait_until_ready(RECOVER_S)
 
     def said(self, lines: int = 60) -> str:
-        """The end of what each broker said."""
+        """Return the last lines of each broker's log."""
         found = []
         for node in self.nodes.values():
             text = node.server.log_path.read_text(errors="replace") if node.server.log_path.exists() else ""

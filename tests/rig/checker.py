@@ -1,6 +1,6 @@
-"""What must hold of a set of brokers after anything: pure functions of what clients saw and what the brokers hold.
+"""Invariants of a set of brokers after any faults: pure functions of the clients' histories and the brokers' contents.
 
-Each returns what is wrong, as sentences; nothing is wrong when all return nothing.
+Each returns its findings as sentences; all is well when every list is empty.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tests.rig.history import COMMIT, OK, ROLLBACK, Committed, Event, Seen, Send
 
 Queue = tuple[str, int]  # topic, queue id
 
-#: So many of one kind are told.
+#: Findings of one kind that are listed; the others are counted.
 TOLD = 8
 #: Offsets go to followers once a second; a change of the leader itself, and a busy machine, come on top.
 REPEATED_S = 3.0
 
 
 class Entry(NamedTuple):
-    """A message in a queue: as its record in the log says, or as a pull returned it. at: of the record in the log."""
+    """A message in a queue, from its record in the log or from a pull. at: physical offset of the record."""
 
     offset: int
     id: str
@@ -29,11 +29,11 @@ class Entry(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """What one broker holds when all is quiet.
+    """The contents of one broker when all is quiet.
 
-    queues: as its pulls show them, from the minimum offset on. records: what the log's records say of the same topics,
-    in the log's order. log: bytes from `log_start` on, to its end. epochs: (epoch, start) pairs. offsets: of consumer
-    groups. quarantine: ids that were cut off and set aside here.
+    queues: from its pulls, from the minimum offset on. records: of the same topics, from the log's records, in the
+    log's order. log: bytes from `log_start` on, to its end. epochs: (epoch, start) pairs. offsets: of consumer groups.
+    quarantine: ids of messages that were cut off and set aside here.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Replica(NamedTuple):
 
 
 def check(events: Iterable[Event], replicas: Sequence[Replica]) -> list[str]:
-    """All that is wrong, of a set in which every acknowledged message is on every replica."""
+    """Return all findings for a set in which every acknowledged message must be on every replica."""
     sends, seen, committed = _by_kind(events)
     found = []
     for replica in replicas:
@@ -67,8 +67,8 @@ def check(events: Iterable[Event], replicas: Sequence[Replica]) -> list[str]:
 
 
 def check_asynchronous(events: Iterable[Event], replicas: Sequence[Replica]) -> list[str]:
-    """The same of a set whose leader waits for nobody: what was acknowledged is there, or was cut off and set aside by
-    the broker that had it; and whoever was given it may have been given what is not there in the end."""
+    """Return all findings for a set whose leader does not wait for followers: an acknowledged message is there, or was
+    cut off and set aside by the broker that had it. Consumers may have received messages that are gone in the end."""
     sends, _, _ = _by_kind(events)
     aside = frozenset().union(*(replica.quarantine for replica in replicas))
     found = []
@@ -91,7 +91,7 @@ def _by_kind(events: Iterable[Event]) -> tuple[list[Send], list[Seen], list[Comm
 
 
 def lost(sends: Sequence[Send], replica: Replica, quarantine: bool = False) -> list[str]:
-    """1: what was acknowledged is there. quarantine: what was cut off and set aside counts as there."""
+    """1: acknowledged messages are there. quarantine: messages that were cut off and set aside count as there."""
     present = {entry.id for entries in replica.queues.values() for entry in entries}
     if quarantine:
         present |= replica.quarantine
@@ -103,15 +103,15 @@ def lost(sends: Sequence[Send], replica: Replica, quarantine: bool = False) -> l
 
 
 def expected(send: Send) -> bool:
-    """Whether it must be there: it was acknowledged, and if it is a transaction's, so was its commit."""
+    """True if the message must be there: its send was acknowledged and, in a transaction, so was its commit."""
     if send.half:
         return send.outcome == OK and send.verdict == COMMIT and send.verdict_outcome == OK
     return send.outcome == OK
 
 
 def invented(sends: Sequence[Send], replica: Replica) -> list[str]:
-    """2: what is there was sent; and once, unless its client sends again on its own, or it was delayed: how far delays
-    are is said behind what was delivered, so the end of a process may repeat some."""
+    """2: each message that is there was sent, and is there once. Exceptions: its client may send again by itself, or it
+    was delayed: progress of delays is stored after the delivery, so the end of a process may repeat some."""
     known = {send.id: send for send in sends}
     counts = Counter(entry.id for entries in replica.queues.values() for entry in entries)
     wrong = [f"{id} was never sent" for id in counts if id not in known]
@@ -121,7 +121,7 @@ def invented(sends: Sequence[Send], replica: Replica) -> list[str]:
 
 
 def out_of_order(sends: Sequence[Send], replica: Replica) -> list[str]:
-    """3: what one producer had acknowledged in one queue lies there in the order of its calls."""
+    """3: the acknowledged messages of one producer lie in each queue in the order of its calls."""
     place: dict[tuple[Queue, str], int] = {}
     for queue, entries in replica.queues.items():
         for entry in entries:
@@ -135,7 +135,7 @@ def out_of_order(sends: Sequence[Send], replica: Replica) -> list[str]:
         line.sort(key=lambda send: send.call)
         last = -1
         for send in line:
-            # The client's own copy is the one that counts where it may have sent more than one.
+            # If the client may have sent several copies, the one whose offset it was given counts.
             at = send.offset if send.again else place.get((queue, send.id))
             if at is None:
                 continue
@@ -146,7 +146,7 @@ def out_of_order(sends: Sequence[Send], replica: Replica) -> list[str]:
 
 
 def moved(sends: Sequence[Send], seen: Sequence[Seen], replicas: Sequence[Replica]) -> list[str]:
-    """4: a place in a queue has one message for ever: whatever anybody was told or given, on any broker."""
+    """4: a place in a queue has one message for ever, in all acknowledgements, deliveries and replicas."""
     final: dict[tuple[str, int, int], tuple[str, str]] = {}
     wrong = []
 
@@ -189,7 +189,7 @@ def gaps(replica: Replica) -> list[str]:
 
 
 def queues_unlike_log(replica: Replica) -> list[str]:
-    """5, second half: what the queues show is what the log holds."""
+    """5, second half: the queues show exactly the records of the log."""
     wrong = []
     for queue in replica.queues.keys() | replica.records.keys():
         shown, held = replica.queues.get(queue, ()), replica.records.get(queue, ())
@@ -232,7 +232,7 @@ def unlike_epochs(replicas: Sequence[Replica]) -> list[str]:
 
 
 def offsets_too_far(committed: Sequence[Committed], replica: Replica) -> list[str]:
-    """8, first half: no group is beyond the end of a queue, nor beyond what it said itself."""
+    """8, first half: no group's offset is beyond the end of a queue, nor beyond the largest that it committed."""
     furthest: dict[tuple[str, str, int], int] = {}
     for one in committed:
         key = (one.group, one.topic, one.queue)
@@ -250,8 +250,7 @@ def offsets_too_far(committed: Sequence[Committed], replica: Replica) -> list[st
 
 
 def offsets_went_back(committed: Sequence[Committed], replicas: Sequence[Replica]) -> list[str]:
-    """8, second half: a group that went on saying how far it is loses at most its last seconds, and nothing in the
-    end when its last word was said while all was well."""
+    """8, second half: a group's offset is never below what it had committed REPEATED_S before its last commit."""
     last: dict[tuple[str, str, int], Committed] = {}
     for one in committed:
         key = (one.group, one.topic, one.queue)
@@ -270,7 +269,7 @@ def offsets_went_back(committed: Sequence[Committed], replicas: Sequence[Replica
 
 
 def transactions(sends: Sequence[Send], replica: Replica) -> list[str]:
-    """9: what was rolled back, or never decided, is not to be seen."""
+    """9: messages of transactions that were rolled back or never decided are not visible."""
     present = {entry.id for entries in replica.queues.values() for entry in entries}
     wrong = [
         f"{send.id}, {'rolled back' if send.verdict == ROLLBACK else 'never decided'}"
@@ -281,7 +280,7 @@ def transactions(sends: Sequence[Send], replica: Replica) -> list[str]:
 
 
 def early(sends: Sequence[Send], seen: Sequence[Seen]) -> list[str]:
-    """9: a delayed message is not given before its time."""
+    """9: a delayed message is not delivered before its time."""
     due = {send.id: send.due for send in sends if send.due}
     return _told(
         "early",
@@ -294,7 +293,7 @@ def early(sends: Sequence[Send], seen: Sequence[Seen]) -> list[str]:
 
 
 def changed(before: Sequence[Replica], after: Sequence[Replica]) -> list[str]:
-    """10: a restart of everything takes nothing away and changes nothing."""
+    """10: a restart of all brokers removes nothing and changes nothing."""
     then = {replica.name: replica for replica in before}
     wrong = []
     for now in after:

@@ -1,4 +1,4 @@
-"""What brokers hold when all is quiet: as their pulls show it and as their log files have it."""
+"""Reads the contents of all brokers when all is quiet, once through pulls and once from the log files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ QUIET_S = 40.0
 
 
 class NotQuiet(AssertionError):
-    """Replicas did not come to hold the same."""
+    """Replicas did not become equal in time, or could not be read whole."""
 
 
 def wait_quiet(nodes: Mapping[str, Any], topic: str, queues: int, seconds: float = QUIET_S, at_least: int = 0) -> None:
-    """Until all brokers end at the same place, show the same queues, and say the same twice. nodes: as BrokerSet's.
+    """Wait until all brokers have the same log end, queue ends and offsets, twice in a row. nodes: as BrokerSet's.
     at_least: so many messages are waited for while, for some seconds, they do not come; a delay may be late.
     Raises NotQuiet."""
     deadline = time.monotonic() + seconds
@@ -70,16 +70,16 @@ def _group_offset(peer: Peer, topic: str, queue: int) -> int:
 
 
 def _unknown(answer: RemotingCommand) -> int:
-    """-1 for what a broker does not know. Raises OSError for one that says nothing, since a broker of another role is
-    taking its place: nothing shown then is nothing lost."""
+    """Return -1 for an offset that the broker does not have. Raises OSError if it does not serve now, since a broker
+    of another role is taking its place: what it does not show then is not lost."""
     if answer.code == NOT_AVAILABLE:
         raise OSError(f"it does not answer now: {answer.remark}")
     return -1
 
 
 def drain(nodes: Mapping[str, Any], topic: str, queues: int, log_start: int) -> list[Replica]:
-    """Every broker's; of the log what lies from log_start on. Again when something came meanwhile, as a delayed message
-    on a busy machine does: log and queues are to be of one moment."""
+    """Return every broker's replica, with the log from log_start on. Reads again if records came meanwhile, e.g. a
+    delayed message on a busy machine, so that log and queues are of one moment."""
     deadline = time.monotonic() + QUIET_S
     while True:
         try:
@@ -87,7 +87,7 @@ def drain(nodes: Mapping[str, Any], topic: str, queues: int, log_start: int) -> 
             found = [_replica(node, topic, queues, log_start) for node in nodes.values()]
             if ends == [node.log_end() for node in nodes.values()] or time.monotonic() > deadline:
                 return found
-        except (OSError, KeyError, ValueError):  # a broker of another role takes the place of one
+        except (OSError, KeyError, ValueError):  # a broker is changing its role
             if time.monotonic() > deadline:
                 raise
         wait_quiet(nodes, topic, queues)
@@ -115,7 +115,7 @@ def _replica(node: Any, topic: str, queues: int, log_start: int) -> Replica:
 
 
 def _queue(peer: Peer, topic: str, queue: int) -> list[Entry]:
-    """All that pulls show."""
+    """Return all messages that pulls of this queue return."""
     found: list[Entry] = []
     at, end = _ask_offset(peer, MIN_OFFSET, topic, queue), _ask_offset(peer, MAX_OFFSET, topic, queue)
     at = max(at, 0)
@@ -131,7 +131,7 @@ def _queue(peer: Peer, topic: str, queue: int) -> list[Entry]:
 
 
 def log_bytes(directory: Path, begin: int, end: int) -> bytes:
-    """Of the log's files, from one physical offset to another."""
+    """Return the log's bytes from one physical offset to another, read from its files."""
     found = b""
     for path in sorted(directory.iterdir()):
         if not path.name.isdigit():
@@ -147,8 +147,8 @@ def log_bytes(directory: Path, begin: int, end: int) -> bytes:
 
 
 def log_records(log: bytes, start: int, topics: Sequence[str], torn: bool = False) -> dict[Queue, list[Entry]]:
-    """What the records of a part of the log say of these topics; the part begins with a record. torn: it may end
-    within one."""
+    """Return the entries of these topics in a part of the log, which begins with a record. torn: the part may end
+    within a record."""
     found: dict[Queue, list[Entry]] = defaultdict(list)
     wanted = [b"\0" + bytes([len(topic)]) + topic.encode() for topic in topics]
     at = 0
@@ -169,7 +169,8 @@ def log_records(log: bytes, start: int, topics: Sequence[str], torn: bool = Fals
 
 
 def epochs_of(data_dir: Path) -> tuple[tuple[int, int], ...]:
-    """The epoch list of a member; () of a broker that is none. A count, its CRC32, then `epoch-start` lines."""
+    """Return the epoch list of a member; () for a broker outside a set. The file: a count, its CRC32, then
+    `epoch-start` lines."""
     path = data_dir / "rocketbox" / "ha" / "epochs"
     if not path.exists():
         return ()
@@ -178,7 +179,7 @@ def epochs_of(data_dir: Path) -> tuple[tuple[int, int], ...]:
 
 
 def quarantined(data_dir: Path) -> frozenset[str]:
-    """Ids of messages that were cut off and set aside."""
+    """Return the ids of the messages that were cut off and set aside."""
     found: set[str] = set()
     for path in data_dir.rglob("quarantine/diverged-*.log"):
         data = path.read_bytes()
@@ -194,7 +195,7 @@ def quarantined(data_dir: Path) -> frozenset[str]:
 
 
 def described(brokers: BrokerSet) -> str:
-    """For people: what every broker and the store say now."""
+    """Return the set's state in etcd as text for a failure message."""
     state: Any = None
     if brokers.etcd is not None:
         try:

@@ -1,4 +1,4 @@
-"""What clients saw: one line of JSON for each send, each message given to a consumer, each committed offset.
+"""The history of clients: one line of JSON for each send, each message given to a consumer, each committed offset.
 
 Times are wall clock seconds of the machine; a broker's own clock may be wrong, a client's is not.
 """
@@ -18,10 +18,10 @@ COMMIT, ROLLBACK = "commit", "rollback"
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="send"):
-    """One send. producer: sends its messages one after the other. node: "" where the client does not tell.
+    """One send. producer: sends its messages one after the other. node: "" if the client does not report the broker.
 
-    offset: where it was acknowledged in its queue; -1 for none, and for what waits somewhere else first.
-    due: not to be seen before. verdict: of a transaction, "" when none was ever sent; verdict_outcome: OK or UNKNOWN.
+    offset: the acknowledged queue offset; -1 if there is none, and for delayed and half messages.
+    due: must not be seen before. verdict: of a transaction, "" when none was ever sent; verdict_outcome: OK or UNKNOWN.
     again: the client may have sent it more than once.
     """
 
@@ -55,7 +55,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="s
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="committed"):
-    """A consumer said how far it is, and was answered 0."""
+    """A consumer committed an offset, and the broker answered 0."""
 
     group: str
     topic: str
@@ -71,7 +71,7 @@ encode = msgspec.json.encode
 
 
 def read_history(paths: Iterable[Path]) -> Iterator[Event]:
-    """Whole lines only: the last of a process that was killed may be torn."""
+    """Yield the events of whole lines only: the last line of a killed process may be torn."""
     for path in paths:
         whole, _, _ = path.read_bytes().rpartition(b"\n")
         for line in whole.splitlines():
@@ -79,6 +79,6 @@ def read_history(paths: Iterable[Path]) -> Iterator[Event]:
 
 
 def id_of(body: bytes) -> str:
-    """The id in a message's body; the whole body in hex where it has none, so that nobody has sent it."""
+    """Return the id in a message's body. A body without one yields its first 40 bytes in hex, an id never sent."""
     name, mark, _ = body.partition(MARK)
     return name.decode("ascii", "replace") if mark else body[:40].hex()

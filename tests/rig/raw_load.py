@@ -1,12 +1,12 @@
-"""Producers and consumers that speak frames, many in one process, and write down all that happens to them.
+"""Many producers and consumers in one process that send raw frames and write a history of every outcome.
 
     load = RawLoad(tmp_path / "history", {"b1": "127.0.0.1:20911", ...}, "Round7", queues=4, producers=24, seed=7)
-    load.wait_for(100)              # so many more are acknowledged
-    totals = load.stop()            # {"ok": ..., "fail": ..., "unknown": ...}; what was under way is waited for
+    load.wait_for(100)              # until 100 more are acknowledged
+    totals = load.stop()            # {"ok": ..., "fail": ..., "unknown": ...}; waits for sends under way
 
 A producer sends one message after the other and goes to the next broker when one refuses, does not answer or has gone.
-Some messages wait (DELAY, TIMER_DELAY_MS), some are halves of transactions that are then decided. A consumer of each
-broker reads all queues from their beginning, over and over at the end, and a group says how far that is.
+Some messages are delayed (DELAY, TIMER_DELAY_MS), some are half messages of transactions that are then decided. One
+consumer per broker reads all queues from their beginning and keeps polling at the end; a group commits its offsets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class RawLoad:
-    """The process. sync_to: how often its totals are asked for while waiting."""
+    """Handle of the load's process."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RawLoad:
         committing: bool = True,
     ) -> None:
         """nodes: name -> host:port. pause_ms: mean pause of a producer between two sends. special: delayed messages
-        and transactions, too. committing: the group says how far it is, to whoever acknowledged last."""
+        and transactions, too. committing: the group commits its offsets at the broker that acknowledged last."""
         self.path = path
         options = {
             "path": str(path), "nodes": dict(nodes), "topic": topic, "queues": queues, "producers": producers,
@@ -76,23 +76,24 @@ class RawLoad:
         )
 
     def totals(self) -> dict[str, float]:
-        """Outcome -> messages; "given": messages of consumers; "last_ok": when, wall seconds; "due": the latest."""
+        """Return outcome -> messages. "given": messages that consumers received; "last_ok": wall time of the last
+        acknowledgement, seconds; "due": the latest due time of a delayed message."""
         return self._do("totals")
 
     def ok(self) -> int:
         return int(self.totals()["ok"])
 
     def wait_for(self, more: int, seconds: float = 30.0, what: str = "") -> None:
-        """Until so many more are acknowledged. AssertionError when they are not in time."""
+        """Wait until `more` further messages are acknowledged. Raises AssertionError if that takes too long."""
         goal = self.ok() + more
         wait_for(lambda: self.ok() >= goal, f"{more} more acknowledgements {what}".rstrip(), seconds, every=0.05)
 
     def stop(self) -> dict[str, float]:
-        """No new sends; what is under way ends. Consumers go on reading."""
+        """Stop sending and wait for the sends under way. Consumers go on reading."""
         return self._do("stop")
 
     def close(self) -> None:
-        """Consumers end as well."""
+        """End the process, and with it the consumers."""
         with suppress(RuntimeError):
             self._do("end")
         self._process.kill()
@@ -128,7 +129,8 @@ _COMMIT_8, _ROLL_BACK_12 = 8, 12
 
 
 class _Link:
-    """A connection that asks one thing at a time. `then`: gets the answer, or None: closed or no answer in time."""
+    """A connection with one request at a time. `then` receives the answer, or None if the connection was closed or no
+    answer came in time."""
 
     def __init__(self, loop: _Loop, address: str) -> None:
         self._loop, self._address = loop, address
@@ -233,7 +235,7 @@ class _Link:
 
 
 class _Loop:
-    """epoll and a list of what is to be done later."""
+    """An epoll loop with timers; writes the history's lines."""
 
     def __init__(self, path: str) -> None:
         self._epoll = select.epoll()
@@ -357,7 +359,7 @@ class _Producer:
         self._ended(call, outcome, code, offset=offset, due=due, half=half)
 
     def _decide(self, fields: Mapping[str, str], call: float) -> None:
-        """To the broker that has it; to the next one that leads when it has gone: as the client does, once."""
+        """Send the decision of a transaction once, to the broker that has the half message, as the client does."""
         verdict = self._chance.choice((COMMIT, COMMIT, ROLLBACK, ""))
         if not verdict:
             self._ended(call, OK, 0, half=True)
@@ -408,7 +410,7 @@ class _Producer:
 
 
 class _Consumer:
-    """Reads every queue of one broker as it grows, and begins again at 0 when everything has been read at the end."""
+    """Reads every queue of one broker in turn as it grows."""
 
     def __init__(self, run: _Run, node: str) -> None:
         self._run, self._node = run, node
@@ -456,7 +458,7 @@ class _Consumer:
 
 
 class _Committer:
-    """A consumer group that says each 100 ms how far its consumer of the leader is."""
+    """A consumer group that commits the offsets of its consumer of the leader every 100 ms."""
 
     def __init__(self, run: _Run) -> None:
         self._run = run

@@ -1,17 +1,17 @@
-"""A network of one's own on loopback: a relay between all processes of a test, which cuts, holds, slows and refuses.
+"""A test network on loopback: a relay between all processes of a test, which cuts, holds, slows and refuses.
 
     with Relay() as relay:
-        relay.route("b1", ("127.90.1.1", 20911), ("127.91.1.1", 20911))    # who connects to the first gets the second
+        relay.route("b1", ("127.90.1.1", 20911), ("127.91.1.1", 20911))    # connections to the first reach the second
         relay.name_process(pid, "b1")                                      # so that its own connections have a name
         cut = relay.fault("b2", "b1", hold=True)        # nothing passes between b2 and b1, no connection is closed
-        relay.fault("*", "b1", "from", delay_ms=50)     # answers of b1 to anybody come late
+        relay.fault("*", "b1", "from", delay_ms=50)     # all answers of b1 come late
         relay.refuse("b1")                              # as a firewall that rejects: resets and refuses
         relay.lift(cut)
-        relay.heal()                                    # all of it
+        relay.heal()                                    # lifts every fault
 
-Who connects is found by the owner of the socket (/proc); whoever has no name is "clients". Ways: "to" is from who
-connects to who is connected to, "from" is back. While a target's own port refuses, so does the relay's. One process,
-one thread, told by lines of JSON; it dies with the thread that started it.
+The connecting process is found by the owner of the socket (/proc); a process without a name counts as "clients". Ways:
+"to" is from the connecting side to the target, "from" is back. While a target's own port refuses, so does the relay's.
+One process with one thread, commanded by lines of JSON; it dies with the thread that started it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Address = tuple[str, int]
 
 
 class Relay:
-    """The relay's process, told what to do."""
+    """Handle of the relay's process: sends it commands and reads its answers."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -57,39 +57,39 @@ class Relay:
         )
 
     def route(self, name: str, listen: Address, target: Address) -> None:
-        """Connections to `listen` go to `target`, which belongs to `name`."""
+        """Relay connections to `listen` to `target`, which belongs to `name`."""
         self._do("route", name=name, listen=listen, target=target)
 
     def name_process(self, pid: int, name: str) -> None:
-        """What this process connects to is connected to by `name`."""
+        """Count the connections that this process makes as connections of `name`."""
         self._do("name_process", pid=pid, name=name)
 
     def fault(
         self, source: str, target: str, way: str = "both", *, hold: bool = False, delay_ms: int = 0, drip: int = 0
     ) -> int:
-        """Of all connections from one to another, those that will be made as well. hold: nothing passes, ends of
-        connections neither. drip: so many bytes each 2 ms. Returns what `lift` takes."""
+        """Disturb all connections from one to another, later ones too. hold: nothing passes, not even the end of a
+        connection. drip: bytes that pass every 2 ms. Returns the number that `lift` takes."""
         number: int = self._do("fault", source=source, target=target, way=way, hold=hold, delay_ms=delay_ms, drip=drip)
         return number
 
     def lift(self, *faults: int) -> None:
-        """These are over; what they held passes."""
+        """End these faults; the bytes that they held pass."""
         self._do("lift", numbers=faults)
 
     def refuse(self, target: str) -> None:
-        """Its connections are reset and new ones refused, until `accept` or `heal`."""
+        """Reset the target's connections and refuse new ones, until `accept` or `heal`."""
         self._do("refuse", target=target)
 
     def accept(self, target: str) -> None:
-        """Let it stop refusing connections."""
+        """End a `refuse`: the target takes connections again."""
         self._do("accept", target=target)
 
     def heal(self, reset: bool = False) -> None:
-        """All is as it was. What was held passes; reset: connections that were held are reset instead."""
+        """End all faults and refusals. Held bytes pass; reset: held connections are reset instead."""
         self._do("heal", reset=reset)
 
     def connections(self) -> dict[str, int]:
-        """ "source>target" -> connections that are open."""
+        """Return "source>target" -> number of open connections."""
         found: dict[str, int] = self._do("connections")
         return found
 
@@ -131,7 +131,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class _Gate:
-    """What passes from a source to a target, one way."""
+    """The faults of one way from a source to a target: hold, delay and drip."""
 
     def __init__(self) -> None:
         self.hold, self.delay_s, self.drip = False, 0.0, 0
@@ -157,7 +157,7 @@ class _Flow:
         self.held_bytes += len(data or b"")
 
     def flush(self) -> bool | None:
-        """Pass on what is due. True: all of it; None: the connection has to be reset."""
+        """Pass on the bytes that are due. True: nothing is left; None: the connection has to be reset."""
         if self.gate.hold:
             return not self.held
         room = 1 << 30
@@ -182,7 +182,7 @@ class _Flow:
             except BlockingIOError:
                 return False
             except OSError:
-                # Its other direction says so to the source, when it may.
+                # The other direction reports it to the source, once its gate lets it.
                 self.held.clear()
                 self.held_bytes = 0
                 self.done = True
@@ -197,7 +197,7 @@ class _Flow:
 
 
 class _Pair:
-    """A connection: to whoever connected, and to the target."""
+    """A relayed connection: `near` to the process that connected, `far` to the target."""
 
     def __init__(self, near: socket.socket, far: socket.socket, source: str, target: str, gates: list[_Gate]) -> None:
         self.near, self.far, self.source, self.target = near, far, source, target
@@ -246,7 +246,7 @@ class _RelayLoop:
             for route in list(self._closed_routes):
                 self._look_again(route)
 
-    # What it is told.
+    # Commands.
 
     def _commands(self, mask: int) -> None:
         data = os.read(0, _CHUNK)
@@ -333,7 +333,7 @@ class _RelayLoop:
         self._selector.register(listener, selectors.EVENT_READ, lambda mask: self._accept(route))
 
     def _close_listener(self, route: _Route) -> None:
-        """Until the target takes connections."""
+        """Close the relay's listener until the target takes connections again (`_look_again`)."""
         if route.listener is not None:
             self._selector.unregister(route.listener)
             route.listener.close()
@@ -427,7 +427,10 @@ class _RelayLoop:
         self._flush(flow)
 
     def _target_may_have_gone(self, flow: _Flow) -> None:
-        """What a process had is closed by its end, its listening sockets first: the next to connect is refused."""
+        """Close the target's listeners if its process has ended, so that the next connection is refused.
+
+        A process that ends closes its listening sockets before its connections.
+        """
         pair = self._pair_of[flow]
         if flow.source is pair.far and not pair.flows[0].ended:
             for route in self._routes:
@@ -464,7 +467,7 @@ class _RelayLoop:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             sock.close()
 
-    # Who is who, and what holds for them.
+    # Names and faults of connections.
 
     def _gates_of(self, source: str, target: str) -> list[_Gate]:
         gates = self._gates.get((source, target))
@@ -506,7 +509,7 @@ def _hex(address: Address) -> str:
 
 
 def _inode(local: Address, remote: Address) -> str:
-    """Of the socket between these two, as /proc/net/tcp has it; "" when it is not there."""
+    """Return the inode of the socket between these two from /proc/net/tcp; "" if there is none."""
     wanted = f" {_hex(local)} {_hex(remote)} "
     with open("/proc/net/tcp") as table:
         for line in table:

@@ -30,22 +30,22 @@ from tests.rig.raw_load import RawLoad
 from tests.support.etcd import EtcdMember
 
 QUEUES = 4
-#: After how many rounds a set is restarted as a whole, its replicas compared with what they were, and given up.
+#: Rounds after which a set is restarted as a whole, its replicas are compared with those before, and it is closed.
 ROUNDS_OF_A_SET = 10
 LOAD_S = (1.5, 4.0)
 LASTS_S = (0.2, 3.5)
 RECOVERED_S = 30.0
 LATE_S = 10.0
-#: Clients say 1,000 acknowledgements are "goes on", and the round is about something.
+#: Acknowledgements that must come before the first fault and again after the last.
 WARM = 60
 
 
 class RoundFailed(AssertionError):
-    """What was wrong, with the seed and where the history and the logs lie."""
+    """A round failed; the text has the seed, the findings, and the directory of the history and the logs."""
 
 
 End = Callable[[], None]
-#: Begins a fault on a set; returns what it was about and what ends it.
+#: Begins a fault on a set; returns a description of its target and a function that ends it.
 Begin = Callable[[BrokerSet, random.Random], "tuple[str, End]"]
 
 
@@ -59,7 +59,7 @@ class Planned(NamedTuple):
 
 
 def _leader(brokers: BrokerSet) -> Node:
-    """Any where there is none."""
+    """Return the leader; the first broker if there is none."""
     return brokers.leader() or next(iter(brokers.nodes.values()))
 
 
@@ -98,12 +98,12 @@ def kill_all(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
 
 def stop(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """SIGTERM; it has its 10 s."""
+    """Send SIGTERM; the broker has its usual 10 s to end."""
     node = _one(brokers, chance)
     node.begin_stop()
 
     def end() -> None:
-        # Its 10 s are not for what it cannot help.
+        # A stopped process or a broken disk would use up its 10 s.
         node.thaw()
         node.faults.disarm()
         node.stop()
@@ -119,7 +119,7 @@ def freeze(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
 
 def freeze_and_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """The one hangs, another dies meanwhile."""
+    """Freeze the leader and kill a follower meanwhile."""
     leader, other = _leader(brokers), _follower(brokers, chance)
     leader.freeze()
     other.kill()
@@ -132,7 +132,7 @@ def freeze_and_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End
 
 
 def cut_then_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """The leader hears no follower for a moment, and dies: its log has what no other has, and nobody else does."""
+    """Cut the leader from its followers for a moment, then kill it: its log may end with records that no other has."""
     leader = _leader(brokers)
     others = [node for node in brokers.nodes.values() if node is not leader]
     cuts = [brokers.relay.fault(other.name, leader.name, hold=True) for other in others]
@@ -141,13 +141,13 @@ def cut_then_kill(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
     def end() -> None:
         _restart(leader)()
-        brokers.relay.lift(*cuts)  # what was sent last comes to a connection that is given up
+        brokers.relay.lift(*cuts)  # the bytes sent last reach a connection that is already given up
 
     return leader.name, end
 
 
 def cut_replication(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """Between the leader and one follower or all, one way or both."""
+    """Cut the connections between the leader and one follower or all, one way or both."""
     leader = _leader(brokers)
     others = [node for node in brokers.nodes.values() if node is not leader]
     if len(others) > 1 and chance.random() < 0.5:
@@ -167,7 +167,7 @@ def slow_replication(brokers: BrokerSet, chance: random.Random) -> tuple[str, En
 
 
 def isolate(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """One broker from everything: clients, brokers, name servers, the store."""
+    """Cut one broker from everything: clients, brokers, name servers, the store."""
     node = _one(brokers, chance)
     way = chance.choice(("both", "both", "to", "from"))
     cuts = [
@@ -189,7 +189,7 @@ def cut_name_servers(brokers: BrokerSet, chance: random.Random) -> tuple[str, En
 
 
 def refuse(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """As a firewall does that is changed under way: it lives, and seems to be gone."""
+    """Refuse a broker's connections, as a firewall whose rules change: the broker runs, and seems to be gone."""
     node = _one(brokers, chance)
     brokers.relay.refuse(node.name)
     return node.name, lambda: brokers.relay.accept(node.name)
@@ -203,7 +203,7 @@ def slow_disk(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
 
 def broken_disk(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """Syncs or writes of the log fail; as people do, the process is then started anew."""
+    """Let syncs or writes of the log fail; at the end restart the process, as an operator would."""
     node = _one(brokers, chance)
     call, error = chance.choice((("sync", errno.EIO), ("write", errno.EIO), ("write", errno.ENOSPC)))
     node.faults.arm(call, error=error, path="/commitlog/")
@@ -237,7 +237,7 @@ def refuse_store(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
 
 def _etcd_members(brokers: BrokerSet, chance: random.Random) -> list[EtcdMember]:
-    """The one that leads, or all; any where none leads."""
+    """Return the etcd leader or all members; the first member if none leads."""
     assert brokers.etcd is not None
     if chance.random() < 0.4:
         return list(brokers.etcd.members)
@@ -273,7 +273,7 @@ def kill_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
 
 
 def kill_with_etcd_leader(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    """As a machine that both are on."""
+    """Kill the leader together with etcd members, as if they shared a machine that fails."""
     node = _leader(brokers)
     node.begin_kill()
     name, end_etcd = kill_etcd(brokers, chance)
@@ -296,12 +296,12 @@ PLAIN: dict[str, Begin] = {
 FAILOVER = PLAIN | {
     one.__name__: one for one in (cut_store, refuse_store, pause_etcd, kill_etcd, kill_with_etcd_leader)
 }
-#: What is met most often comes most often.
+#: Faults that are common in production are planned more often.
 _OFTEN = ("kill", "isolate", "freeze", "cut_replication")
 
 
 def plan(kind: Kind, seed: int, only: Sequence[str] = ()) -> list[Planned]:
-    """The faults of a round, in the order of their beginnings. only: of these kinds."""
+    """Return the faults of a round, in the order in which they begin. only: take them from these kinds."""
     chance = random.Random(seed)
     names = list(only) or [*(FAILOVER if kind.elects else PLAIN), *_OFTEN]
     count = chance.choice((1, 1, 2, 3))
@@ -315,7 +315,7 @@ def plan(kind: Kind, seed: int, only: Sequence[str] = ()) -> list[Planned]:
 
 
 class Clients:
-    """Official clients, started when first asked for: what they send and how that ended, in files of their own."""
+    """Official clients, started on first use. Each writes its sends and their outcomes to a file of its own."""
 
     VERSIONS = ("java-4.9.8", "java-5.3.3", "go")
 
@@ -324,7 +324,7 @@ class Clients:
         self._agents: dict[str, Agent] = {}
 
     def begin(self, brokers: BrokerSet, topic: str, seed: int) -> list[Path]:
-        """They send, until `stop`; where they write."""
+        """Let the clients send until `stop`; return the paths of their histories."""
         paths = []
         for name in self.VERSIONS:
             if name not in self._agents:
@@ -340,7 +340,7 @@ class Clients:
         return paths
 
     def stop(self, topic: str) -> Callable[[], int]:
-        """They send no more; the answer waits until all have ended, and tells how much was acknowledged."""
+        """Stop sending. Returns a function that waits until all have ended and returns how many were acknowledged."""
         ending = [agent.begin("load.stop", name=topic) for agent in self._agents.values()]
         return lambda: sum(int(one.result(40)["acknowledged"]) for one in ending)
 
@@ -350,8 +350,8 @@ class Clients:
 
 
 class Rounds:
-    """Rounds on one set. note: for people who watch. clients: send as well in rounds whose seed 3 divides. patience_s:
-    so long is waited for what is missing; for replicas to be equal four times as long."""
+    """Rounds on one set. note: prints a line per round. clients: send as well in rounds whose seed 3 divides.
+    patience_s: time to wait for missing messages; replicas have four times as long to become equal."""
 
     def __init__(
         self,
@@ -367,7 +367,7 @@ class Rounds:
         self.acknowledged = 0
 
     def run(self, seed: int, faults: Sequence[Planned] | None = None) -> None:
-        """One round, of the seed's faults unless others are given. Raises RoundFailed."""
+        """Run one round with the faults of the seed, or with `faults` if given. Raises RoundFailed."""
         faults = plan(self._brokers.kind, seed, self._only) if faults is None else faults
         try:
             self._run(seed, faults)
@@ -375,7 +375,7 @@ class Rounds:
             self._fail(seed, faults, failed)
 
     def restart(self, seed: int) -> None:
-        """Everything is restarted, and what the last round left is there as it was. Raises RoundFailed."""
+        """Restart all brokers and check that the state after the last round is unchanged. Raises RoundFailed."""
         if self._last is None:
             return
         topic, log_start, before = self._last
@@ -408,7 +408,7 @@ class Rounds:
         clients = self._clients if seed % 3 == 0 else None
         theirs = clients.begin(brokers, topic, seed) if clients else []
         ended: Callable[[], int] | None = None
-        # A delayed message's time is the broker's to know.
+        # A broker with a wrong clock delivers delayed messages at the wrong time.
         special = not any(one.name == "wrong_clock" for one in faults)
         load = RawLoad(path, brokers.clients, topic, queues=QUEUES, seed=seed, special=special)
         try:
@@ -439,7 +439,7 @@ class Rounds:
             one.unlink()
 
     def _drain(self, topic: str, log_start: int, sends: Sequence[Send]) -> list[Replica]:
-        """When all is quiet. What is delayed may come late, so what is missing is waited for."""
+        """Return the replicas when all is quiet. Delayed messages may come late, so missing ones are waited for."""
         patient = time.monotonic() + (self._patience_s if self._brokers.kind is not Kind.ASYNCHRONOUS else 0.0)
         while True:
             wait_quiet(self._brokers.nodes, topic, QUEUES, 4 * self._patience_s)
@@ -449,7 +449,7 @@ class Rounds:
             time.sleep(0.3)
 
     def _disturb(self, faults: Sequence[Planned], chance: random.Random) -> str:
-        """Begins and ends each; returns what was done, for people."""
+        """Begin and end each fault in its time; return a description for the round's line."""
         begun = time.monotonic()
         kinds = FAILOVER
         ends: list[tuple[float, End]] = []
@@ -479,11 +479,11 @@ def run_rounds(
     official: bool = True,
     at_once: int = 1,
 ) -> int:
-    """All of them, on as many sets as it takes, at_once beside each other; of those the first has official clients.
-    Returns how many messages were acknowledged. Raises RoundFailed."""
+    """Run a round for each seed, on as many sets as that takes, `at_once` of them in parallel. Only the first of the
+    parallel lanes has official clients. Returns how many messages were acknowledged. Raises RoundFailed."""
 
     def lane(number: int) -> int:
-        # What a thread starts ends with it.
+        # Each lane starts its processes in its own thread, since they die with the thread that started them.
         directory = scratch / f"lane-{number}"
         return _lane(kind, seeds[number::at_once], directory, note, only, official and number == 0)
 

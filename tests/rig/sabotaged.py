@@ -1,4 +1,4 @@
-"""`rocketbox` with a fault put into it on purpose, that of the variable SABOTAGE: the rounds must find every one."""
+"""`rocketbox` with the fault that the variable SABOTAGE names put in on purpose: the rounds must find every one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from appliance.engine.replication.in_sync_position import InSyncPosition
 
 
 def acknowledge_alone() -> None:
-    """The leader waits for nobody: what it keeps itself is answered and shown."""
+    """Let the leader acknowledge and show records as soon as it has them itself, without its followers."""
     InSyncPosition.__call__ = lambda self: self._kept()  # type: ignore[method-assign]
 
 
 def leave_the_tail() -> None:
-    """What an old leader had for itself is said to be cut, and is not."""
+    """Let an old leader keep the tail of its log that only it has, which should be cut."""
     brokers.consistent_point = lambda own, own_end, leaders, leaders_end: own_end
 
 

@@ -15,7 +15,7 @@ T0 = 1_700_000_000.0
 
 
 def send(number: int, at: int | None = None, **changes: Any) -> Send:
-    """p1's message of a number, acknowledged in queue 0."""
+    """Return p1's send number `number`, acknowledged in queue 0."""
     offset = number if at is None else at
     fields = {"producer": "p1", "topic": "T", "id": f"p1-{number}", "queue": 0, "call": T0 + number,
               "back": T0 + number + 0.5, "outcome": OK, "node": "b1", "offset": offset}  # fmt: skip
@@ -46,7 +46,7 @@ def both(*ids: str, **changes: Any) -> list[Replica]:
 
 def test_what_is_well_is_well() -> None:
     assert checker.check(HISTORY, both()) == []
-    # An outcome that nobody knows may be there or not; what was refused may be there, too: a refusal may be late.
+    # A send of unknown outcome may be there or not. A refused one may be there, too: the refusal may be late.
     unknown = send(3, outcome=UNKNOWN, offset=-1)
     assert checker.check([*HISTORY, unknown], both()) == []
     assert checker.check([*HISTORY, unknown], both(*THREE, "p1-3")) == []

@@ -1,4 +1,4 @@
-"""The relay does to connections what it says: the rounds count on it."""
+"""The relay disturbs connections exactly as ordered: the rounds depend on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Echo:
             sock.close()
 
     def close(self) -> None:
-        """As the end of a process does it."""
+        """Close all sockets, as the end of a process does."""
         for sock in (self.listener, *self.socks):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -62,7 +62,7 @@ class Net:
         return sock
 
     def echoes(self, sock: socket.socket, data: bytes = b"hello") -> bool:
-        """Whether it comes back at once."""
+        """Send `data`; return whether it comes back at once."""
         sock.sendall(data)
         return self.receives(sock, data)
 

@@ -1,4 +1,4 @@
-"""Rounds of faults (tests/rig/rounds.py); one that fails says its seed and leaves its history and logs."""
+"""Rounds of faults (tests/rig/rounds.py); one that fails reports its seed and leaves its history and logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_whatever_comes_nothing_acknowledged_is_lost_or_moved(tmp_path: Path, ki
     assert acknowledged > 100 * count
 
 
-#: The leader has for itself what no other has, dies, and comes back to another that leads.
+#: The leader has records that no other has, dies, and comes back while another leads.
 ALONE = [Planned(0.2, 4.0, "cut_then_kill")]
 
 
@@ -42,7 +42,7 @@ def test_a_round_finds_what_is_wrong(tmp_path: Path, name: str | None) -> None:
         rounds = Rounds(brokers, patience_s=10.0 if name is None else 2.5)
 
         def rounds_until_one_fails() -> None:
-            """The first or second, as a rule; on a busy machine nothing may be sent in the moment that counts."""
+            """Run rounds until one fails: usually the first or second, as a busy machine may send too little."""
             for seed in range(1, 31):
                 rounds.run(seed, ALONE)
 

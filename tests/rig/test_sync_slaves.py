@@ -1,5 +1,5 @@
-"""A sync master and its slave, one of them Apache's or none: what the master acknowledged is in the slave's log at any
-moment, whoever is killed."""
+"""A sync master and its slave, at most one of them Apache's: every acknowledged message is in the slave's log at any
+moment, whichever broker is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZE = 65_536
 
 
 class Broker(Protocol):
-    """Of both kinds."""
+    """The common surface of a RocketBox broker and an Apache broker."""
 
     address: str
     commitlog: Path
@@ -91,7 +91,7 @@ def pair(tmp_path: Path, master_of: str, slave_of: str) -> Iterator[tuple[Broker
 
 
 def replica(name: str, broker: Broker, end: int, start: int = 0) -> Replica:
-    """What its log holds; its pulls are not asked: Apache's slave has no topics before it is a minute old."""
+    """Return a replica from the broker's log alone, without pulls: Apache's slave has no topics in its first minute."""
     log = log_bytes(broker.commitlog, start, end)
     held = log_records(log, start, [TOPIC], torn=True)
     return Replica(name, held, held, start, log)
@@ -132,7 +132,7 @@ def test_what_was_acknowledged_is_in_the_slaves_log(tmp_path: Path, master_of: s
             slave.launch()
             slave.wait_until_ready()
             load.wait_for(300, 60, "after the slave was killed")
-            # Whatever was acknowledged until now is there, though its master is not.
+            # Every message acknowledged until now is in the slave's log, though the master is down.
             master.kill()
             load.stop()
             alone = replica("slave", slave, log_end(slave.address))
