@@ -1,6 +1,6 @@
 """One store that RocketBox and Apache open in turns, and everything that can be read of it over the wire.
 
-What is compared is what the servers send: a pull's body holds records byte for byte as they lie in the log.
+The tests compare the servers' answers: a pull's body holds records byte for byte as they lie in the log.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Content(NamedTuple):
 
 
 def conf(path: Path, **more: object) -> Path:
-    """A broker.conf for both."""
+    """Write a broker.conf that RocketBox and Apache both read; return its path."""
     path.write_text("".join(f"{k}={v}\n" for k, v in {"brokerName": BROKER_NAME, **SIZES, **more}.items()))
     return path
 
 
 def read_everything(broker: str, topics: dict[str, int]) -> Content:
-    """Every message of the topics (name -> number of queues), by pulls."""
+    """Pull every message of the topics (name -> number of queues)."""
     peer = Peer(broker)
     found = Content({}, {})
     try:
@@ -76,19 +76,19 @@ def _pulled(peer: Peer, topic: str, queue_id: int, low: int, high: int) -> list[
 
 
 def keys_of(record: bytes) -> list[tuple[str, bool]]:
-    """(key, whether it is the unique one) under which a message is indexed."""
+    """Return (key, True if it is the unique one) for each key under which a message is indexed."""
     properties = decode_properties(decode_record(record).properties)
     keys = [(key, False) for key in properties.get("KEYS", "").split(" ") if key]
     unique = properties.get("UNIQ_KEY")
     return [*keys, (unique, True)] if unique else keys
 
 
-#: Of the topic that was written under load, so many of each queue's last messages are looked up by their keys.
+#: Last messages of each queue of the topic written under load that are looked up by their keys.
 KEYED_UNDER_LOAD = 50
 
 
 def missing_keys(broker: str, content: Content) -> list[tuple[Place, str]]:
-    """The keys by which a query (12) does not find their message, or finds it altered."""
+    """Return the keys by which a query (12) does not find their message, or finds it altered."""
     peer = Peer(broker)
     missing = []
     try:
@@ -107,7 +107,7 @@ def missing_keys(broker: str, content: Content) -> list[tuple[Place, str]]:
 
 
 def offsets(broker: str, group: str, topics: dict[str, int]) -> dict[tuple[str, int], int]:
-    """What a group has committed, -1 where nothing is."""
+    """Return the offset that a group has committed in each queue, -1 if none."""
     peer = Peer(broker)
     try:
         return {

@@ -1,4 +1,4 @@
-"""Apache goes on with a store of ours from whose front files have gone, and we take it back."""
+"""Apache goes on with a RocketBox store whose first files have expired, and RocketBox takes it back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wait(condition, what: str) -> None:
 
 
 def fill_and_clean(data_dir: Path) -> None:
-    """Messages in six log files, the first three of which go; all of Front's lie in them."""
+    """Write messages in six log files and delete the first three, which hold all messages of Front."""
     engine = start_engine(
         data_dir,
         store={

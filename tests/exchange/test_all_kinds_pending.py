@@ -1,8 +1,8 @@
 """A group in the middle of everything, opened by Apache and by RocketBox in turns: delayed messages, first and later
 retries and a consumer's own retry that wait at levels of their own, dead letters, offsets of topic and retry topic.
 
-Each turn has its own delays: a level of an hour keeps what waits there for the next turn, and one of a second lets it
-come at once, as both let a message wait no longer than its level says now.
+Each turn has its own delays: a level of an hour keeps its messages waiting for the next turn, and a level of a second
+delivers them at once, as both brokers let a message wait no longer than its level is now.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ COMMIT = 1 << 20
 
 
 def levels(soon: int) -> str:
-    """Of six levels the first `soon` last a second, the others an hour."""
+    """Return six delay levels: the first `soon` last a second, the others an hour."""
     return " ".join(["1s"] * soon + ["1h"] * (6 - soon))
 
 
 class Turn:
-    """Whoever has the store."""
+    """The broker that has the store in this turn, as a client sees it."""
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
@@ -63,7 +63,7 @@ class Turn:
                 found += records(answer.body)
 
     def arrived(self, topic: str, *bodies: bytes) -> list[Record]:
-        """What a topic holds, once all these are there."""
+        """Wait until the topic holds all these bodies; return all of its records."""
 
         def look() -> list[Record]:
             found = self.stored(topic)
@@ -77,7 +77,7 @@ class Turn:
         self.ask(310, send_fields(topic, 0, text, j=properties.get("RECONSUME_TIME", "0"), l="16"), body)
 
     def send_back(self, record: Record, level: int, limit: int = 16) -> None:
-        """level: -1 makes it a dead letter."""
+        """Send a message back for a retry (36). level: -1 makes it a dead letter."""
         fields = {
             "offset": record.physical_offset, "group": "CG", "delayLevel": level, "originMsgId": "x",
             "originTopic": "Orders", "unitMode": "false", "maxReconsumeTimes": limit,
@@ -95,7 +95,7 @@ class Turn:
 
 
 def ours(tmp_path: Path, store: Path, soon: int) -> Engine:
-    """RocketBox, in this process."""
+    """Start RocketBox on the store, in this process."""
     config = EngineConfig(
         data_dir=tmp_path / "data", store_dir=store, broker_port=0, namesrv_port=0,
         broker=BrokerConfig(broker_name=BROKER_NAME),
@@ -125,13 +125,13 @@ def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def shape(record: Record) -> tuple[bytes, int, str | None, str | None]:
-    """What a retry or dead letter says of itself: body, retries, first topic, first id."""
+    """Return body, retries, first topic and first id of a retry or dead letter."""
     found = decode_properties(record.properties)
     return record.body, record.reconsume_times, found.get("RETRY_TOPIC"), found.get("ORIGIN_MESSAGE_ID", "")[16:]
 
 
 def place(record: Record) -> str:
-    """How ORIGIN_MESSAGE_ID ends that names a message."""
+    """Return the end of an ORIGIN_MESSAGE_ID that names this message: its physical offset."""
     return f"{record.physical_offset:016X}"
 
 
@@ -203,7 +203,7 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
     progress = fastjson.loads((store / "config" / "delayOffset.json").read_bytes())["offsetTable"]
     assert {int(level): offset for level, offset in progress.items()}.get(3) == 1, progress
 
-    # Apache's again: all pass; what was dropped as well, since it knows of no such act.
+    # Apache's again: all pass, the dropped message too, since Apache has no such operation.
     with theirs(version, namesrv, tmp_path, store, 6) as apache:
         turn = Turn(apache.address)
         assert turn.committed() == committed

@@ -36,7 +36,7 @@ from tests.support.server import Server
 TOPICS = {"Rich": 4, "Long": 1, "Loaded": 4, "%RETRY%G_Half": 1, "%RETRY%G_New": 1}
 MAY_COME_AGAIN = 10
 COMPRESSED = 1  # with zlib, the client's default
-#: Version, how we end, how Apache ends. SIGTERM takes 5.3.3 some 20 s of fixed pauses.
+#: Version, how RocketBox ends, how Apache ends. SIGTERM takes 5.3.3 some 20 s of fixed pauses.
 ENDS = ("kill", "stop")
 STOPS = [
     pytest.param(*one, id=" ".join(one), marks=() if one[1:] == ("kill", "kill") else pytest.mark.nightly)
@@ -68,7 +68,7 @@ def different(count: int, seed: int) -> list[Message]:
 
 
 def fill(agent: Agent, server: Server) -> list[Message]:
-    """Messages of every kind in two topics; group G_Half has consumed all there was of Rich. What is in Rich."""
+    """Send messages of every kind to two topics; group G_Half consumes all of Rich. Return the messages in Rich."""
     for topic, queues in (("Rich", 4), ("Long", 1), ("Loaded", 4)):
         agent.do("admin.create_topic", namesrv=server.namesrv, broker=server.broker, topic=topic, queues=queues)
     single, batch = different(60, 0), different(25, 1)
@@ -80,7 +80,7 @@ def fill(agent: Agent, server: Server) -> list[Message]:
         producer.send("Rich", batch, how="batch")
         producer.send("Long", plain(230, size_bytes=2000))
         consumer.wait_for(len(single) + len(batch))
-    # What its listener had just seen when it stopped the client has not committed: the next member gets that again.
+    # A client that stops does not commit the last messages of its listener: the next member receives them again.
     while sum(offsets(server.broker, "G_Half", {"Rich": 4}).values()) < len(single) + len(batch):
         with agent.push(server.namesrv, "Rich", "G_Half") as consumer:
             consumer.wait_for(1)
@@ -89,7 +89,7 @@ def fill(agent: Agent, server: Server) -> list[Message]:
 
 
 def kill_under_load(agent: Agent, server: Server, acknowledged: Path) -> dict[Place, str]:
-    """SIGKILL while producers are at it; (topic, queue, offset) -> SHA-256 of each body that was acknowledged."""
+    """Kill the server while producers send; return (topic, queue, offset) -> SHA-256 of each acknowledged body."""
     agent.do(
         "load.start", name="load", namesrv=server.namesrv, group="G_Load", topic="Loaded", file=str(acknowledged),
         threads=2, retries=0, timeout_ms=1000, seed=1,
@@ -114,9 +114,9 @@ def assert_acknowledged(acknowledged: dict[Place, str], content: Content) -> Non
 
 
 def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bool) -> list[Message]:
-    """Further messages. G_Half gets these, a new group gets all there are, another all of one tag.
+    """Send further messages and return them. G_Half receives these, a new group all messages, another all of one tag.
 
-    killed: the broker before was; the last seconds of G_Half's progress may be gone, and messages come to it again.
+    killed: the broker before was killed, so the last seconds of G_Half's progress may be lost and messages come again.
     """
     fresh = different(20, seed)
     wanted = {message.sha256 for message in fresh}
@@ -134,7 +134,7 @@ def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bo
         tagged.wait_for(len(apples), timeout_s=90)
         with ThreadPoolExecutor() as pool:  # each may take 3 s
             list(pool.map(PushConsumer.stop, (half, new, tagged)))
-    if not killed:  # but for the few that a member before had not committed when it stopped
+    if not killed:  # plus the few that an earlier member had not committed when it stopped
         assert len(half.received) <= len(fresh) + MAY_COME_AGAIN
     assert_each_once(known + fresh, new.received)
     assert_each_once(apples, tagged.received)
@@ -142,7 +142,7 @@ def more(agent: Agent, namesrv: str, seed: int, known: list[Message], killed: bo
 
 
 def assert_kept(before: Content, after: Content) -> None:
-    """Every message is where it was, byte for byte; queues begin where they began and may have grown."""
+    """Assert that every message is where it was, byte for byte; queues begin where they began and may have grown."""
     for place, record in before.records.items():
         assert after.records.get(place) == record, f"{place} is not what it was"
     for queue, (low, high) in before.queues.items():
@@ -151,7 +151,7 @@ def assert_kept(before: Content, after: Content) -> None:
 
 
 def configuration(store: Path, name: str, table: str) -> dict[str, object]:
-    """An entry of one of Apache's JSON files."""
+    """Return an entry of one of Apache's JSON files."""
     return dict(json.loads((store / "config" / name).read_text())[table])
 
 

@@ -1,7 +1,7 @@
-"""What groups filter by, in a store that RocketBox and Apache open in turns.
+"""The stored filters of groups (consumerFilter.json), in a store that RocketBox and Apache open in turns.
 
-That the other one's entry was read shows in a member whose heartbeat is older than it: it does not replace the entry,
-and its pulls are answered by the expression of the other one's time.
+A member whose heartbeat is older than the other broker's entry shows that the entry was read: the heartbeat does not
+replace it, and the member's pulls are answered by the entry's expression.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def beat(peer: Peer, group: str, expression: str, version: int) -> None:
 
 
 def pulled(peer: Peer, group: str, version: int) -> list[str]:
-    """The colours that come."""
+    """Pull as a member of the group; return the colours of the messages."""
     fields = pull_fields("Colours", 0, 0, sysFlag=0, consumerGroup=group, subVersion=version)
     fields.pop("subscription", None)
     peer.send(11, fields)
     while (answer := peer.receive()).code == 40:
-        pass  # a member has come
+        pass  # the notice that a member joined
     assert answer.code == 0, answer
     return [decode_properties(record.properties)["colour"] for record in records(answer.body)]
 
 
 def kept(store: Path) -> dict[str, dict]:
-    """The entries in the file by group."""
+    """Return the entries in the file by group."""
     document = json.loads((store / "config" / "consumerFilter.json").read_text())
     return document["filterDataByTopic"]["Colours"]["groupFilterData"]
 
@@ -96,7 +96,7 @@ def test_each_goes_on_with_what_the_other_kept(tmp_path: Path, version: str) -> 
 
 @pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
 def test_messages_with_extension_units_are_judged_by_what_they_say(tmp_path: Path, version: str) -> None:
-    """Apache wrote bit maps beside their queue entries; nobody asks them here."""
+    """Apache wrote bit maps beside their queue entries; RocketBox filters by the messages' properties instead."""
     manifest = store_manifest(version, "cqext")
     extract_store(version, "cqext", tmp_path)
     store = tmp_path / "store"

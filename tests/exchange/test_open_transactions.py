@@ -1,5 +1,5 @@
-"""A store with open, decided, put-back and discarded halves, opened by Apache and by RocketBox in turns: what is open
-is asked about and can be ended, what is decided is never asked about again and never committed twice."""
+"""A store with open, decided, put-back and discarded half messages, opened by Apache and by RocketBox in turns: open
+ones are checked and can be ended, decided ones are never checked again and never committed twice."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.nightly
 
-#: (version, whether the first one is killed). A stop of 5.3.3 takes up to 20 s of fixed pauses; its op messages
-#: come up to 3 s late, so that it is more worth to be killed.
+#: (version, True if the first broker is killed). A stop of 5.3.3 takes up to 20 s of fixed pauses; it writes op
+#: messages up to 3 s late, so that killing it is the more interesting case.
 CASES = [("4.9.7", False), ("5.3.3", True)]
 if NIGHTLY:
     CASES += [("4.9.7", True), ("5.3.3", False)]
 HALF, OP, ASIDE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 TOPIC, GROUP = "Orders", "PG"
 COMMIT, ROLL_BACK = 8, 12
-#: ms. Apache's rounds, and what halves are left alone: longer than its op messages may take.
+#: ms between Apache's rounds of checks, and before a half message is checked: longer than its op messages may take.
 INTERVAL, TIMEOUT = 1500, 5000
 LOG_FILE = 1 << 20
 
 
 class Producer:
-    """A producer of the group, that hears questions."""
+    """A producer of the group that receives transaction checks."""
 
     def __init__(self, broker: str, client: str = "p") -> None:
         self.peer = Peer(broker)
@@ -50,7 +50,7 @@ class Producer:
         assert self.peer.ask(34, {}, json.dumps(body).encode()).code == 0
 
     def hear(self, seconds: float) -> None:
-        """Take in what is asked in that time."""
+        """Receive the checks that come in that time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -65,7 +65,7 @@ class Producer:
                 assert record.topic == TOPIC, record
 
     def hears(self, *keys: str, seconds: float = 60) -> dict[str, dict[str, str]]:
-        """The last question about each of these."""
+        """Wait for a check of each of these; return the last one of each."""
         end = time.monotonic() + seconds
         while True:
             found = {fields["msgId"]: fields for fields in self.asked}
@@ -79,7 +79,7 @@ class Producer:
 
 
 class Turn:
-    """Whoever has the store."""
+    """The broker that has the store in this turn, as a client sees it."""
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
@@ -159,7 +159,7 @@ def leave_theirs(apache: ApacheBroker, killed: bool) -> None:
 
 @pytest.mark.parametrize(("version", "killed"), CASES)
 def test_we_go_on_with_apaches_halves(tmp_path: Path, namesrv: str, version: str, killed: bool) -> None:
-    """Among them some that it has asked about, and one within its immunity, which it puts back each round."""
+    """Some of them Apache has already checked, and one is within its immunity time: Apache puts it back each round."""
     store = tmp_path / "store"
     immune = "CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02"
     with theirs(version, namesrv, tmp_path, store) as apache:
@@ -176,13 +176,13 @@ def test_we_go_on_with_apaches_halves(tmp_path: Path, namesrv: str, version: str
         assert turn.end(halves["rolled back"], ROLL_BACK) == 0
         producer.hears("asked", "asked 2")
         wait_for(lambda: len([r for r in turn.stored(HALF) if b"immune" in r.body]) > 3, "it is put back", every=0.3)
-        # What Apache has passed by now, and put back elsewhere: the copy goes on for it.
+        # Apache has passed these by now and put them back elsewhere: the copies take their place.
         assert turn.end(halves["immune, committed"], COMMIT) == 0
         assert turn.end(halves["immune, rolled back"], ROLL_BACK) == 0
         halves["new"] = turn.half("new")
         halves["new, committed"] = turn.half("new, committed")
         halves["new, rolled back"] = turn.half("new, rolled back")
-        # The op messages of 5.3.3 come up to 3 s later: never, when it is killed.
+        # The op messages of 5.3.3 come up to 3 s later; if it is killed before, never.
         assert turn.end(halves["new, committed"], COMMIT) == 0
         assert turn.end(halves["new, rolled back"], ROLL_BACK) == 0
         wait_for(lambda: turn.committed()["new, committed"] == 1, "the committed one is there")
@@ -190,7 +190,8 @@ def test_we_go_on_with_apaches_halves(tmp_path: Path, namesrv: str, version: str
             time.sleep(4 + 2.5 * INTERVAL / 1000)  # 5.3.3 writes op messages up to 3 s later
         before = turn.committed()
         assert set(before) == {"committed", "immune, committed", "new, committed"}
-        # What it has put back when a decision came for another place, it asks about for ever; so do we.
+        # If a decision names another place than the one where Apache has put the message back, Apache checks it for
+        # ever; so does RocketBox.
         confused = {fields["msgId"] for fields in producer.asked} & {"rolled back", "new, rolled back"}
         if killed and version == "5.3.3":  # no op message was written yet
             confused |= {"new, rolled back"}
@@ -242,7 +243,7 @@ def test_apache_goes_on_with_ours(tmp_path: Path, namesrv: str, version: str, ki
         halves = {"discarded": turn.half("discarded")}
         producer.hears("discarded")
         wait_for(lambda: len(turn.stored(ASIDE)) == 1, "it is set aside", every=0.2)
-        producer.close()  # nobody is asked about the rest
+        producer.close()  # so the rest is not checked
         for key in ("open", "committed", "rolled back", "open 2"):
             halves[key] = turn.half(key)
         assert turn.end(halves["committed"], COMMIT) == 0

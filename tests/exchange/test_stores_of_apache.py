@@ -1,4 +1,4 @@
-"""Every store that Apache 4.9.8 and 5.3.3 wrote, asked over the wire: messages, keys, offsets, topics and groups."""
+"""Every store that Apache 4.9.8 and 5.3.3 wrote, read over the wire: messages, keys, offsets, topics and groups."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.engine import Peer, records, start_engine
 from tests.support.golden import extract_store, store_manifest, store_names
 
 STORES = store_names()
-#: Of a long store so many messages are also looked up by each of their keys.
+#: Messages of a long store that are also looked up by each of their keys.
 KEYED = 300
-#: Nothing is kept for too long: an open transaction that is, is set aside, and op messages of ours say so.
+#: No message is old enough to expire: an old open transaction would be set aside, which writes op messages.
 AGES_HOURS = 1_000_000
 
 
@@ -30,7 +30,7 @@ def config_file(directory: Path, name: str) -> dict[str, Any]:
 
 
 def complete(written: dict[str, Any], defaults: object) -> dict[str, Any]:
-    """An entry, with what a writer of 4.9 does not know filled in."""
+    """Return an entry with the fields that a writer of 4.9 lacks filled in from the defaults."""
     return msgspec.to_builtins(defaults) | {key: value for key, value in written.items() if value is not None}
 
 
@@ -75,7 +75,7 @@ def test_everything_is_answered_over_the_wire(tmp_path: Path, version: str, name
 
 
 def assert_messages(peer: Peer, manifest: dict[str, Any]) -> None:
-    """Each by its physical offset (33), field by field; each queue's ends (31, 30)."""
+    """Assert each message by its physical offset (33), field by field, and each queue's ends (31, 30)."""
     for message in manifest["messages"]:
         record = decode_record(peer.ask(33, {"offset": message["offset"]}).body)
         assert {key: value for key, value in told(record).items() if key in message} == {
@@ -89,7 +89,7 @@ def assert_messages(peer: Peer, manifest: dict[str, Any]) -> None:
 
 
 def assert_keys(peer: Peer, manifest: dict[str, Any]) -> None:
-    """The recorded queries give the same messages, and each message is found by each of its keys (12)."""
+    """Assert that the recorded queries give the same messages, and that each message is found by its keys (12)."""
     end = manifest["commitLog"]["maxOffset"]
     for entry, physical in manifest["index"].items():
         topic, _, key = entry.partition("#")

@@ -1,7 +1,7 @@
-"""A store that Apache wrote, with messages that still wait for their time: to RocketBox, and Apache's again.
+"""A store that Apache wrote, with messages that still wait for their time, goes to RocketBox and back to Apache.
 
-Who has the store delivers what is due, once; what still waits then is delivered by who has it next. What this version
-does not serve it leaves as it is, so Apache goes on with it.
+The broker that has the store delivers the messages that are due, once; the next broker delivers the rest. RocketBox
+leaves files that this version does not serve as they are, so Apache goes on with them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES = (
     "maxIndexNum",
 )
 
-#: Recorded store and the server that gets it back; 4.9.8's own is not published.
+#: Versions of the recorded store and of the server that gets it back; no server of 4.9.8 itself is published.
 WAYS = [("5.3.3", "5.3.3"), *([("4.9.8", "4.9.7"), ("4.9.8", "5.3.3")] if NIGHTLY else [])]
 #: Files and directories of a store that RocketBox writes.
 OURS = {"commitlog", "consumequeue", "index", "checkpoint", "lock", "abort", "timerwheel", "timerlog"}
@@ -57,7 +57,7 @@ def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def foreign_files(store: Path) -> dict[str, str]:
-    """SHA-256 of every file that is none of ours, by its path."""
+    """Return the SHA-256 of every file that RocketBox does not write, by its path."""
     found = {}
     for path in store.rglob("*"):
         place = path.relative_to(store)
@@ -67,7 +67,7 @@ def foreign_files(store: Path) -> dict[str, str]:
 
 
 def waiting(manifest: dict) -> dict[str, set[str]]:
-    """topic -> unique keys of the delayed messages that were not delivered when the recording ended."""
+    """Return topic -> unique keys of the delayed messages that were not delivered when the recording ended."""
     delivered = {m["uniqKey"] for m in manifest["messages"] if m["topic"] == "StoreDelay"}
     scheduled = {
         m["uniqKey"]
@@ -94,7 +94,7 @@ def send_delayed(broker: str, key: str) -> None:
 
 
 def read_when_delivered(broker: str, topics: dict[str, int], wanted: set[str]) -> Content:
-    """Everything, once the messages with these keys have come."""
+    """Wait until the messages with these keys have come; return everything that the broker serves."""
     deadline = time.monotonic() + 60
     while True:
         served = read_everything(broker, topics)
@@ -105,7 +105,7 @@ def read_when_delivered(broker: str, topics: dict[str, int], wanted: set[str]) -
 
 
 def copies(content: Content) -> dict[str, int]:
-    """How often each delayed message was delivered."""
+    """Return unique key -> number of deliveries of each delayed message."""
     return dict(
         Counter(
             decode_properties(decode_record(record).properties)["UNIQ_KEY"]
@@ -116,7 +116,7 @@ def copies(content: Content) -> dict[str, int]:
 
 
 def without(content: Content, key: str) -> dict:
-    """The records but the one with a key."""
+    """Return the records without the one that has this key."""
     return {
         place: record
         for place, record in content.records.items()
@@ -157,7 +157,7 @@ def test_what_waits_in_a_store_is_delivered_once_by_who_has_it(
         assert copies(served) == copies(written) | {"OURSLATE": 1}
         assert without(served, "OURSLATE") == written.records
         send_delayed(apache.address, "THEIRSLATE")
-        apache.stop(timeout_s=60)  # it saves its progress at a stop, and else every ten seconds
+        apache.stop(timeout_s=60)  # it saves its progress every ten seconds, and when it stops
     with ours:
         found = read_when_delivered(ours.broker, topics, {"THEIRSLATE"})
         progress = (store / "config" / "delayOffset.json").read_text()

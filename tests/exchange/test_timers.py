@@ -1,7 +1,7 @@
-"""Messages with a time of their own that wait while a store goes from Apache to RocketBox and back: each comes once,
-not before its time, whoever has the store by then; what was taken back does not come.
+"""Timer messages that wait while a store goes from Apache to RocketBox and back: each comes once, not before its time,
+from the broker that has the store by then; recalled messages do not come.
 
-Apache rolls what is due in more than a few seconds here, as it does by default with what is due in two days.
+Apache rolls messages here that are due in more than a few seconds, as it does by default with those due in two days.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.nightly
 
 WHEEL = "rmq_sys_wheel_timer"
 HOUR_MS = 3_600_000
-#: Apache saves how far it is once a second.
+#: Deliveries in this time before a kill may be repeated: Apache saves its progress once a second.
 FORGOTTEN_MS = 2500
 
 
@@ -52,7 +52,7 @@ def now_ms() -> int:
 
 
 class Timed:
-    """What was sent: body -> its time; `gone` are those that must not come."""
+    """The timer messages that were sent: body -> due time; `gone` are the ones that must not come."""
 
     def __init__(self) -> None:
         self.due: dict[bytes, int] = {}
@@ -79,8 +79,8 @@ class Timed:
         turn.arrived("Orders", *bodies)
 
     def check(self, turn: Turn, early: Set[bytes] = frozenset()) -> Counter[bytes]:
-        """Of those that came none came before its time, but for `early`, and none twice, but for what came in the last
-        moments of a server that was killed."""
+        """Assert that none came before its time, except `early`, and none twice, except those delivered in the last
+        moments before a kill. Returns how often each body came."""
         stored = turn.stored("Orders")
         first: dict[bytes, int] = {}
         for record in stored:
@@ -224,7 +224,7 @@ def test_a_broker_without_timers_leaves_what_waits(tmp_path: Path, namesrv: str)
         turn = Turn(apache.address)
         wait_for(lambda: now_ms() > due_ms, "its time has passed")
         timed.send(turn.broker, b"g1", now_ms() + HOUR_MS)
-        timed.until(turn, b"g1")  # it knows no times
+        timed.until(turn, b"g1")  # it does not support timer messages
         assert {record.body for record in turn.stored("Orders")} == {b"g1"}
         apache.kill()
     engine = ours(tmp_path, store, 1)
