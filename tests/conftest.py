@@ -11,7 +11,7 @@ _SYNCS = {"fsync": os.fsync, "fdatasync": os.fdatasync}
 
 def pytest_configure(config):
     if os.environ.get("SLOWED"):
-        from tests.support.slowed import SEED  # from now on threads are late
+        from tests.support.slowed import SEED  # the import delays threads from now on
 
         print(f"SLOWED={SEED}")
     config.addinivalue_line("markers", "disk: looks at the page cache, so its syncs wait for the disk")
@@ -20,21 +20,21 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """A run that is told to do with the pure twin has nothing to say of the other."""
+    """Deselect tests of the compiled twin in a run with the pure twin only."""
     if os.environ.get("ROCKETBOX_PURE"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("compiled")])
         items[:] = [item for item in items if not item.get_closest_marker("compiled")]
 
 
 def _open_and_no_more(fd):
-    """A sync for tests: it fails where the descriptor is closed, and lets other threads go on."""
+    """Stand in for a sync: fail if the descriptor is closed, and let other threads go on."""
     os.fstat(fd)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    # No test can see whether bytes survive a power cut: recording disks tell what was synced, and in what order. Most
-    # of an engine's start and stop was waiting for a disk that other tests keep busy. Servers of their own always sync.
+    # No test can see whether bytes survive a power cut: recording disks record what was synced, and in what order. Most
+    # of an engine's start and stop was waiting for a disk that other tests keep busy. Server processes always sync.
     wait = NIGHTLY or item.get_closest_marker("disk")
     for name, real in _SYNCS.items():
         setattr(os, name, real if wait else _open_and_no_more)
@@ -48,7 +48,7 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Where CI is set a test that cannot run has failed: a suite that skips is not green."""
+    """Report a skipped test as failed if CI is set: a suite that skips is not green."""
     outcome = yield
     report = outcome.get_result()
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
@@ -59,7 +59,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report(collector):
-    """The same for a module that skips itself while it is collected."""
+    """Do the same for a module that skips itself while it is collected."""
     outcome = yield
     report = outcome.get_result()
     if report.skipped and os.environ.get("CI"):

@@ -1,4 +1,4 @@
-"""The one-file program, run as a stranger would: no environment, an empty directory, no Python to be found."""
+"""The one-file program on a bare machine: no environment, an empty directory, no Python to be found."""
 
 import http.client
 import http.cookies
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_for
 ROOT = Path(__file__).parents[1]
 MEGABYTE = 1_000_000
 PASSWORD = "a good long password"
-#: What this machine must not find, and what keeps stores small.
+#: Environment in which the program finds no other programs, and makes small stores.
 BARE = {"PATH": "/nonexistent", LOG_FILE_BYTES: str(8 << 20), **ROOMY}
 ANY_PORTS = ["--broker-port", "0", "--namesrv-port", "0", "--http-port", "0"]
 
@@ -45,11 +45,11 @@ def sources() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def program(request) -> Path:
-    """dist/rocketbox, built anew when it is older than what it is made of; a copy in a directory of its own."""
+    """A copy of dist/rocketbox in a directory of its own; built first if it is older than its sources."""
     built = ROOT / "dist" / "rocketbox"
     newest = max(path.stat().st_mtime for path in sources() if path.is_file())
     if not built.exists() or built.stat().st_mtime < newest:
-        # What script/binary does when .venv is in place.
+        # The same command as in script/binary when .venv is in place.
         subprocess.run([sys.executable, ROOT / "binary" / "build.py", built], cwd=ROOT, check=True, timeout=300)
     copy = shared_directory(request, "opt") / "rocketbox"
     shutil.copy(built, copy)
@@ -60,7 +60,7 @@ class Running:
     """`rocketbox serve` from the one file, in an empty directory."""
 
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str], seen_as: str = "") -> None:
-        """seen_as: the directory's name for the program, when that sees another root."""
+        """seen_as: the directory's name inside the program, if the program sees another root."""
         self.directory = directory
         self.ready_file = directory / "ready.json"
         self.errors = directory / "stderr"
@@ -87,7 +87,7 @@ class Running:
         return self.errors.read_text()
 
     def processes(self) -> list[int]:
-        """This process and those below it."""
+        """Return the ids of this process and of all below it."""
         found = [self.process.pid]
         for pid in found:
             try:
@@ -119,7 +119,7 @@ def serve(program, tmp_path) -> Iterator:
 
 
 def rocketbox(program: Path, *arguments: str, status: int = 0) -> str:
-    """Run a command; its output, or what it said when it was to fail."""
+    """Run a command; return its output, or its stderr if `status` is a failure."""
     done = subprocess.run([program, *arguments], env=BARE, cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == status, done.stderr
     return done.stderr if status else done.stdout
@@ -133,7 +133,7 @@ def is_running(pid: int) -> bool:
 
 
 class Browser:
-    """Keeps cookies, and answers forms."""
+    """A client of the console that keeps cookies and fills in forms."""
 
     def __init__(self, address: str, language: str = "en") -> None:
         self._language = language
@@ -238,7 +238,7 @@ def test_a_setup_page_is_served_while_there_is_no_administrator(serve):
 
 
 def test_it_asks_a_sign_in_provider_whom_it_could_trust(serve):
-    """Certificates are a file of a package, which OpenSSL opens by its path: without it nobody is asked at all."""
+    """Certificates are a file of a package, which OpenSSL opens by its path: without it no request is sent at all."""
     nobody = f"https://127.0.0.1:{reserve_port()}"
     running = serve(
         ADMIN_USER="root", ADMIN_PASSWORD=PASSWORD, ROCKETBOX_PUBLIC_URL="https://mq.example.org",
@@ -298,7 +298,7 @@ def test_a_worker_does_not_outlive_the_program(serve):
     assert "engine: stopped" in running.said()
 
 
-#: Mounts and processes of its own; as another user than root with the user namespace that this takes.
+#: Runs a command with its own mounts and processes; for other users than root, in a user namespace, which that takes.
 ALONE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"] + ([] if os.getuid() == 0 else ["--map-root-user"])
 
 
@@ -309,7 +309,7 @@ def alone() -> list[str]:
     return [shutil.which("unshare") or "", *ALONE[1:]]
 
 
-#: Makes a directory, $1, the root of a machine where little is allowed.
+#: Makes the directory $1 the root of a machine where little is allowed.
 BARE_ROOT = """
 mount --bind "$1" "$1"
 mount --bind "$1/run" "$1/run"
@@ -329,7 +329,7 @@ def test_it_serves_where_there_is_nothing_but_a_c_library(serve, program, alone,
     shutil.copy(program, root / "rocketbox")
     libraries = re.findall(r"(/\S+/lib(?:c|m)\.so\.6|/\S*/ld-linux\S+)", ldd(program))
     places = {str(Path(path).parent) for path in libraries if "/libc.so" in path}
-    # Those that belong to the C library, whatever is linked with them.
+    # The parts of the C library, even those that `ldd` does not list.
     libraries += [f"{place}/{name}" for place in places for name in ("libm.so.6", "libpthread.so.0", "libdl.so.2")]
     libraries += [f"{place}/librt.so.1" for place in places]
     for path in set(libraries):
@@ -348,7 +348,7 @@ def test_it_serves_where_there_is_nothing_but_a_c_library(serve, program, alone,
     peer.close()
     browser = Browser(ready["http"])
     assert browser.fill_in("/login/", username="root", password=PASSWORD)[0] == 302
-    # Here are times, and the machine knows no time zones.
+    # These pages show times, and the machine has no time zone files.
     for page in ("", "system/users/", "system/audit/"):
         assert browser.page(f"/{page}")[0] == 200, page
     first, *others = running.processes()[1:]

@@ -1,4 +1,4 @@
-"""Where settings come from, which source wins, and how a wrong one is refused."""
+"""Sources of settings, which source wins, and how a wrong setting is refused."""
 
 import json
 import re
@@ -208,7 +208,7 @@ def test_a_wrong_line_of_a_file_is_one_sentence(name, text, sentence):
     assert refusal("-c", conf(name, text)).startswith(sentence)
 
 
-#: Options that are any text, so far as it is text.
+#: Options that take any text.
 _TEXTS = {f"{section}.{name}" for section in SECTIONS for name, option in options_of(section).items()
           if isinstance(option.default, (str, Path))}  # fmt: skip
 
@@ -285,7 +285,7 @@ def test_what_a_page_wrote_down_never_ends_a_start(tmp_path):
         assert options.notices[0].startswith("The address for clients that was set in the console is ignored: it must ")
 
 
-#: As written -> as told.
+#: A host as written -> the host as the setting holds it.
 HOSTS = {
     "localhost": "localhost",
     " mq.example.org ": "mq.example.org",

@@ -1,4 +1,4 @@
-"""docs/comparison.md: what it says is there is there, page by page and test by test."""
+"""docs/comparison.md names only pages and tests that exist."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ NAMES = [row[0] for row in ROWS]
 
 
 def shape(address: str) -> str:
-    """An address with its parameters' names and types left out."""
+    """Return an address without the names and types of its parameters."""
     return re.sub(r"<[^>]*>", "<>", address.strip("`/"))
 
 

@@ -15,7 +15,7 @@ HEAD = "| feature | Java 4.9.8 | Java 5.3.3 | Go | C++ | tests |"
 
 
 def rows() -> list[tuple[str, list[str], list[str]]]:
-    """(feature, what is said of each client, the tests as file::function)."""
+    """Return (feature, the cell of each client, the tests as file::function) for each row of the table."""
     text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
     lines = text.partition(HEAD)[2].splitlines()[2:]
     found = []

@@ -1,5 +1,5 @@
 """The Dockerfile, without a container engine: its sources exist, and its own steps, run in a clean directory, give a
-package that serves, answers its health check and stops as the image would be told to."""
+package that serves, answers its health check and stops at the image's stop signal."""
 
 import http.client
 import itertools
@@ -33,7 +33,7 @@ def values(instruction: str) -> list[str]:
 
 
 def copied() -> list[str]:
-    """Sources of COPY from the work tree."""
+    """Return the sources of COPY in the work tree."""
     return [source for rest in values("COPY") if not rest.startswith("--from") for source in rest.split()[:-1]]
 
 
@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
 
 
 def ignored(name: str) -> bool:
-    """Whether .dockerignore keeps files of this name out of every directory."""
+    """True if .dockerignore keeps files of this name out of every directory."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     return any(fnmatch(name, line.removeprefix("**/")) for line in lines if line.startswith("**/"))
 
@@ -95,9 +95,9 @@ def test_there_is_a_slim_image_and_one_with_reports_and_slim_is_the_default():
 
 @pytest.fixture(scope="module")
 def installed(request) -> Path:
-    """The package as the build stage installs it, from nothing but what is copied; dependencies are this venv's."""
+    """The package as the build stage installs it, from the copied files alone; dependencies are this venv's."""
     clean = shared_directory(request, "src")
-    for source in dict.fromkeys(copied()):  # another stage may take one more of them
+    for source in dict.fromkeys(copied()):  # several stages may copy the same one
         target = clean / source
         if (ROOT / source).is_dir():
             shutil.copytree(ROOT / source, target, ignore=lambda _, names: {name for name in names if ignored(name)})

@@ -12,7 +12,7 @@ PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *s
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors of a page: its own, and those that GitHub makes of headings."""
+    """Return the anchors of a page: its own, and those that GitHub makes of headings."""
     text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
     found = re.findall(r"(?m)^#+ (.+)$", text)
     named = re.findall(r'<a name="([^"]+)">', text)

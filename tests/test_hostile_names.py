@@ -72,7 +72,7 @@ def store(tmp_path) -> Path:
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, bytes]:
-    """(exit status, what a terminal gets)."""
+    """Run a command on a pseudo-terminal; return (exit status, bytes that the terminal gets)."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "appliance.main", *arguments], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs
@@ -82,7 +82,7 @@ def on_a_terminal(*arguments: str) -> tuple[int, bytes]:
     while True:
         try:
             piece = os.read(ours, 65_536)
-        except OSError:  # how a terminal says that nobody writes any more
+        except OSError:  # the other end of the terminal is closed
             break
         if not piece:
             break

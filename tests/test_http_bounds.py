@@ -1,4 +1,4 @@
-"""What a stranger can do to the console's port: `rocketbox serve` itself, spoken to over raw sockets."""
+"""Bounds on what a stranger can do to the console's port: `rocketbox serve` itself, over raw sockets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOST = b"Host: 127.0.0.1\r\n"
 UPGRADE = HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 MIB = 1 << 20
 PATIENCE_S = serve_impatient.PATIENCE_S
-# What the kernel takes of a sender before anybody reads, and what is thrown away after an answer.
+# Most bytes that a sender may get rid of: those that the kernel buffers, and those that are dropped after an answer.
 ON_THE_WAY = 16 * MIB
 
 
@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def impatient(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Its limits are those of `serve_impatient`."""
+    """A server with the limits of `serve_impatient`."""
     prefix = (sys.executable, str(ROOT / "tests/support/serve_impatient.py"))
     environment = ADMIN | {"PYTHONPATH": str(ROOT)}
     place = shared_directory(request, "impatient") / "data"
@@ -55,7 +55,7 @@ def connect(server: Server, source: str = "127.0.0.1") -> socket.socket:
 
 
 def all_of(peer: socket.socket) -> bytes:
-    """What comes until the connection ends, also when it ends badly."""
+    """Return all that comes until the connection ends, also if it ends with an error."""
     came = b""
     try:
         while piece := peer.recv(65_536):
@@ -66,7 +66,7 @@ def all_of(peer: socket.socket) -> bytes:
 
 
 def said_to(server: Server, pieces: bytes | Iterable[bytes]) -> tuple[bytes, int]:
-    """(all that was answered until the connection ended, bytes that could be sent)."""
+    """Send the pieces; return (all that was answered until the connection ended, bytes that could be sent)."""
     sent = 0
     with connect(server) as peer:
         try:
@@ -100,7 +100,7 @@ def log_of(server: Server) -> str:
 
 
 class Person:
-    """Somebody who has signed in, by hand."""
+    """A user who has signed in through the form, with bare HTTP requests."""
 
     def __init__(self, server: Server) -> None:
         self.address = server.ready["http"]
@@ -186,7 +186,7 @@ def test_a_request_that_only_reads_brings_no_body(server, method):
 
 
 def deleted_files(server: Server) -> set[str]:
-    """Files without a name that the server has open."""
+    """Return the deleted files that the server has open."""
     names = set()
     for one in Path(f"/proc/{server.pid}/fd").iterdir():
         try:
@@ -197,7 +197,7 @@ def deleted_files(server: Server) -> set[str]:
 
 
 def test_a_strangers_body_makes_no_file(server):
-    """Django would keep more than 2.5 MB of a body in one."""
+    """Django would keep a body of more than 2.5 MB in a temporary file."""
     before = deleted_files(server)
     with connect(server) as peer:
         pieces = in_chunks("/messages/send/")
@@ -333,7 +333,7 @@ def test_a_peer_that_leaves_in_the_middle_of_anything_leaves_no_trace(server):
 
 
 def trickle(peer: socket.socket, data: bytes, seconds: float) -> None:
-    """A byte now and then, as long as they are taken."""
+    """Send a byte now and then for some seconds, as long as the peer takes them."""
     end = time.monotonic() + seconds
     for byte in data:
         if time.monotonic() > end:
@@ -396,7 +396,7 @@ def sockets_of(server: Server) -> int:
 
 
 def alone(server: Server) -> int:
-    """Its sockets, when it has closed the connections of earlier tests."""
+    """Wait until the connections of earlier tests are closed; return the number of the server's sockets."""
     port = f":{int(server.ready['http'].rpartition(':')[2]):04X}"
     gone = {"06", "0A"}  # TIME_WAIT, LISTEN
 
@@ -457,7 +457,7 @@ def test_a_crowd_that_asks_and_takes_no_answer_keeps_nobody_out(impatient):
 
 
 class Seat:
-    """A connection as `Connections` knows it."""
+    """A connection, as far as `Connections` uses one."""
 
     dropped = False
 
@@ -523,7 +523,7 @@ def test_a_host_is_one_address_however_many_it_has():
 
 
 def sign_in_request(server: Server, name: str, password: str) -> bytes:
-    """A whole request that tries a password, with a form of its own."""
+    """Return a whole request that tries a password, with the token of a form loaded for it."""
     with connect(server) as peer:
         peer.sendall(b"GET /login/ HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
         page = all_of(peer)
@@ -538,7 +538,7 @@ def sign_in_request(server: Server, name: str, password: str) -> bytes:
 
 
 def at_once(server: Server, requests: list[bytes], source: str = "127.0.0.1") -> list[bytes]:
-    """The answers to requests that were all sent before the first answer was read."""
+    """Send all requests before reading the first answer; return the answers."""
     peers = [connect(server, source) for _ in requests]
     try:
         for peer, request in zip(peers, requests, strict=True):
@@ -550,7 +550,7 @@ def at_once(server: Server, requests: list[bytes], source: str = "127.0.0.1") ->
 
 
 def memory_of(server: Server) -> tuple[int, int]:
-    """(peak of resident bytes, threads) of the process that serves."""
+    """Return (peak of resident bytes, threads) of the serving process."""
     text = Path(f"/proc/{server.pid}/status").read_text()
     peak = re.search(r"VmHWM:\s+(\d+) kB", text)
     threads = re.search(r"Threads:\s+(\d+)", text)
@@ -593,7 +593,7 @@ def test_streams_asked_for_at_once_are_no_more_than_one_user_may_have(server):
 
 @pytest.fixture
 def backup(server: Server) -> Iterator[str]:
-    """The address of one that takes long to read: more than the kernel takes of it."""
+    """The address of a backup that takes long to read: it is larger than the kernel's buffers."""
     path = server.data_dir / "rocketbox/backups/rocketbox-20260101-000000.tar"
     path.parent.mkdir(exist_ok=True)
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""How the package is built and installed: with a C compiler and without, with Cython and without; as a wheel in an
+"""Build and installation of the package: with a C compiler and without, with Cython and without; as a wheel in an
 empty environment, and by `script/environment` in a checkout."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def libraries_in(wheel: Path) -> list[str]:
 
 
 def wheel_of(environment: Environment, tmp_path: Path, *arguments: str, **more: str) -> tuple[Path, str]:
-    """The wheel that pip makes without isolation, and what it said."""
+    """Let pip build a wheel without isolation; return its path and pip's output."""
     source = tmp_path / "source"
     if not source.exists():
         source.mkdir()
@@ -42,9 +42,9 @@ def wheel_of(environment: Environment, tmp_path: Path, *arguments: str, **more: 
 
 @pytest.fixture(scope="module")
 def made(request) -> tuple[Path, str]:
-    """(the wheel of `make wheel`, what was said)."""
+    """(the wheel of `make wheel`, the output of the build)."""
     source = checkout(shared_directory(request, "source"))
-    # What an earlier build left.
+    # Left by an earlier build.
     stale = source / "build" / "lib" / "appliance"
     stale.mkdir(parents=True)
     (stale / "stale.py").write_text("")
@@ -83,7 +83,7 @@ def test_the_wheel_serves_from_an_empty_environment_and_needs_what_it_says(made,
 
 
 def first_line(*command: str | Path, cwd: Path) -> str:
-    """The start line of a server, which is stopped again."""
+    """Start a server, stop it, and return its first line."""
     server = subprocess.Popen(
         [str(word) for word in command],
         cwd=cwd,
@@ -106,7 +106,7 @@ def first_line(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture
 def builder(tmp_path) -> Environment:
-    """Has setuptools and Cython, as `pip install .` would have in its isolated environment."""
+    """An environment with setuptools and Cython, as `pip install .` would have in its isolated environment."""
     environment = Environment(tmp_path / "venv")
     environment.give([Requirement("setuptools"), Requirement("cython")])
     return environment
@@ -207,17 +207,17 @@ def test_a_checkout_without_a_working_compiler_says_so_and_runs_pure_python(tmp_
         "hot path: pure Python (the compiled part was not built): the C compiler /bin/false does not"
     )
     assert made.library() is None
-    # Where it is required, as under CI, that is an error.
+    # If the compiled part is required, as under CI, that is an error.
     with pytest.raises(AssertionError, match="may not do without the compiled part"):
         made.set_up("compiled=required;", CC="/bin/false")
-    # Nor does the variable of the one who starts it change what is said of the build.
+    # A variable in the caller's environment does not change the report of the build.
     assert made.set_up(ROCKETBOX_PURE="1")[-1] == "hot path: compiled"
 
 
 def test_where_it_is_required_a_compiler_is_installed(tmp_path):
     made = Checkout(tmp_path / "checkout")
     real = tools_without_a_compiler(tmp_path / "bin")
-    # In place of apt-get, which would need root: what is asked for appears.
+    # In place of apt-get, which would need root: the requested compiler appears.
     gcc = shutil.which("gcc")
     installing = f'install_packages() {{ say "installing $*"; ln -s {gcc} {real}/gcc; }};'
     said = made.set_up(f"compiled=required; {installing}", PATH=real, CC="gcc")

@@ -1,4 +1,4 @@
-"""Which way the doors open: who may import whom. A failure names the file and the sentence that was forgotten."""
+"""Layers of the code: which packages may import which. A failure names the file and the rule that it breaks."""
 
 import ast
 from collections.abc import Iterator, Set
@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ENGINE = "appliance.engine"
-#: What only Spark's side may import: it is large, and a thread of the broker would wait for it.
+#: Packages that only the Spark code may import: they are large, and a thread of the broker would wait for them.
 HEAVY = ("numpy", "pandas", "pyarrow", "pyspark")
 
-# Where -> (what must not be imported there, why).
+# Path -> (packages that must not be imported there, the reason).
 RULES = {
     "appliance/engine": (
         (
@@ -83,13 +83,13 @@ RULES = {
         "the API reaches the engine through appliance.runtime and its window only",
     ),
 }
-# The rules are about code that runs: names for the type checker open no door.
+# The rules are about code that runs: imports for the type checker do not count.
 
 
 def imports_of(path: Path, annotations: bool = False) -> frozenset[str]:
-    """Absolute names of everything a module imports at run time, also inside its functions.
+    """Return the absolute names of everything a module imports at run time, also inside its functions.
 
-    annotations: also what it imports for the type checker only.
+    annotations: include imports for the type checker only.
     """
     found = _imports_of(path)
     return frozenset(name for name, for_types in found if annotations or not for_types)
@@ -97,7 +97,7 @@ def imports_of(path: Path, annotations: bool = False) -> frozenset[str]:
 
 @cache
 def _imports_of(path: Path) -> frozenset[tuple[str, bool]]:
-    """(name, whether it is for the type checker only)."""
+    """Return (name, True if it is for the type checker only) for each import of a module."""
     return frozenset(_read_imports(path))
 
 
@@ -141,7 +141,7 @@ def test_the_doors_open_one_way(directory):
 
 
 def test_the_client_reaches_the_engine_through_one_door():
-    """And that through pure modules alone: a wheel of the client holds only these, and replaces the door."""
+    """The door imports pure modules only: a wheel of the client contains only these, and replaces the door."""
     door = ROOT / "appliance/client/wire.py"
     wrong = {
         str(path.relative_to(ROOT))
@@ -162,7 +162,7 @@ def test_the_client_reaches_the_engine_through_one_door():
 
 
 def circles(imports: dict[str, set[str]]) -> list[set[str]]:
-    """Modules that reach each other by imports, each circle once (Tarjan's strongly connected components)."""
+    """Return the sets of modules that reach each other by imports (Tarjan's strongly connected components)."""
     found: list[set[str]] = []
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
@@ -190,7 +190,7 @@ def circles(imports: dict[str, set[str]]) -> list[set[str]]:
 
 
 def modules() -> dict[str, set[str]]:
-    """Each module of the product, and those of the product that it imports; what annotations need counts."""
+    """Return each module of the product with the product's modules that it imports, those for annotations too."""
     paths = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in (ROOT / "appliance").rglob("*.py")
@@ -199,7 +199,8 @@ def modules() -> dict[str, set[str]]:
 
 
 def _modules_of(names: Set[str], known: Set[str]) -> Iterator[str]:
-    """`from .package import module` imports that module, `from .package import Name` what the package's __init__ is."""
+    """Yield the modules behind imported names: `from .package import module` imports that module, and
+    `from .package import Name` imports the package itself."""
     for name in names:
         package = name.rpartition(".")[0]
         if name not in known:
@@ -216,7 +217,7 @@ def test_circles_are_found():
     ]
 
 
-#: More than this many modules that import each other have no way in for a reader.
+#: In a larger circle of imports a reader finds no place to begin.
 LARGEST_CIRCLE = 3
 
 
@@ -226,7 +227,7 @@ def test_modules_do_not_import_each_other_in_large_circles():
 
 
 def test_nothing_reaches_past_the_window():
-    """`running().engine` is for the window, which `runtime` hands out."""
+    """Only `runtime`, which hands out the window, uses `running().engine`."""
     wrong = sorted(
         str(path.relative_to(ROOT))
         for path in (ROOT / "appliance").rglob("*.py")

@@ -1,4 +1,4 @@
-"""The live tail's WebSocket on `rocketbox serve` itself: who may open one, what it is told, and how it ends."""
+"""The live tail's WebSocket on `rocketbox serve` itself: who may open one, what it sends, and how it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT = f"/messages/tail/?topic={TOPIC}"
 
 
 class Browser:
-    """Cookies and forms of somebody who signs in."""
+    """A client of the console that signs in, keeps cookies and fills in forms."""
 
     def __init__(self, server: Server, name: str = "root", password: str = PASSWORD) -> None:
         self.server = server
@@ -109,7 +109,7 @@ def rows(socket: WebSocket, count: int) -> list[dict]:
 
 
 def user(root: Browser, name: str, **form: str) -> Browser:
-    """Somebody made by the administrator, who has chosen a password."""
+    """Let the administrator create a user; return a browser in which that user has chosen a password."""
     root.get("/system/users/new/")
     fields = {"topic_pattern": "*", "group_pattern": "*", "first": "password"}
     root.post("/system/users/new/", username=name, role="viewer", **(fields | form))
@@ -296,7 +296,7 @@ def test_below_the_path_of_a_proxy(tmp_path, cut):
 
 
 def test_a_user_who_is_disabled_loses_tail_stream_and_token_at_once(server, root):
-    """Over all that lasts, and all that comes in anew."""
+    """Disabling ends the open WebSocket and the event stream, and refuses new requests."""
     name = "leaver"
     leaver = user(root, name)
     leaver.get("/account/tokens/")

@@ -1,4 +1,4 @@
-"""What lies below DATA/rocketbox/ and the ready file are for this user only, whatever the umask."""
+"""Files below DATA/rocketbox/ and the ready file are accessible to this user only, whatever the umask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROLES = "broker,namesrv,console"
 
 
 def modes(directory: Path) -> dict[str, int]:
-    """Of the directory and all below it, by path relative to it."""
+    """Return the modes of the directory and everything below it, by path relative to it."""
     return {
         str(path.relative_to(directory)): stat.S_IMODE(path.lstat().st_mode)
         for path in (directory, *directory.rglob("*"))
@@ -139,7 +139,7 @@ def test_what_belongs_to_another_is_left_alone_and_named(old, monkeypatch):
 
 
 def test_what_took_a_name_meanwhile_is_not_changed(old, monkeypatch):
-    """Between the look and the change somebody puts another file there."""
+    """Another file takes the name between the check and the change."""
     stranger = old.parent / "stranger"
     stranger.touch()
     stranger.chmod(0o644)

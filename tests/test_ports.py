@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def alone(monkeypatch, tmp_path):
-    """Ten blocks, inside one that is this process's, and a file of locks that no other run knows."""
+    """Ten blocks of ports within a range that this process holds, and a file of locks that no other run uses."""
     found = [ports.reserve_port() for _ in range(10)]
     while found[-1] - found[-10] != 45:
         found.append(ports.reserve_port())
@@ -40,7 +40,7 @@ def alone(monkeypatch, tmp_path):
 
 
 class Other:
-    """Another process that has reserved some."""
+    """Another process that has reserved ports."""
 
     def __init__(self, locks, count):
         command = [sys.executable, "-c", HOLDS, str(locks), str(ports.FIRST), str(ports.END), str(count)]

@@ -1,4 +1,4 @@
-"""`rocketbox serve` as a process: who starts what, who dies with whom, what signals do. The engine is a fake."""
+"""`rocketbox serve` as processes: which starts which, which ends with which, what signals do. The engine is a fake."""
 
 import http.client
 import json
@@ -53,7 +53,7 @@ class Served:
         return {int(line.split()[1]) for line in (self.directory / "engine.log").read_text().splitlines()}
 
     def end(self, limit_s: float = 60) -> tuple[int, str]:
-        """Exit status and everything on stderr, which closes when the last process has ended."""
+        """Wait for the end; return the exit status and everything on stderr, which the last process closes."""
         _, stderr = self.process.communicate(timeout=limit_s)
         return self.process.returncode, stderr
 
@@ -197,7 +197,7 @@ def test_an_engine_that_takes_its_time_is_waited_for(serve):
 @pytest.mark.parametrize("roles", ["broker", "broker,console"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_more_stop_signals_do_not_cut_the_stop_short(serve, roles, number):
-    # A service manager signals every process of the unit, and somebody presses Ctrl-C again.
+    # A service manager signals every process of the unit, and an operator presses Ctrl-C again.
     served = serve(roles, engine="slow-stop")
     worker = served.ready()["pid"]
     for pid in {served.process.pid, worker}:

@@ -1,5 +1,5 @@
-"""How Java and Spark are added, and that nothing changes where they are not: `script/server --reports`, the locks, the
-image; what doctor and support bundles say."""
+"""Java and Spark are added by `script/server --reports`, the locks and the image, and nothing changes without them;
+doctor and support bundles report both cases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPARK = {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}
 
 
 def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """package -> (version, hashes)."""
+    """Return package -> (version, hashes) of a lock file."""
     found = re.findall(
         r"(?m)^([\w.-]+)==(\S+) \\\n((?:    --hash=\S+(?: \\)?\n)+)", (LOCKS / f"{name}.txt").read_text()
     )
@@ -61,8 +61,8 @@ def test_the_locked_versions_are_those_that_nothing_is_missing_with():
 
 
 class Set(Checkout):
-    """A checkout with its scripts and locks, whose .venv has what base.txt says; the locks are empty, so that nothing
-    is fetched. `packages`: as if those of reports were installed."""
+    """A checkout with its scripts and locks, whose .venv has the packages of base.txt. The locks are empty, so that
+    nothing is fetched. `packages` pretends that the packages of reports are installed."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -82,14 +82,14 @@ class Set(Checkout):
             (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
     def serve(self, *arguments: str) -> list[str]:
-        """What `script/server` says before the server's own help, line by line."""
+        """Return the lines that `script/server` prints before the server's own help."""
         said = run("script/server", "--help", *arguments, cwd=self.directory, CC="/bin/false")  # quick
         before, usage, _ = said.partition("usage: rocketbox serve")
         assert usage, said
         return [line for line in before.splitlines() if not line.startswith("hot path:")]
 
     def reports(self, before: str = "") -> list[str]:
-        """What script/reports says where there is no Java in the places where it is looked for."""
+        """Return the output of script/reports on a machine without Java in the usual places."""
         words = f". script/environment; java_places=/nowhere; {before} . script/reports; echo goes on"
         bash = shutil.which("bash")
         assert bash is not None
@@ -151,7 +151,7 @@ def test_it_is_added_to_a_checkout_that_ran_without(checkout):
 
 
 def test_the_server_itself_does_not_know_the_word(checkout):
-    """`rocketbox serve --help` comes before it looks at anything else, so it is asked without."""
+    """The test omits `--help`, which `rocketbox serve` answers before it checks the other arguments."""
     checkout.serve("--reports")
     rocketbox = checkout.directory / ".venv" / "bin" / "rocketbox"
     done = subprocess.run([rocketbox, "serve", "--reports"], cwd=checkout.directory, capture_output=True, text=True)
@@ -300,7 +300,7 @@ def test_a_bundle_has_the_machine(tmp_path):
 
 
 def test_a_server_that_tells_of_reports_and_makes_bundles_loads_none_of_it(tmp_path):
-    """Spark is installed where the tests run: what there is could be imported."""
+    """Spark is installed where the tests run, so the server could import it."""
     assert machine.is_installed()
     admin = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
     data = tmp_path / "data"

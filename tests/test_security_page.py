@@ -1,4 +1,4 @@
-"""docs/security.md and docs/bounds.md name what is there: each constant is in its file, each test in its own."""
+"""docs/security.md and docs/bounds.md name constants and tests that exist in the files that they name."""
 
 import re
 from pathlib import Path

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 
 
 def refused(*arguments: str) -> str:
-    """Start, expect a refusal; returns the one sentence."""
+    """Start the server, expect a refusal, and return its one sentence."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
     result = subprocess.run(
         [sys.executable, "-m", "appliance.main", "serve", *arguments],
@@ -94,12 +94,12 @@ def test_the_console_shows_the_engine_of_its_own_process(tmp_path):
     status, text = pages["/readyz"]
     assert (status, json.loads(text)["status"]) == (200, "ok")
     assert "rocketbox_namesrv_brokers 1" in pages["/metrics"][1].splitlines()
-    assert pages["/"] == (302, "")  # nobody has signed in
+    assert pages["/"] == (302, "")  # without a signed-in user
     assert "needs attention" not in pages["/"][1]
 
 
 def test_what_reports_need_is_not_loaded_where_the_broker_runs(tmp_path):
-    """Libraries look for numpy by themselves: sqlite-utils does, when the history's file is made."""
+    """Some libraries import numpy if they find it, e.g. sqlite-utils when the history's file is made."""
     assert importlib.util.find_spec("numpy"), "requirements/reports.txt is not installed"
     with Server(tmp_path / "data", "--http-port", "0", roles="broker,namesrv,console") as server:
         wait_for((tmp_path / "data" / "rocketbox" / "history.sqlite3").exists, "the history's file", seconds=90)
@@ -125,7 +125,7 @@ def test_a_directory_that_another_process_holds_is_refused(tmp_path, roles):
     with Server(tmp_path / "data"):
         sentence = refused(*free_ports(tmp_path), "--roles", roles)
     assert str(tmp_path / "data") in sentence
-    # Nothing stays locked behind a process that has ended.
+    # A process that has ended leaves no lock behind.
     with Server(tmp_path / "data"):
         pass
 

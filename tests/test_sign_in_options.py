@@ -1,4 +1,4 @@
-"""Settings of the ways to sign in: off by default, refused when they are incomplete or open the door to everybody."""
+"""Settings of the ways to sign in: off by default, refused if they are incomplete or would let everyone in."""
 
 import pytest
 

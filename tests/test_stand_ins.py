@@ -1,4 +1,4 @@
-"""Stand-ins that tests use are like what they stand for.
+"""Stand-ins in tests have the methods and arguments of the parts that they stand for.
 
 A stand-in that takes any name, or another number of arguments, keeps a test green over code that cannot work.
 """
@@ -56,7 +56,7 @@ def disk() -> RecordingDisk:
     return RecordingDisk()
 
 
-#: (makes the stand-in, what it stands for, what it has for tests only).
+#: (makes the stand-in, the part that it stands for, its names for tests only).
 STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a connection": (fakes.FakeConnection, Connection, {"answers", "notices", "noticed"}),
     "a connection that sends come from": (lambda: sending.NoPeer(bytes(8)), Connection, {"answers"}),
@@ -137,13 +137,13 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
 }
 
 
-#: What tests have stand-ins for.
+#: Parts that have stand-ins in tests.
 PARTS = sorted({real for _, real, _ in STAND_INS.values()}, key=lambda part: part.__name__)
 
-#: Methods that many things have: one of them alone makes nobody a stand-in.
+#: Common method names: a class is not a stand-in because it has one of these.
 COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size", "start", "stop", "wait", "write"))
 
-#: They share names with a part, and stand for none.
+#: Classes that share method names with a part but stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
@@ -169,8 +169,8 @@ NAMESAKES = {
 
 
 def parts_of(node: ast.ClassDef) -> list[type]:
-    """The parts that a class of a test stands for: it derives from them, or has at least half of its methods from
-    them; those that it has most in common with."""
+    """Return the parts that a class in a test stands for: it derives from them, or at least half of its methods are
+    theirs; in that case only the parts that share most of them."""
     bases = {ast.unparse(base) for base in node.bases}
     derived = [part for part in PARTS if part.__name__ in bases]
     if derived:
@@ -186,7 +186,7 @@ def parts_of(node: ast.ClassDef) -> list[type]:
 
 
 def classes_of_tests() -> Iterator[tuple[str, ast.ClassDef, bool]]:
-    """(file:name, the class, whether it can be made from elsewhere)."""
+    """Yield (file:name, the class, True if other modules can make it)."""
     for path in sorted(TESTS.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
@@ -195,7 +195,7 @@ def classes_of_tests() -> Iterator[tuple[str, ast.ClassDef, bool]]:
 
 
 def test_every_stand_in_is_compared() -> None:
-    """A class with a part's methods is in the table above, or derives from the part and takes what it takes."""
+    """A class with a part's methods is in the table above, or derives from the part and takes the same arguments."""
     compared = set()
     for make, _, _ in STAND_INS.values():
         kind = type(make())
@@ -211,7 +211,7 @@ def test_every_stand_in_is_compared() -> None:
         unlike = [written_differences(node, part) for part in parts]
         bases = [ast.unparse(base) for base in node.bases]
         file = name.partition(":")[0]
-        # Of a part, or of a stand-in beside it that is compared.
+        # Derived from a part, or from a compared stand-in in the same file.
         derived = any(base == part.__name__ for base in bases for part in parts) or any(
             f"{file}:{base}" in compared for base in bases
         )
@@ -236,7 +236,7 @@ def test_a_process_that_pretends_counts_what_engines_count() -> None:
 
 
 def test_no_stand_in_takes_any_name_there_is() -> None:
-    """`__getattr__` in a test's class, and mocks, say yes to everything; unless it only hands on to what is real."""
+    """`__getattr__` in a test's class, and mocks, accept any name. Allowed if it only forwards to the real object."""
     found = []
     for path in sorted(TESTS.rglob("*.py")):
         source = path.read_text(encoding="utf-8")

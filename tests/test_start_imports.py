@@ -1,4 +1,4 @@
-"""What a start with the console loads, and what it leaves for when it is needed: memory, and time."""
+"""Modules that a start loads, and those that it leaves until they are needed, to save memory and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_THE_WORKER = (
 
 
 def loaded(statement: str, directory: os.PathLike[str]) -> set[str]:
-    """Modules that are there after it, in a process of its own."""
+    """Run the statement in a new process; return the modules that are loaded after it."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "appliance.settings", "ROCKETBOX_DATA_DIR": str(directory)}
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run(
@@ -107,7 +107,7 @@ engine.start()
 {look}
 engine.stop()
 """
-#: Own modules of a start without a console, and how many there may be: one more costs half a millisecond and 35 KB.
+#: Most own modules that a start without a console may load: each one costs half a millisecond and 35 KB.
 #: "": all of them; else those of one package below `appliance.engine`.
 MOST_MODULES = {
     ("broker", "namesrv"): {
@@ -117,9 +117,9 @@ MOST_MODULES = {
     ("broker",): {"": 247, "namesrv": 0, "replication": 3, "failover": 0},
     ("namesrv",): {"": 63, "broker": 0, "store": 2, "replication": 2, "failover": 0, "filter": 0},
 }  # fmt: skip
-#: Classes that these starts make with `dataclass`, a millisecond each: the configuration's, and what is compared.
+#: Classes that these starts make with `dataclass`, a millisecond each: the configuration's, and ones that are compared.
 MOST_DATACLASSES = 13
-#: What an engine without a console uses rarely or never, with OpenSSL's 4 MB behind hashlib.
+#: Modules that an engine without a console uses rarely or never; hashlib alone loads OpenSSL's 4 MB.
 RARE = LATER | {
     "hashlib", "hmac", "secrets", "ssl", "ctypes", "encodings.idna", "asyncio", "argparse", "tomllib",
     "sqlite3", "http", "email", "appliance.engine.broker.replay", "appliance.engine.filter.sql92",

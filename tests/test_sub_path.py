@@ -1,4 +1,4 @@
-"""The console below a path of a reverse proxy, which may cut that path off or hand it on."""
+"""The console below a path of a reverse proxy, which may remove that path or pass it on."""
 
 import http.client
 import re
@@ -23,7 +23,7 @@ def server(request):
 
 @pytest.fixture(params=["cut off", "handed on"])
 def ask(request, server):
-    """`ask(method, path below the base)`: what the proxy would send; returns status, headers and body."""
+    """`ask(method, path below the base)`: send the request as the proxy would; return status, headers and body."""
     prefix = "" if request.param == "cut off" else BASE
 
     def send(method: str, path: str, body: str | None = None, **headers: str):

@@ -1,4 +1,4 @@
-"""How the suite runs itself (tests/suite): every test has a part, and what fails beside others is red."""
+"""The suite's own runner (tests/suite): every test belongs to a part, and a test that fails beside others is red."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.suite.parts import ROOT, Part
 
 suite = importlib.import_module("tests.suite.__main__")
 
-#: Fails when it runs for the first time, and never again.
+#: A test that fails only when it runs for the first time.
 ONCE = """
 from pathlib import Path
 
@@ -28,7 +28,7 @@ ALWAYS = "def test_it():\n    assert False\n"
 
 
 def files_of(part: Part) -> set[str]:
-    """The test files that pytest finds for it."""
+    """Return the test files that pytest finds for a part."""
     out = {argument.removeprefix("--ignore=") for argument in part.arguments if argument.startswith("--ignore=")}
     found = set()
     for argument in part.arguments:
@@ -61,7 +61,7 @@ def test_changed_packaging_brings_its_tests_back(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """run(text of a test file, text of foreign.txt) -> (exit status, what was printed)."""
+    """run(text of a test file, text of foreign.txt) -> (exit status, printed text)."""
 
     def go(text: str, foreign: str = "") -> tuple[int, str]:
         (tmp_path / "test_made.py").write_text(text)

@@ -1,4 +1,4 @@
-"""The rule of conftest.py: where CI is set, what does not run has failed."""
+"""Rules of the suite: under CI a test that does not run has failed, and no test measures the machine's speed."""
 
 import ast
 import os
@@ -70,7 +70,7 @@ def test_one_that_says_so_waits_for_it():
 
 
 def test_directories_that_tests_share_go_with_their_fixture():
-    """`tmp_path_factory` keeps what it made to the end of the run: tests/support/directories.py does not."""
+    """`tmp_path_factory` keeps its directories to the end of the run: tests/support/directories.py does not."""
     tests = Path(__file__).parent
     own = tests / "support" / "directories.py"
     found = [path for path in sorted(tests.rglob("*.py")) if path != own and ".mktemp" + "(" in path.read_text()]
@@ -107,7 +107,7 @@ CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time"
 
 
 def measured(source):
-    """Lines with an `assert` that a difference of readings of a clock is small: how fast this machine is, just then."""
+    """Yield the lines with an `assert` that two readings of a clock differ little, which depends on the machine."""
     if "assert" not in source or not any(f"{name}(" in source for name in CLOCKS):
         return
     tree = ast.parse(source)
@@ -136,7 +136,7 @@ def is_difference(node, names=frozenset()):
         return False
     if not isinstance(node.op, ast.Sub):
         return is_difference(node.left, names) or is_difference(node.right, names)
-    # A time some hours ago is a time.
+    # A clock's reading minus a constant is a moment, not a duration.
     is_ago = all(isinstance(one, ast.Constant | ast.operator | ast.BinOp) for one in ast.walk(node.right))
     return not is_ago and any(map(reads_a_clock, ast.walk(node)))
 
@@ -170,8 +170,8 @@ assert old < first
 
 
 def test_no_test_measures_how_fast_the_machine_is():
-    """Beside others a machine is as slow as it likes. What a bound on a time meant is an event, an order, a count, time
-    of the processor, or a clock that is handed in; tests/support/waiting.py waits, and tells what hangs."""
+    """A machine that runs other work may be arbitrarily slow. Instead of a bound on time a test checks an event, an
+    order, a count, processor time, or an injected clock; tests/support/waiting.py waits, and names what hangs."""
     assert list(measured(MEASURES)) == [3, 4, 5, 7]
     assert not list(measured(WAITS))
     tests = Path(__file__).parent

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.engine import start_engine
 
 TABLE = (Path(__file__).parent.parent / "ARCHITECTURE.md").read_text().split("## Threads\n")[1].split("\n\n")[0]
-#: A name, or with `<...>` what stands for many.
+#: Thread names; `<...>` stands for a varying part.
 ROWS = {name for row in TABLE.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
 
 
@@ -19,7 +19,7 @@ def test_the_table_of_threads_has_every_thread_and_no_other(tmp_path):
     before = set(threading.enumerate())
     engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"})
     try:
-        _ = engine.broker.replays  # made when there are jobs, or when somebody asks
+        _ = engine.broker.replays  # made when there are jobs, or on first use
         running = {thread.name for thread in threading.enumerate() if thread not in before}
     finally:
         engine.stop()

@@ -1,4 +1,4 @@
-"""Times as people type them: what is read, in which zone, and what is no time."""
+"""Times as people type them: the forms that are read, their zone, and texts that are no time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1795271420500
 
 
 def said(text: str, zone: ZoneInfo = BERLIN, now_ms: int = NOW) -> str:
-    """The moment as it is in the zone."""
+    """Return the moment that the text means, as ISO text in the zone."""
     found = datetime.fromtimestamp(milliseconds_of(text, now_ms, zone) / 1000, zone)
     return found.isoformat(" ", "milliseconds").removesuffix(".000" + found.isoformat()[-6:])
 
