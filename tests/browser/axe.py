@@ -16,7 +16,7 @@ SERIOUS = ("serious", "critical")
 
 @cache
 def source() -> str:
-    """The script, which must be the one of the lock."""
+    """Return axe's script; its digest must be the one in the lock."""
     (package,) = json.loads((VENDOR / "vendor.lock").read_text())["packages"]
     for name, digest in package["files"].items():
         assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, name
@@ -26,7 +26,7 @@ def source() -> str:
 def problems(page: Page, *rules: str) -> list[str]:
     """Return axe's serious findings on the page as it is, one line each; with `rules` only those are checked."""
     if not page.evaluate("typeof window.axe === 'object'"):
-        page.evaluate(source())  # not a script of the page: its content security policy would refuse it
+        page.evaluate(source())  # not as a script element: the page's content security policy would refuse it
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": list(rules)}

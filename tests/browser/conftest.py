@@ -17,13 +17,13 @@ from tests.support.server import Server
 CHROMIUM = "/usr/bin/chromium"
 PASSWORD = "correct horse battery"
 PHONE = {"width": 360, "height": 740}
-#: What is expected of a page has to come, however little time the machine has for it.
+# An expectation on a page must hold in the end, however busy the machine is.
 expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _sync_playwright_and_django() -> Iterator[None]:
-    """Playwright's synchronous face runs a loop in this thread; Django would take its own calls for a mistake."""
+    """Let Django work beside Playwright's synchronous API, whose event loop in this thread Django would refuse."""
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     yield
@@ -53,7 +53,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def visit(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
-    """`visit(locale=..., viewport=...)`: a page of a fresh browser. A mistake in it or a request elsewhere fails."""
+    """`visit(locale=..., viewport=...)`: a page of a fresh browser. An error in it or a request elsewhere fails."""
     contexts, wrong = [], []
     base = f"http://{server.ready['http']}"
 
@@ -80,7 +80,7 @@ def visit(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
 
 
 def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> Page:
-    """Through the door."""
+    """Sign in through the form; return the page of the console."""
     page.goto("/login/")
     page.fill("#id_username", name)
     page.fill("#id_password", password)
@@ -90,7 +90,7 @@ def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> Page:
 
 
 def first_run(page: Page, address: str, name: str = "ada", password: str = PASSWORD) -> Page:
-    """From the link of a new server to the page that waits for the first message."""
+    """Set up a new server from its link, up to the page that waits for the first message."""
     page.goto(address)
     page.click("button[value=en]")
     page.fill("#id_username", name)
@@ -104,10 +104,10 @@ def first_run(page: Page, address: str, name: str = "ada", password: str = PASSW
 
 @pytest.fixture
 def ada(visit: Callable[..., Page], server: Server) -> Page:
-    """The administrator's browser, signed in; the first one makes her, with all rights."""
+    """The administrator's browser, signed in; its first use on a server creates her, with all rights."""
     page = visit(locale="en-GB", accept_downloads=True)
     answer = page.goto(server.ready["setup_url"])
-    if answer is not None and answer.status == 404:  # she is there
+    if answer is not None and answer.status == 404:  # she exists already
         return sign_in(page)
     first_run(page, server.ready["setup_url"]).click("text=Open the console")
     return page

@@ -1,4 +1,4 @@
-"""A broker that has seen life: topics, groups, clients and messages of every kind, many of them hostile or long."""
+"""Fills a broker with topics, groups, clients and messages of every kind, many of them hostile or long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import report_days
 from tests.support.engine import Peer, send_fields
 
 MARKUP = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
-#: Only the files of another program could hold such names.
+#: Names that only files of another program could hold.
 ODD_NAMES = (MARKUP, "a/b", "..", "空格 与 \"quotes'", "{{7*7}}{% debug %}", "%2e%2e%2fetc")
 LONG_TOPIC = "a-topic-whose-name-is-as-long-as-a-name-may-be-" + "x" * 80
 LONG_GROUP = "a-group-whose-name-nobody-would-want-to-type-twice-" + "y" * 60
@@ -29,7 +29,7 @@ SEND, OFFSET, TOPIC, HEARTBEAT = 310, 15, 17, 34
 
 
 def odd_names(data_dir: Path) -> None:
-    """Before the first start: tables as some other program could have left them."""
+    """Write tables with odd names before the first start, as some other program could have left them."""
     config = data_dir / "store" / "config"
     config.mkdir(parents=True)
     topics = {name: {"topicName": name, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6} for name in ODD_NAMES}
@@ -46,7 +46,7 @@ def odd_names(data_dir: Path) -> None:
 
 
 def packed(kind: str, body: bytes) -> bytes:
-    """What a client makes of a body."""
+    """Return the body compressed as a client would send it."""
     match kind:
         case "lz4":
             return lz4.frame.compress(body)
@@ -57,7 +57,7 @@ def packed(kind: str, body: bytes) -> bytes:
 
 
 class Furniture:
-    """Fills a broker and keeps its clients connected. ids: what was sent -> its offset id."""
+    """Fills a broker and keeps its clients connected. ids: name of a sent message -> its offset id."""
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
@@ -146,7 +146,7 @@ class Furniture:
 
 
 def pages(ids: dict[str, str]) -> list[str]:
-    """Every page behind the door that shows something, the odd things first."""
+    """Return the address of every page behind the sign-in that shows something, the odd ones first."""
     message = f"/messages/{ids['hostile']}/"
     found = [
         "/", "/topics/", "/topics/?show=all&sort=-bytes", "/topics/?q=no-such", "/topics/orders/",
@@ -193,5 +193,5 @@ def pages(ids: dict[str, str]) -> list[str]:
 
 
 def segment(name: str) -> str:
-    """A name in an address."""
+    """Return a name as it stands in an address."""
     return quote("~5" if name == ".." else name.replace("~", "~0").replace("/", "~1"), safe="")

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.nightly
 
-#: A sample every 30 s, and the looks of two threads.
+#: Time until an alert is sent: a sample is taken every 30 s, and two threads check one after the other.
 TOLD_LIMIT_S = 120
 
 
@@ -54,11 +54,11 @@ def test_a_chat_is_told_of_a_group_that_is_behind_and_again_when_it_is_not(visit
         expect(page.locator("#notices")).to_contain_text("took the test")
 
         with java.producer(server.namesrv) as producer:
-            # All into one queue: a group is behind in queues of which it has committed an offset.
+            # All into one queue: lag counts only in queues in which the group has committed an offset.
             producer.send("orders", [Message(b"first", order="one")], how="ordered")
             with java.push(server.namesrv, "orders", "mailer") as consumer:
                 consumer.wait_for(1, 90)
-                # Its listener may not have returned yet: a client that leaves then commits nothing of it.
+                # Its listener may not have returned yet: a client that leaves before does not commit that message.
                 ask = partial(page.request.get, "/api/v1/groups/mailer/progress")
                 wait_for(lambda: any(one["committed"] == 1 for one in ask().json()["items"]), "it has committed")
             producer.send("orders", [Message(b"late %d" % number, order="one") for number in range(20)], how="ordered")

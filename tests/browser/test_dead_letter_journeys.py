@@ -1,4 +1,4 @@
-"""What an official consumer could not do, put right in the browser: a replay over a SIGKILL, and the retry ladder."""
+"""Messages that an official consumer failed on, put right in the browser: a replay over a SIGKILL, and the retries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTILE = "<img/src=x/onerror=document.title='taken'>"
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """Retries wait for an hour, so that nothing comes by itself."""
+    """A server whose retries wait for an hour, so that no message comes by itself."""
     directory = shared_directory(request, "letters-server")
     environment = {
         "ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD,

@@ -1,5 +1,5 @@
-"""Journeys with groups whose consumers are official clients: one that hangs is found, offsets are moved and moved back
-while a consumer goes on."""
+"""Journeys with groups whose consumers are official clients: a consumer that hangs is found, and offsets are moved and
+moved back while a consumer goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Visit = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server whose administrator is there from the start."""
+    """A server that has an administrator from the start."""
     directory = shared_directory(request, "server")
     somebody = {"ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD}
     with Server(
@@ -61,12 +61,12 @@ def test_reset_and_undo_with_a_live_consumer(visit: Visit, server: Server, java)
             first = page.locator("tbody tr td:nth-child(5) a").first
             page.click("button:has-text('Apply to')")
             expect(page.locator("h1")).to_contain_text("to the earliest message that is kept")
-            # The page follows by itself until the client has come for every queue.
+            # The page updates by itself until the client has fetched the new offset of every queue.
             expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=90_000)
             assert first is not None
             wait_for(lambda: all(times(consumer)[one.sha256] == 2 for one in sent), "everything came again")
             assert len(consumer.received) == 2 * len(sent), "once each"
-            # What the group had is back where it was: the preview says what that skips by now.
+            # The undo restores the group's earlier offsets: the preview shows which messages that skips by now.
             page.click("text=Undo…")
             expect(page.locator("h1")).to_contain_text("back?")
             page.click("button:has-text('Apply to')")
@@ -92,8 +92,8 @@ def test_skip_to_the_end_of_a_group_that_is_offline(visit: Visit, server: Server
         page.goto("/groups/postmen/")
         page.click("text=Skip to the end…")
         said = page.locator(".note").all_inner_texts()
-        # What lies in queues that it had committed, and in those that it had not. The two that it consumed may be among
-        # them: the client left before it had committed them.
+        # Messages in queues with a committed offset, and in queues without. The two that the group consumed may be
+        # among them, if the client left before it had committed them.
         assert 10 <= sum(int(text.split()[0]) for text in said) <= 12, said
         page.click("button:has-text('Apply to')")
         expect(page.locator("#progress")).to_contain_text("No client of the group is connected.")
@@ -115,7 +115,7 @@ def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, jav
         producer.send("invoices", messages("more", 400), how="batch")
         with java.push(server.namesrv, "invoices", "clerks", hold_ms=90_000):
             page.goto("/groups/clerks/")
-            # It refreshes by itself: nobody reloads it.
+            # The page refreshes by itself.
             expect(page.locator("#group-state")).to_contain_text("listener slow or hung", timeout=60_000)
             expect(page.locator("#now .note.bad")).to_contain_text(
                 "Messages of invoices its consumers have not finished: 400"

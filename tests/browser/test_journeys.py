@@ -95,7 +95,7 @@ def test_a_topic_is_created_and_a_message_found_in_it(visit: Visit) -> None:
 
 @contextmanager
 def failing(server: Server, java, group: str, count: int) -> Iterator[list[Message]]:
-    """So many messages of which an official consumer of the group made dead letters; it is gone then."""
+    """Send `count` messages that an official consumer of the group turns into dead letters, and end that consumer."""
     topic = f"{group}-orders"
     sent = [Message(b"%s %d" % (group.encode(), number), "paid", (f"order-{number}",)) for number in range(count)]
     with java.producer(server.namesrv, group=f"{group}-shop") as producer:
@@ -106,7 +106,7 @@ def failing(server: Server, java, group: str, count: int) -> Iterator[list[Messa
 
 
 def rows_of(page: Page, group: str, count: int) -> None:
-    """The page of the group's dead letters, once there are so many."""
+    """Load the page of the group's dead letters until it shows `count` of them."""
     wait_for(
         lambda: (page.goto(f"/dead-letters/{group}/"), page.locator("form .table tbody tr").count())[1] == count,
         group,
@@ -131,7 +131,7 @@ def test_two_ticked_dead_letters_are_replayed_to_the_group(visit: Visit, server:
     page.click("text=Preview")
     expect(page.locator("h2")).to_have_text("2 messages would be sent")
     page.click("text=Start the replay")
-    # It is there before anybody listens; what the group gets next are the copies, and only they.
+    # The replay is done before any consumer is there; the group then receives the copies, and only these.
     expect(page.locator("#progress .chip").first).to_have_text("done", timeout=90_000)
     expect(page.locator("#results tbody .chip.good")).to_have_count(2, timeout=90_000)
     with java.push(server.namesrv, "billing-orders", "billing") as healthy:
@@ -154,7 +154,7 @@ def test_a_replay_of_all_is_paused_and_cancelled(visit: Visit, server: Server, j
     page.click("text=Preview")
     expect(page.locator("h2")).to_have_text("12 messages would be sent")
     page.click("text=Start the replay")
-    # Every second the page shows how far it is, by itself.
+    # The page updates the progress by itself every second.
     expect(page.locator("#progress progress")).not_to_have_attribute("value", "0", timeout=90_000)
     page.click("text=Pause")
     expect(page.locator("#progress .chip.warn")).to_have_text("paused")

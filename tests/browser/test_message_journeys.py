@@ -1,4 +1,5 @@
-"""Journeys around single messages, with the official Java client: watched live, sent of every kind, run on a client."""
+"""Journeys around single messages, with the official Java client: watch them live, send each kind, run one on a
+client."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Visit = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """One that is set up, and keeps its port when it is started again."""
+    """A server that is set up already, and keeps its port when it is started again."""
     place = shared_directory(request, "server") / "data"
     ada = {"ADMIN_USER": "ada", "ADMIN_PASSWORD": PASSWORD}
     with Server(place, "--http-port", str(reserve_port()), roles="broker,namesrv,console", environment=ada) as running:
@@ -50,7 +51,7 @@ def test_a_topic_is_watched_live(visit: Visit, server: Server, java) -> None:
         expect(rows).to_have_count(3)
         expect(rows.first).to_contain_text('{"order": 2}')
         expect(rows.first).to_contain_text("o-2")
-        # A pause holds back, and says how many.
+        # A pause holds messages back and shows their number.
         page.click("#tail-pause")
         expect(state).to_have_text("paused")
         producer.send("watched", [Message(b"while paused")] * 2)
@@ -59,7 +60,7 @@ def test_a_topic_is_watched_live(visit: Visit, server: Server, java) -> None:
         page.click("#tail-pause")
         expect(state).to_have_text("live")
         wait_for(lambda: counted(page, "held_back") == 2, "what was held back is told")
-        # Tags, and that the address holds them.
+        # A filter by tags, which the address contains.
         page.fill("#tags", "paid")
         page.click("form.filter button")
         expect(state).to_have_text("live")
@@ -139,7 +140,7 @@ def test_every_kind_of_message_is_sent_and_comes_to_the_consumer_when_it_should(
         expect(page.locator("#notices")).to_contain_text("nobody gets the message until it is committed")
         expect(page.locator("main")).to_contain_text("nobody has decided the transaction yet")
         assert len(consumer.received) == 6
-        # One like another, binary as it was.
+        # Send a copy of a message; a binary body stays as it was.
         producer_body = bytes(range(200, 256))
         with java.producer(server.namesrv) as producer:
             [ack] = producer.send("kinds", [Message(producer_body, "bin", ("k9",))])

@@ -1,4 +1,4 @@
-"""Messages found, taken out and brought in, with a real browser and the official Java client at both ends."""
+"""Messages are found, exported and imported, with a real browser and the official Java client at both ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_message_is_found_in_five_ways(ada: Page, server: Server, java) -> Non
         producer.send("haystack", others[20:])
     by_offset_id = f"/messages/{ack['offset_msg_id']}/"
 
-    # By the id that the producer printed, in either case; by the broker's; by its place.
+    # By the id that the producer printed, in upper or lower case; by the broker's id; by its place.
     place = f"haystack/{ack['queue_id']}/{ack['queue_offset']}"
     for text in (ack["msg_id"], ack["msg_id"].lower(), ack["offset_msg_id"], place):
         page.goto("/groups/")
@@ -56,7 +56,7 @@ def test_a_message_is_found_in_five_ways(ada: Page, server: Server, java) -> Non
     page.goto(f"/messages/{ack['msg_id']}/")
     expect(page.locator("main")).to_contain_text("customer-9")
 
-    # By a key, which several may have.
+    # By a key, which several messages may have.
     page.keyboard.press("Control+k")
     expect(page.locator("#search")).to_be_focused()
     page.keyboard.type("customer-9")
@@ -65,7 +65,7 @@ def test_a_message_is_found_in_five_ways(ada: Page, server: Server, java) -> Non
     page.click("tbody a >> nth=0")
     page.wait_for_url(f"**{by_offset_id}")
 
-    # By the time, and by what it says.
+    # By its time, and by its content.
     page.goto("/messages/?topic=haystack")
     expect(page.locator("section.panel tbody tr")).to_have_count(41)
     for text in (
@@ -87,7 +87,7 @@ def test_a_message_is_found_in_five_ways(ada: Page, server: Server, java) -> Non
     page.click("section.panel tbody a >> nth=0")
     page.wait_for_url(f"**{by_offset_id}")
 
-    # What is not there is explained; topics are found by the same box.
+    # The page explains why a place holds no message; the same box finds topics.
     page.fill("#search", f"haystack/{ack['queue_id']}/99999")
     page.press("#search", "Enter")
     expect(page.locator("[role=status].note")).to_contain_text(re.compile("ends at [0-9]+"))
@@ -137,7 +137,7 @@ def test_what_was_exported_and_imported_reaches_an_official_consumer_unchanged(
 
 
 def test_an_import_that_was_killed_sends_each_line_once(ada: Page, server: Server, java) -> None:
-    """SIGKILL in the middle, twice; what has come in is counted by the official consumer."""
+    """The server is killed in the middle, twice; the official consumer counts the imported messages."""
     page = ada
     make_topic(page, "survivor")
     lines = [{"body": {"encoding": "text", "data": f"line {n}"}, "keys": [f"k{n}"]} for n in range(3000)]

@@ -1,5 +1,5 @@
-"""Every page, with a broker behind it that has seen life: no name runs as a script, nothing is serious for axe in light
-or dark, nothing is wider than a phone, nothing is left in English for Chinese readers.
+"""Every page, on a broker full of odd things: no name runs as a script, axe has no serious finding in light or dark,
+nothing is wider than a phone, no English is left for Chinese readers.
 
 The tests of this module share one server: the first one sets it up.
 """
@@ -21,15 +21,15 @@ from tests.support.server import Server
 
 Visit = Callable[..., Page]
 WIDE = {"width": 1200, "height": 900}
-#: A page's own words: without what is shown in its own language whatever the reader's is.
+#: Script that returns a page's own words, without the parts that keep their language whatever the reader's is.
 OWN_WORDS = """() => {
   const copy = document.querySelector('main').cloneNode(true);
   copy.querySelectorAll('pre, code, table.log, [lang=en], datalist, script').forEach(one => one.remove());
   copy.querySelectorAll('*').forEach(one => one.append(' | '));
   return copy.textContent;
 }"""
-#: Three words in a row; names have no spaces.
 LZ4_SAYS = "failed with code"
+#: Three words in a row; names have no spaces.
 ENGLISH = re.compile(r"\b[A-Za-z']{2,}(?: [a-z']{2,}){2,}")
 
 
@@ -44,19 +44,19 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def house(server: Server) -> Iterator[Furniture]:
-    """What has happened there."""
+    """The contents of the server's broker."""
     furniture = Furniture(server.broker)
     yield furniture
     furniture.close()
 
 
 def look(page: Page) -> None:
-    """The page as it is: it must be fine."""
+    """Assert that the page has no mistakes as it is now."""
     assert not mistakes(page), page.url
 
 
 def mistakes(page: Page, with_axe: bool = True) -> list[str]:
-    """What is wrong with the page as it is, in light and dark, wide and narrow."""
+    """Return the mistakes of the page as it is now, in light and dark, wide and narrow."""
     found = ["a name ran as a script"] if page.title() == "taken" else []
     if page.locator("main img, main script, main iframe").count():
         found.append("a name became an element")
@@ -67,7 +67,7 @@ def mistakes(page: Page, with_axe: bool = True) -> list[str]:
         page.emulate_media(color_scheme="light")
     for size in (PHONE, WIDE):
         page.set_viewport_size(size)
-        try:  # a chart follows its window a moment later
+        try:  # a chart adapts to its window a moment later
             page.wait_for_function(
                 "width => document.documentElement.scrollWidth <= width", arg=size["width"], timeout=90_000
             )
@@ -77,7 +77,7 @@ def mistakes(page: Page, with_axe: bool = True) -> list[str]:
 
 
 def shape(address: str) -> str:
-    """An address without the names in it: the same for all pages of one kind."""
+    """Return an address without the names in it: the same for all pages of one kind."""
     path, _, query = address.partition("?")
     parts = path.split("/")
     if parts[1] in ("topics", "groups") or (parts[1] == "messages" and len(parts) > 3):
@@ -133,7 +133,7 @@ def test_the_door(visit: Visit, house: Furniture) -> None:
 
 
 def test_another_name_for_this_machine_reads_nothing(server: Server, house: Furniture) -> None:
-    """A web page whose name was made to lead to 127.0.0.1 is answered 400, whatever it asks for."""
+    """A request under a foreign host name that resolves to 127.0.0.1 is answered 400, whatever its path."""
     host, _, port = server.ready["http"].rpartition(":")
     for path in ("/", "/login/", "/healthz", "/metrics", "/api/v1/me", "/static/console.css"):
         connection = HTTPConnection(host, int(port), timeout=60)
@@ -151,7 +151,7 @@ def test_every_page(visit: Visit, house: Furniture) -> None:
         answer = page.goto(address)
         assert answer is not None
         answers[address] = answer.status
-        # One look with axe at every page and state; more of the same need only hold together.
+        # axe checks one page of each kind and status; for further ones the other checks suffice.
         kind = (shape(address), answer.status)
         if found := mistakes(page, with_axe=kind not in looked_at):
             wrong[address] = found

@@ -1,4 +1,4 @@
-"""A new user with the README in hand: from a fresh copy of the project to their own message in the browser."""
+"""The way of a new user through the README: from a fresh copy of the project to a message in the browser."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from tests.browser.conftest import first_run
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-#: What the project promises its user.
-#: Of what hangs: it takes some 30 s.
+#: Time after which the journey counts as hung; it takes some 30 s.
 LIMIT_S = 600.0
 
 
 def commands() -> list[str]:
-    """What stands in the README's fenced blocks that name no language, in their order."""
+    """Return the texts of the README's fenced blocks without a language, in their order."""
     return re.findall(r"^```\n(.*?)\n```$", README, re.DOTALL | re.MULTILINE)
 
 
@@ -50,7 +49,7 @@ def test_a_new_user_sees_their_message(browser: Browser, tmp_path: Path) -> None
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
     start, send = commands()[0], next(one for one in commands() if one.startswith("mvn"))
-    # The README's own commands; only the ports are free ones, as it says under "Options".
+    # The README's own commands, but with free ports, as its section "Options" describes.
     ports = "--broker-port 0 --namesrv-port 0 --http-port 0 --ready-file ready.json"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ROCKETBOX_", "ADMIN_"))}
     begin = time.monotonic()
@@ -71,7 +70,7 @@ def test_a_new_user_sees_their_message(browser: Browser, tmp_path: Path) -> None
         expect(page.locator("#count")).to_contain_text("waiting for the first")
         ready = json.loads((copy / "ready.json").read_text())
         sent = subprocess.run(
-            f"exec {send} -Dexec.args={ready['namesrv']}",  # what takes too long is ended, and not only its shell
+            f"exec {send} -Dexec.args={ready['namesrv']}",  # so that a time-out ends more than the shell
             shell=True,
             cwd=copy,
             capture_output=True,

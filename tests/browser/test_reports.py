@@ -1,4 +1,4 @@
-"""Reports in the browser: from the schedule to a report that is read, a run that fails, and how it all looks.
+"""Reports in the browser: from the schedule to reading a report, a run that fails, and the look of every page.
 
 The tests of this module share one server: the first one fills it.
 """
@@ -23,8 +23,8 @@ from tests.support.server import Server
 
 Visit = Callable[..., Page]
 MESSAGES = 3000
-#: The runner begins 20 s after a start; then some seconds for the processes and their work. They come behind all others
-#: of the machine (nice 19).
+#: The runner begins 20 s after a start; its processes and their work take some seconds. They have the lowest priority
+#: on the machine (nice 19).
 RUN_LIMIT_MS = 1_800_000
 WIDE = {"width": 1200, "height": 900}
 NAMES = "g" * 255, *(f"group-{number:02}-{'long-' * (number % 9)}name" for number in range(40))
@@ -40,7 +40,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def settle(page: Page, **values: str) -> None:
-    """Change settings by the form."""
+    """Change settings through the form."""
     page.goto("/reports/settings/")
     page.click("text=Change")
     for name, value in values.items():
@@ -56,7 +56,7 @@ def settle(page: Page, **values: str) -> None:
 
 
 def ended(page: Page) -> None:
-    """The page of a run, when it has loaded again at the end."""
+    """Wait until the page of a run shows that the run has ended."""
     expect(page.locator("#progress")).not_to_contain_text(re.compile("waiting|running"), timeout=RUN_LIMIT_MS)
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_fails_is_told_and_the_last_good_reports_stay(visit: Visit, s
 
 @pytest.mark.nightly
 def test_the_progress_bar_moves_without_loading_the_page_again(visit: Visit, server: Server) -> None:
-    """A run's directory as the runner writes it: the page follows it."""
+    """The page follows a run's directory as the runner writes it."""
     page = sign_in(visit(locale="en-GB", viewport=WIDE))
     run = report_days.record(id="20260101-000000-00000001", state="running", ended_ms=None, steps=[], rows=0)
     run |= {"started_ms": int(time.time() * 1000) - 5000}
@@ -150,7 +150,7 @@ def test_the_progress_bar_moves_without_loading_the_page_again(visit: Visit, ser
 @pytest.mark.parametrize("groups", [("shipping",), (), NAMES], ids=["small", "empty", "large"])
 @pytest.mark.nightly
 def test_every_page_looks_right(visit: Visit, server: Server, locale: str, groups: tuple[str, ...]) -> None:
-    """Light and dark, wide and narrow, for a screen reader; and nothing is wider than the page."""
+    """In light and dark, wide and narrow, and for a screen reader; nothing is wider than the page."""
     report_days.put(server.data_dir, groups=groups)
     report_days.put_runs(server.data_dir)
     page = sign_in(visit(locale=locale, viewport=WIDE))
@@ -172,7 +172,7 @@ def test_every_page_looks_right(visit: Visit, server: Server, locale: str, group
 
 @pytest.mark.nightly
 def test_a_report_is_printed_on_paper(visit: Visit, server: Server) -> None:
-    """One page for what fits; nothing of the console's own around it."""
+    """A report that fits is printed on one page, without the console's frame around it."""
     report_days.put(server.data_dir)
     page = sign_in(visit(locale="en-GB", viewport=WIDE))
     page.goto(f"/reports/{report_days.DAY}/group-health/")

@@ -29,7 +29,7 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[ReverseProxy]:
 
 
 def stays_inside(page: Page) -> None:
-    """Every address on the page."""
+    """Assert that every address on the page lies below the proxy's path."""
     for place in page.evaluate(PLACES, ATTRIBUTES):
         if not place.startswith("data:"):
             path = urlsplit(urljoin(page.url, place)).path

@@ -1,4 +1,4 @@
-"""Three minutes: a new server, messages of every kind, a consumer that fails, and all that puts it right."""
+"""A tour of three minutes: a new server, messages of every kind, a consumer that fails, and the ways to repair that."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.server import Server
 from tests.support.waiting import wait_for
 
 TOPIC, GROUP, OTHER = "orders", "billing", "statistics"
-#: What the failing consumer gives up, after the first try and one on the ladder.
+#: Messages on which the consumer fails for good, after the first try and one retry.
 FAILED = 20
-#: A second try comes after as long as it takes to look at the ladder.
+#: The second try comes late enough to look at the waiting retries first.
 LEVELS = "1s 2s 8s"
 
 
@@ -68,7 +68,7 @@ def test_the_story_of_three_minutes(visit: Callable[..., Page], server: Server, 
         page.goto("/transactions/?show=resolved")
         expect(page.locator("tbody tr")).to_have_count(len(halves))
 
-        # A consumer of another group fails with what comes now: the ladder, then the dead letters.
+        # A consumer of another group fails on the next messages: they are retried, then become dead letters.
         page.goto("/create/group/")
         page.fill("#id_name", GROUP)
         page.click("main >> text=Preview")
@@ -96,7 +96,7 @@ def test_the_story_of_three_minutes(visit: Callable[..., Page], server: Server, 
             )
             assert times(failing) == {one.sha256: 2 for one in bad}, "tried twice"
 
-        # Replayed to that group only, at a rate, and watched.
+        # Replay them to that group only, at a limited rate, and watch the progress.
         page.click("text=Replay all…")
         page.fill("#id_rate", "5")
         page.click("text=Preview")
@@ -114,7 +114,7 @@ def test_the_story_of_three_minutes(visit: Callable[..., Page], server: Server, 
             sent.update(one.sha256 for one in bad)
             assert times(other) == sent, "the other group got no copy"
 
-            # Back to the beginning, after a look at what that does; and back again.
+            # Reset offsets to the beginning, after a preview; then undo that.
             page.goto(f"/groups/{GROUP}/")
             expect(page.locator("#group-lead")).to_contain_text("0 messages behind", timeout=60_000)
             page.click("text=Reset offsets…")

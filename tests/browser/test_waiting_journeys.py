@@ -1,4 +1,4 @@
-"""Journeys with messages that wait and with transactions, which an official client sends and another one gets, or not.
+"""Journeys with waiting messages and transactions, which one official client sends and another receives or not.
 
 The tests of this module share one server.
 """
@@ -60,10 +60,10 @@ def test_delayed_messages_are_cancelled_and_delivered_now(ada: Page, server: Ser
             expect(ada.locator("h2").first).to_have_text("2 messages would be delivered")
             ada.click("main >> button:has-text('Deliver now')")
             expect(ada.locator("h1")).to_have_text("2 messages were delivered")
-            # Its copy is one click away.
+            # The delivered copy is one click away.
             ada.click("tbody a >> nth=0")
             expect(ada.locator("main")).to_contain_text("later")
-            came = consumer.wait_for(3, 60)  # and the one of 30 s, which nobody touched
+            came = consumer.wait_for(3, 60)  # and the one of 30 s, which was left alone
             assert {one["keys"] for one in came} == {"now-level", "now-timer", "soon"} or {
                 one["body_sha256"] for one in came
             } == {keyed(key).sha256 for key in ("now-level", "now-timer", "soon")}
@@ -90,7 +90,7 @@ def test_half_messages_are_decided(ada: Page, server: Server, java) -> None:
         row = ada.locator("tbody tr", has_text="half-commit")
         expect(row).to_contain_text("shop")
         expect(row).to_contain_text("1 online")
-        # Asked for: the producer itself answers that it does not know.
+        # A check on request: the producer itself answers "unknown".
         tick(ada, "half-commit")
         ada.click("text=Check the ticked ones now")
         ada.click("text=Ask now")
@@ -117,7 +117,7 @@ def test_half_messages_are_decided(ada: Page, server: Server, java) -> None:
         expect(ada.locator("tbody")).to_contain_text("half-back by hand")
         expect(ada.locator("tbody")).to_contain_text("half-commit by hand")
         asked = len(producer.checks_of(open_ones[1]))
-        # A round of checks passes: nobody is asked any more, nothing else comes.
+        # A round of checks passes: no producer is asked about the ended ones, and no message comes.
         with java.producer(server.namesrv, group="clock", transactional=True) as clock:
             last = Message(b"clock", properties={"local": "unknown", "check": "rollback"})
             clock.send("money", [last], how="transaction")
@@ -139,7 +139,7 @@ def test_a_backup_is_made_fetched_and_restored(ada: Page, server: Server, java, 
         expect(ada.locator("main")).to_contain_text("No backup was made here yet.")
         ada.click("text=Make one now")
         expect(ada.locator("main .chip.good").first).to_have_text("done", timeout=60_000)
-        # What comes later is not in it.
+        # A later message is not in the backup.
         producer.send("kept", [keyed("too-late")])
     ada.goto("/system/backups/")
     expect(ada.locator("main")).to_contain_text("The last good one was made")
@@ -154,7 +154,7 @@ def test_a_backup_is_made_fetched_and_restored(ada: Page, server: Server, java, 
         with java.push(second.namesrv, "kept", "second-readers") as consumer:
             came = consumer.wait_for(50, 60)
             assert {one["body_sha256"] for one in came} == {one.sha256 for one in sent}
-        # The console is the same one, too: no set-up, and the password is good.
+        # The console's data is restored, too: no set-up is needed, and the password is valid.
         assert "setup_url" not in second.ready or not second.ready["setup_url"]
         page = ada.context.browser.new_context(base_url=f"http://{second.ready['http']}").new_page()
         sign_in(page)

@@ -1,4 +1,4 @@
-"""Nothing is cut on a phone or on a desk: labels of axes, ids, columns of tables."""
+"""Nothing is cut off on a phone or on a desktop: labels of axes, ids, columns of tables."""
 
 from __future__ import annotations
 

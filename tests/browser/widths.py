@@ -1,10 +1,10 @@
-"""What does not fit a page at the width that its window has."""
+"""Finds the parts of a page that do not fit the width of its window."""
 
 from __future__ import annotations
 
 from playwright.sync_api import Page
 
-#: An id of up to so many characters has to stand on one line.
+#: An id of up to this many characters has to stand on one line.
 WHOLE_ID = 36
 
 _MEASURE = """([phone, wholeId]) => {
@@ -54,7 +54,7 @@ _MEASURE = """([phone, wholeId]) => {
 
 
 def unfit(page: Page) -> list[str]:
-    """What of the page, as it is, is cut, broken, too small, or scrolls where nobody would look for it."""
+    """Return the parts of the page that are cut off, broken, too small, or that scroll unexpectedly."""
     size = page.viewport_size
     assert size is not None
     found: list[str] = page.evaluate(_MEASURE, [size["width"] <= 560, WHOLE_ID])

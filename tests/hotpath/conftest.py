@@ -1,4 +1,4 @@
-"""One turn of a connection takes all that it is given, however slow the machine is: twins are compared tick by tick."""
+"""Lets one turn of a connection take all of its input, however slow the machine is: twins are compared tick by tick."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sends as clients write them, sends as nobody should, and whole conversations of both, from a seed.
+"""Usual sends as clients write them, odd sends, and whole conversations of both, from a seed.
 
 A usual send comes in four styles: Java's JSON, Go's, C++'s and Java's ROCKETMQ. An odd one has something wrong, or
 something that only looks wrong: each place of a header, of the properties and of a body has a list of such things.
@@ -20,13 +20,13 @@ from tests.support.twins import Setting, Step
 SENDS = (10, 310, 320)
 PULLS = (11, 361)
 TOPICS = ("TopicA", "TopicB", "Orders", "%RETRY%Group", "New-1", "New_2")
-#: Topics that are no place for a producer, or that there are not.
+#: Topics that producers may not send to, or that do not exist.
 ODD_TOPICS = (
     "", " ", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102", "SELF_TEST_TOPIC", "%DLQ%Group", "%RETRY%",
     "%RETRY%Nobody", "%RETRY%New", "a/b", "ä", "x" * 127, "x" * 128, "x" * 300, "Read", "Ordered", "Deleted", "None",
     "a.b", "T@x", "|", "-", "\0", "TopicA ", " TopicA", "topica", "T" + "é" * 70,
 )  # fmt: skip
-#: What numbers are written as, quoted or not; %d: the number that was meant.
+#: Spellings of numbers, quoted or not; %d: the intended number.
 NUMBERS = (
     b'"%d"', b"%d", b'"0%d"', b'"+%d"', b'" %d"', b'"%d "', b"%d.0", b'"%d.0"', b"%de0", b'"%de0"', b"0%d", b"-0",
     b'"-0"', b'"-"', b'"--1"', b"-%d", b'"-%d"', b"2147483647", b'"2147483647"', b"2147483648", b'"2147483648"',
@@ -42,7 +42,7 @@ BOOLEANS = (
     b'"yes"', b'"t"', b'""', b"null", b'"tRue"', b'"true "', b"2", b"1.0", b"-0", b"[]", b'"\\u0074rue"', b"True",
     b'"on"', b'"01"', b"0.0", b'"0.0"',
 )  # fmt: skip
-#: Values of JSON strings, as they stand between the quotes.
+#: Contents of JSON strings, between the quotes.
 RAW_STRINGS = (
     b"", b"a", b"\\u0061", b"\\u00e9", b"\\u00E9", b"\xc3\xa9", b"\\ud83d\\ude00", b"\xf0\x9f\x98\x80", b"\\ud83d",
     b"\\ude00", b"\\ud83d\\u0041", b"\\ude00\\ud83d", b"\\/", b"\\b\\f\\n\\r\\t\\\"\\\\", b"\\u0000", b"\\u", b"\\u00",
@@ -50,7 +50,7 @@ RAW_STRINGS = (
     b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80\xa8", b"\\u2028", b"\xef\xbb\xbf", b"\\ufeff", b"\\uffff",
     b"\\u0001", b"\\u0002", b"\\u0022", b"\\u005c", b'"', b"\\'", b"\\U0001", b"\\u+123", b"\\u 123", b"a" * 300,
 )  # fmt: skip
-#: Names that the broker looks at, and names that end or begin like these.
+#: Property names that the broker reads, and names that end or begin like these.
 NAMES = (
     "UNIQ_KEY", "TAGS", "KEYS", "WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS",
     "TIMER_DEL_UNIQKEY", "TRAN_MSG", "CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "INNER_NUM", "__RMQ.TRANSIENT.X",
@@ -64,13 +64,14 @@ VALUES = (
     "__RMQ.TRANSIENT.", "UNIQ_KEY", "\x01", "TRUE", "False", "true ", "\u2028", "\"quoted\"", "back\\slash", "a/b",
     "\x7f", "\t\n", "7F0000016AB14E0E2F2A69208FBA0000", "\ufeff", "a-b.c", "0" * 19,
 )  # fmt: skip
-#: Lengths around what a record's properties may have.
+#: Lengths around the limit of a record's properties.
 LONG_LENGTHS = (32_640, 32_700, 32_750, 32_766, 32_767, 32_768, 33_000, 40_000)
 _MOST = 20_000
 
 
 def properties(chance: random.Random) -> str:
-    """Those of a usual message; about every second one as Java 4.9 writes it, without the last separator."""
+    """Return the properties of a usual message, about every second time as Java 4.9 writes them: without the last
+    separator."""
     number = chance.randrange(1 << 16)
     pairs = [f"UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA{number:04X}", "WAIT\x01true"]
     if chance.random() < 0.7:
@@ -85,7 +86,7 @@ def properties(chance: random.Random) -> str:
 
 
 def odd_properties(chance: random.Random) -> str:
-    """Pairs of any names and values, torn, doubled, or far too long."""
+    """Return properties with any names and values, cut off, doubled, or far too long."""
     pick = chance.random()
     if pick < 0.05:
         return f"UNIQ_KEY\x01K{chance.randrange(9)}\x02a\x01" + "v" * chance.choice(LONG_LENGTHS)
@@ -106,7 +107,8 @@ def odd_properties(chance: random.Random) -> str:
 
 
 def fields_of(chance: random.Random, topic: str, queue_id: int, text: str, batch: bool) -> list[tuple[str, Any]]:
-    """The header of a send under its letters, in Java's order. Values: text, numbers, booleans."""
+    """Return the header fields of a send under their one-letter names, in Java's order. Values: text, numbers,
+    booleans."""
     return [
         ("a", "PG"), ("b", topic), ("c", "TBW102"), ("d", 4), ("e", queue_id), ("f", 0), ("g", 1_700_000_000_000),
         ("h", 0), ("i", text), ("j", 0), ("k", False), ("m", batch), ("n", "broker-a"),
@@ -114,7 +116,7 @@ def fields_of(chance: random.Random, topic: str, queue_id: int, text: str, batch
 
 
 def quoted(text: str, chance: random.Random | None = None) -> bytes:
-    """A JSON string as Java's and Go's encoders write it; with `chance`, some characters in another spelling."""
+    """Return a JSON string as Java's and Go's encoders write it; with `chance`, some characters are escaped instead."""
     out = bytearray(b'"')
     for letter in text:
         code = ord(letter)
@@ -135,7 +137,7 @@ def quoted(text: str, chance: random.Random | None = None) -> bytes:
 
 
 def value_of(value: Any, numbers: bool, chance: random.Random | None = None) -> bytes:
-    """A field's value. numbers: as C++ writes numbers and booleans; otherwise they are text."""
+    """Return a field's value in JSON. numbers: write numbers and booleans bare, as C++ does, and not as text."""
     if isinstance(value, bool):
         return (b"%b" if numbers else b'"%b"') % (b"true" if value else b"false")
     if isinstance(value, int):
@@ -144,7 +146,7 @@ def value_of(value: Any, numbers: bool, chance: random.Random | None = None) -> 
 
 
 def json_header(style: str, code: int, fields: list[tuple[bytes, bytes]], opaque: bytes, flag: bytes) -> bytes:
-    """A whole header from keys and values that are encoded already."""
+    """Return a whole header from keys and values that are already encoded."""
     ext = b"{" + b",".join(b'"%b":%b' % pair for pair in fields) + b"}"
     if style == "go":
         form = b'{"code":%d,"language":"GO","version":317,"opaque":%b,"flag":%b,"remark":"","extFields":%b}'
@@ -157,7 +159,7 @@ def json_header(style: str, code: int, fields: list[tuple[bytes, bytes]], opaque
 
 
 def binary_header(code: int, fields: list[tuple[str, Any]], opaque: int, flag: int) -> bytes:
-    """The same in ROCKETMQ, as Java writes it: what is empty is left out."""
+    """Return the same header in ROCKETMQ, as Java writes it: without empty fields."""
     entries = b""
     for name, value in fields:
         text = ("true" if value else "false") if isinstance(value, bool) else str(value)
@@ -172,7 +174,7 @@ def framed(header: bytes, body: bytes, codec: int = 0) -> bytes:
 
 
 def members(chance: random.Random, count: int) -> bytes:
-    """A usual batch's body."""
+    """Return a usual batch's body."""
     size = chance.choice((10, 100, 1000))
     text = chance.choice(
         ("WAIT\x01true\x02TAGS\x01TagA", "WAIT\x01true\x02TAGS\x01TagA\x02", "TAGS\x01订单", "WAIT\x01true")
@@ -186,14 +188,14 @@ def members(chance: random.Random, count: int) -> bytes:
 
 
 def of_a_batch(chance: random.Random) -> str:
-    """A usual batch's own properties; now and then as Java 4.9 writes them."""
+    """Return a usual batch's own properties, now and then as Java 4.9 writes them."""
     if chance.random() < 0.2:
         return "WAIT\x01true"
     return f"UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBC{chance.randrange(1 << 16):04X}\x02WAIT\x01true\x02"
 
 
 def usual(chance: random.Random, kind: str) -> bytes:
-    """A send that the compiled part is there for. kind: java, go, cpp or binary, with -10 or -batch behind it."""
+    """Return a send that the compiled part handles. kind: java, go, cpp or binary, with -10 or -batch behind it."""
     style, _, more = kind.partition("-")
     batch = more == "batch"
     code = 10 if more == "10" else 320 if batch else 310
@@ -215,7 +217,7 @@ USUAL_KINDS = tuple(f"{style}{more}" for style in ("java", "go", "cpp", "binary"
 
 
 def odd_batch(chance: random.Random) -> bytes:
-    """A batch's body in which something may be wrong, mostly with one member."""
+    """Return a batch's body in which something may be wrong, mostly with one member."""
     count = chance.choice((0, 1, 2, 3, 3, 5, 40))
     guilty = {chance.randrange(count) for _ in range(chance.choice((0, 1, 1, 2)))} if count else set()
     parts = []
@@ -235,7 +237,7 @@ def odd_batch(chance: random.Random) -> bytes:
         if pick == 6:
             raw += chance.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"", b"\x02", b"\x00" * 512))
         member = encode_member(body, raw, flag)
-        if pick == 7:  # magic and CRC are the broker's to write
+        if pick == 7:  # the broker writes magic and CRC itself
             member = member[:4] + chance.randbytes(8) + member[12:]
         elif pick == 8:
             at = chance.choice((0, 16, 20 + len(body)))
@@ -250,7 +252,7 @@ def odd_batch(chance: random.Random) -> bytes:
     return body + chance.randbytes(chance.choice((1, 4, 21, 22, 23))) if cut < 0.13 else body
 
 
-#: What may be odd about a send, more or less often.
+#: Oddities of a send; names that stand here more often are chosen more often.
 _ODDITIES = (
     "topic", "topic", "queue", "queue", "text", "text", "text", "text", "number", "number", "body", "flag", "names",
     "order", "binary", "binary", "spelt", "spoilt", "spoilt", "spoilt", "spoilt", "opaque", "blank", "mutated",
@@ -259,7 +261,7 @@ _ODDITIES = (
 
 
 def odd(chance: random.Random) -> bytes:
-    """A send with one thing that is not usual, or a few."""
+    """Return a send with one oddity or a few."""
     odds = {chance.choice(_ODDITIES) for _ in range(chance.choice((1, 1, 1, 1, 2, 3)))}
     code = chance.choice((310, 310, 310, 10, 320, 320))
     batch = (code == 320) != ("names" in odds and chance.random() < 0.5)
@@ -318,7 +320,7 @@ def _odd_number(chance: random.Random, number: int, share: float) -> bytes:
 
 
 def _spoil(chance: random.Random, fields: list[tuple[bytes, bytes]]) -> None:
-    """Change one field of a JSON header, leave it out, or have it twice."""
+    """Change, remove or double one field of a JSON header."""
     at = chance.randrange(len(fields))
     name, value = fields[at]
     pick = chance.randrange(9)
@@ -356,7 +358,7 @@ def _spoil(chance: random.Random, fields: list[tuple[bytes, bytes]]) -> None:
 
 
 def _respell(chance: random.Random, header: bytes) -> bytes:
-    """Blanks where JSON lets them be, or a little more than a header."""
+    """Insert blanks into a JSON header, add bytes around it, or change one of its fields."""
     pick = chance.randrange(8)
     blank = chance.choice((b" ", b"\n", b"\t", b"\r\n", b"  ", b"\x0b", b"\xa0", b"\0"))
     if pick < 4:
@@ -380,7 +382,7 @@ def _respell(chance: random.Random, header: bytes) -> bytes:
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
-    """Some bytes changed, gone or doubled."""
+    """Return the data with some bytes changed, removed or doubled."""
     raw = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         if not raw:
@@ -454,7 +456,7 @@ _BESIDE = ("opaque", "flag", "version", "code", "remark", "language", "zz")
 
 
 def plain(code: int) -> tuple[list[tuple[str, Any]], bytes]:
-    """Fields and body of an ordinary request."""
+    """Return the fields and the body of an ordinary request."""
     if code in PULLS:
         return [
             ("consumerGroup", "CG"), ("topic", "TopicA"), ("queueId", 0), ("queueOffset", 1), ("maxMsgNums", 32),
@@ -468,7 +470,7 @@ def plain(code: int) -> tuple[list[tuple[str, Any]], bytes]:
 
 
 def each_header(code: int) -> Iterator[bytes]:
-    """Frames in JSON: each value of the lists above in each place of a header, alone and behind what belongs there."""
+    """Yield JSON frames: each value of the lists above in each field of a header, alone and after the right value."""
     named, body = plain(code)
     fields = [(name.encode(), value_of(value, False)) for name, value in named]
     fields += [(b"l" if code > 300 else b"maxReconsumeTimes", b'"3"'), (b"zz", b'"x"')]
@@ -501,7 +503,7 @@ def each_header(code: int) -> Iterator[bytes]:
 
 
 def each_binary_header(code: int) -> Iterator[bytes]:
-    """Frames in ROCKETMQ: the same, and each length of it wrong."""
+    """Yield the same frames in ROCKETMQ, and frames with each of its lengths wrong."""
     named, body = plain(code)
     usual_header = binary_header(code, named, 5, 0)
     values = [raw for raw in RAW_STRINGS if raw] + [form.strip(b'"') % 2 for form in NUMBERS if b"%d" in form]
@@ -529,7 +531,7 @@ def each_binary_header(code: int) -> Iterator[bytes]:
 
 
 def pull(chance: random.Random) -> bytes:
-    """A pull, mostly as clients write it, of a few groups and queues, so that the same comes again."""
+    """Return a pull, mostly as clients write it, of few groups and queues, so that pulls repeat."""
     style = chance.choice(("java", "java", "go", "cpp", "binary"))
     own = chance.random() < 0.7
     pairs: list[tuple[str, Any]] = [
@@ -560,7 +562,7 @@ def pull(chance: random.Random) -> bytes:
 
 
 def heartbeat(chance: random.Random) -> bytes:
-    """A consumer says what it wants."""
+    """Return a heartbeat with a consumer's subscriptions."""
     wanted = [
         {"topic": topic, "subString": "*", "subVersion": chance.choice((0, 1)), "expressionType": "TAG"}
         for topic in TOPICS[:3]
@@ -577,7 +579,7 @@ def heartbeat(chance: random.Random) -> bytes:
 
 
 def other(chance: random.Random) -> bytes:
-    """What stands between sends: pulls, questions, an answer."""
+    """Return a frame to stand between sends: a pull, another request, or an answer."""
     pick = chance.randrange(9)
     if pick == 0:
         encoded = [(b"topic", quoted(chance.choice(TOPICS[:3]))), (b"queueId", b'"1"')]
@@ -588,11 +590,11 @@ def other(chance: random.Random) -> bytes:
         return framed(json_header("java", 0, [], b"18", b"1"), b"an answer to nothing")
     if pick == 3:
         return heartbeat(chance)
-    return pull(chance) * chance.choice((1, 2, 3))  # the first of a kind is Python's
+    return pull(chance) * chance.choice((1, 2, 3))  # Python handles the first of a kind
 
 
 def recorded() -> list[bytes]:
-    """Every send that official clients were recorded with."""
+    """Return every send in the recordings of official clients."""
     return [
         frame
         for version in VERSIONS
@@ -602,7 +604,7 @@ def recorded() -> list[bytes]:
     ]
 
 
-#: What there is before anything is sent.
+#: Topics, groups and so on that exist before anything is sent.
 PREPARED: list[Step] = [
     ("topic", "TopicA"), ("topic", "TopicB", 6, 8, 3), ("topic", "Orders", 6, 4, 4, True), ("topic", "Read", 4),
     ("topic", "Ordered", 4, 4, 4, True), ("topic", "None", 6, 0, 0), ("topic", "Deleted"), ("group", "Group"),
@@ -623,7 +625,7 @@ def setting(chance: random.Random) -> Setting:
 
 
 def conversation(chance: random.Random, length: int) -> Iterator[Step]:
-    """Reads of several connections, whole frames and pieces, and what may happen between them."""
+    """Yield reads of several connections, of whole frames and pieces, and events between them."""
     yield from PREPARED
     odds, others = chance.choice((0.03, 0.2, 0.5)), chance.choice((0.05, 0.05, 0.3))
     events = chance.choice((0.03, 0.12))

@@ -1,4 +1,4 @@
-"""Runs the fixed conversations in this process and writes a digest of what came of each: `run_corpus.py FILE`."""
+"""Runs the fixed conversations in this process and writes a digest of each outcome: `run_corpus.py FILE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes an input that fails smaller, as long as it fails; and shows it."""
+"""Shrinks an input that fails, as long as it still fails, and shows it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tests.support.twins import Setting, Step, outcome
 
 
 def differ(steps: list[Step], setting: Setting) -> list[str]:
-    """Return how the twins differ on an input, in words; empty when they do not."""
+    """Return the differences between the twins on an input, in words; empty if there are none."""
     return outcome(steps, setting, False).differences(outcome(steps, setting, True))
 
 
 def shrunk(steps: list[Step], fails: Callable[[list[Step]], object]) -> list[Step]:
-    """As few steps as can be found, and in each read as few frames, that still fail."""
+    """Return as few steps as can be found that still fail, and as few frames in each read."""
     for parts in (_without_steps, _without_frames):
         steps = parts(steps, fails)
     return steps
@@ -51,7 +51,7 @@ def _without_frames(steps: list[Step], fails: Callable[[list[Step]], object]) ->
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """Whole frames, and what is left behind them as one more."""
+    """Return the whole frames, and any bytes left behind them as one more."""
     found = []
     while len(data) >= 4:
         end = 4 + int.from_bytes(data[:4], "big")
@@ -63,5 +63,5 @@ def frames_of(data: bytes) -> list[bytes]:
 
 
 def shown(steps: list[Step], setting: Setting) -> str:
-    """Whoever reads a failure can run it again."""
+    """Return the input as Python text, so that a reader of the failure can run it again."""
     return "\n".join([repr(setting), *[repr(step) for step in steps]])

@@ -1,4 +1,5 @@
-"""Which twin of the hot path a process uses: the compiled one only when it was built from what lies beside it."""
+"""The choice between the twins of the hot path: a process uses the compiled one only if it was built from the sources
+beside it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ HOTPATH = ROOT / "appliance" / "engine" / "hotpath"
 
 @pytest.fixture
 def package(tmp_path) -> Path:
-    """The package with its sources and nothing built, in a directory of its own."""
+    """A copy of the package in a directory of its own, with its sources and nothing built."""
     for directory in ("appliance", "appliance/engine"):
         (tmp_path / directory).mkdir()
         shutil.copy(ROOT / directory / "__init__.py", tmp_path / directory)
@@ -32,7 +33,7 @@ def package(tmp_path) -> Path:
 
 
 def chosen(package: Path, **environment: str) -> str:
-    """What a process says that imports this copy."""
+    """Import this copy in a new process; return what it chose and why."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
     program = (
         "from appliance.engine import hotpath as h\n"
@@ -52,7 +53,7 @@ def chosen(package: Path, **environment: str) -> str:
 
 
 def put_library(package: Path, interface: int = pure.INTERFACE, sources: int | None = None, more: str = "") -> None:
-    """In place of the compiled one: a module that says what it was built from, and has whatever it is asked for."""
+    """Write a module in place of the compiled one that states what it was built from, and has every name."""
     mark = building.mark_of_sources(package) if sources is None else sources
     text = f"INTERFACE = {interface}\nSOURCES = {mark}\ndef __getattr__(name): return name\n{more}"
     (package / "_compiled.py").write_text(text)
@@ -136,7 +137,7 @@ def test_the_mark_is_of_names_and_texts(tmp_path):
 
 
 def test_what_was_built_here_is_of_the_sources_here():
-    """Else the tests of the compiled twin would run on the pure one: `setup.py build_ext --inplace` builds it."""
+    """Otherwise tests of the compiled twin would run on the pure one. `setup.py build_ext --inplace` builds it."""
     if not list(HOTPATH.glob("_compiled.*.so")):
         pytest.skip("the compiled part was not built: there was no C compiler")
     variables = {name: value for name, value in os.environ.items() if name != "ROCKETBOX_PURE"}

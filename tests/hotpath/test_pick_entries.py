@@ -1,4 +1,4 @@
-"""Which entries of a queue a pull is answered with: the compiled function and the one in Python pick the same."""
+"""The compiled function and the one in Python pick the same entries of a queue for the answer to a pull."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT_BYTES = st.one_of(st.integers(0, 5000), st.integers(0, 1 << 40))
 
 @st.composite
 def queues(draw) -> bytes:
-    """Entries as a queue has them: adjacent or not, now and then a hole, or damage."""
+    """Entries of a queue: adjacent or not, now and then a hole, or damage."""
     place = draw(st.integers(0, 3000))
     entries = b""
     for _ in range(draw(st.integers(1, 40))):
@@ -69,7 +69,7 @@ def test_both_pick_the_same(entries, codes, log_begin, limit_count, limit_bytes,
 
 @given(st.integers(1, 200), st.integers(1, 300))
 def test_adjacent_records_are_one_run(count, size):
-    """What most pulls find."""
+    """The most common case of a pull."""
     entries = b"".join(ENTRY.pack(1000 + number * size, size, 5) for number in range(count))
     expected = ([(1000, min(count, 32) * size)], min(count, 32), min(count, 32) * size, min(count, 32), False, False)
     assert compiled(entries, None, 0, 32, 1 << 20) == expected

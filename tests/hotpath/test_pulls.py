@@ -1,7 +1,7 @@
-"""Both twins answer pulls alike: answers, commits, what is held, and every count, whatever happens between two pulls.
+"""Both twins answer pulls alike: answers, commits, held pulls and every count, whatever happens between two pulls.
 
 As in test_twins.py each input is given to a broker without threads, once with and once without the compiled part. Its
-store lies on a disk: only there the kernel tells what is cached.
+store lies on a disk, since only there the kernel reports which pages are cached.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SMALL = Setting(segment_bytes=64 * 1024, max_message_size=8000)
 
 
 class PullTwin(Twin):
-    """A twin to whose queues and consumers something happens."""
+    """A twin with steps that change its queues, consumers and settings."""
 
     def do_files(self) -> None:
-        """Queue entries leave the tails for files."""
+        """Move queue entries from the tails in memory to files."""
         log = self.store.log
         if log.broken is None:
             self.broker.journal.work()
@@ -49,7 +49,7 @@ class PullTwin(Twin):
         self.do_tick()
 
     def do_entries(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
-        """A queue's file holds something else from here on, and nobody was told."""
+        """Overwrite entries in a queue's file from `first` on, without a notice to the store."""
         files = self.store.queues.new_files(4)
         try:
             files.write(topic, queue_id, first, entries)
@@ -58,17 +58,17 @@ class PullTwin(Twin):
             files.close()
 
     def do_repaired(self) -> None:
-        """Queue files were deleted or replaced."""
+        """Notify the store that queue files were deleted or replaced."""
         self.store.queues.files_deleted()
 
     def do_forget_below(self, topic: str, queue_id: int, offset: int) -> None:
-        """The first messages of a queue have expired."""
+        """Let the first messages of a queue expire."""
         queue = self.store.find_queue(topic, queue_id)
         assert queue is not None
         queue.min_offset = max(queue.min_offset, min(offset, queue.max_offset))
 
     def do_first_file(self) -> None:
-        """The first file leaves the log."""
+        """Remove the log's first file."""
         log = self.store.log
         log.segments = log.segments[1:] if len(log.segments) > 2 else log.segments
 
@@ -76,7 +76,7 @@ class PullTwin(Twin):
         self.broker.offsets.reset(group, topic, queue_id, offset)
 
     def do_group_is(self, name: str, **changes: Any) -> None:
-        """An administrator changes a group."""
+        """Change a group's settings, as an administrator does."""
         self.broker.groups.update(SubscriptionGroupConfig(group_name=name, **changes))
 
     def do_ungroup(self, name: str) -> None:
@@ -86,12 +86,12 @@ class PullTwin(Twin):
         self.broker.pull.take_options(dataclasses.replace(self.broker.pull._config, **changes))
 
     def do_limits(self, **changes: Any) -> None:
-        """Settings of reads were changed."""
+        """Change the store's settings of reads."""
         settings: StoreSettings = self.store.settings
         self.store.settings = settings._replace(**changes)
 
     def do_is_cached(self, known: bool) -> None:
-        """The kernel does not tell, or tells again, that records are in memory: they are copied."""
+        """Stop or resume the kernel's report of cached records; without it they count as not cached and are copied."""
         if known:
             vars(self.store.disk).pop("is_resident", None)
         else:
@@ -133,7 +133,7 @@ class PullTwin(Twin):
 
 @pytest.fixture
 def come_to(tmp_path, monkeypatch):
-    """Gives an input to both twins; both have to come to the same, which is returned."""
+    """Give an input to both twins, assert that the outcomes are the same, and return the compiled one's."""
     monkeypatch.setattr(twins, "Twin", PullTwin)
     monkeypatch.setattr(twins, "_MEMORY", Path(tmp_path))
 
@@ -168,7 +168,7 @@ def pull(
     flag: int = 0,
     **changes: Any,
 ) -> bytes:
-    """A pull as a client of that style writes it; a field that is None is left out."""
+    """Return a pull as a client of that style writes it; a field that is None is left out."""
     fields: dict[str, Any] = {
         "consumerGroup": "CG", "topic": topic, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32,
         "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
@@ -236,7 +236,7 @@ SCATTERED = reads(*[send(b"%d" % number * 512, queue_id=number % 3) for number i
 @pytest.mark.parametrize("style", ["java", "go", "cpp", "binary"])
 @pytest.mark.parametrize("code", [11, 361])
 def test_usual_pulls_are_answered(come_to, style, code):
-    """A fast path that never fires passes every other test."""
+    """A fast path that is never taken would pass every other test."""
     asked = reads(*[pull(offset=offset, style=style, code=code, opaque=offset) for offset in range(20)])
     got = come_to([*FORTY, *asked])
     assert got.taken == 19, "Python admits the first one"
@@ -269,7 +269,7 @@ def test_tags_are_answered(come_to):
 
 
 def test_messages_of_every_size_are_answered(come_to):
-    """What is copied, what is sent from the page cache, and what reaches from one file of the log into the next."""
+    """Messages that are copied, that are sent from the page cache, and answers that span two files of the log."""
     chance = random.Random(5)
     sends = reads(*[send(chance.randbytes(chance.choice((1, 100, 4000, 7900)))) for _ in range(120)])
     asked = reads(*[pull(offset=offset, maxMsgNums=most) for offset in range(0, 120, 3) for most in (1, 4, 32)])
@@ -389,7 +389,7 @@ def test_a_newer_version_than_the_group_is_known_to_have(come_to):
 
 
 def test_groups_and_topics_that_are_alike(come_to):
-    """Names, expressions and types run into each other in no way."""
+    """Names, expressions and types whose concatenations are equal are kept apart."""
     asked = []
     for group, topic in (("CG", "TopicA"), ("CGT", "opicA"), ("C", "GTopicA"), ("CG", "TopicA"), ("CGTopicA", "")):
         for expression, kind in (("*", "TAG"), ("*T", "AG"), ("", "TAG"), ("TAG", ""), (None, None), ("TagA", None)):
@@ -430,7 +430,7 @@ def test_other_headers(come_to):
 
 @pytest.mark.parametrize("subscription", ["*", "TagA || TagC"])
 def test_a_pull_that_was_held_is_answered(come_to, subscription):
-    """By who held it; what changes meanwhile counts as in Python."""
+    """The compiled part treats changes during the hold as Python does."""
 
     def held(offset: int = 40) -> bytes:
         return pull(offset=offset, subscription=subscription, sysFlag=6, suspendTimeoutMillis=15_000)
@@ -452,7 +452,7 @@ def test_a_pull_that_was_held_is_answered(come_to, subscription):
 
 @pytest.mark.parametrize("scattered", [False, True])
 def test_a_peer_that_takes_nothing_for_a_while(come_to, monkeypatch, scattered):
-    """What the socket does not take is kept, to the byte; beyond the outbox's limit answers wait."""
+    """Bytes that the socket does not take are kept exactly; beyond the outbox's limit answers wait."""
     monkeypatch.setattr(outbox, "OUTBOX_HIGH_BYTES", 200_000)
     asked = reads(*[pull(offset=number % 4, opaque=number) for number in range(60)])
     messages = SCATTERED if scattered else FORTY
@@ -472,14 +472,14 @@ def test_a_peer_that_takes_nothing_for_a_while(come_to, monkeypatch, scattered):
 @pytest.mark.parametrize("between", [[], [("repaired",)]], ids=["unnoticed", "replaced"])
 @pytest.mark.parametrize("entries", [HOLE, HOLE * 3, bytes(ENTRY_BYTES)], ids=["hole", "holes", "zeros"])
 def test_files_that_lack_entries(come_to, entries, between):
-    """Before any pull has read them."""
+    """The entries go missing before any pull has read them."""
     asked = reads(*[pull(offset=offset) for offset in (0, 1, 5, 6, 8)])
     for first in (0, 5, 39):
         come_to([*FORTY, ("files",), ("entries", "TopicA", 0, first, entries), *between, *asked, *asked])
 
 
 def test_entries_that_were_replaced_are_read_again(come_to):
-    """A pull reads ahead; what it read counts no more once files were replaced."""
+    """A pull reads ahead; entries read ahead become invalid once files were replaced."""
     asked = reads(*[pull(offset=offset) for offset in range(4)])
     steps = [*FORTY, ("files",), *asked, ("entries", "TopicA", 0, 2, HOLE * 2), ("repaired",), *asked[1:]]
     assert come_to(steps).taken == 6

@@ -32,7 +32,7 @@ Taken = list[tuple[int, bytes | None, tuple]]
 def log_of(
     chance: random.Random, count: int, base: int, topics=TOPICS, odd=0.02, highest=replica.MAX_QUEUE_OFFSET
 ) -> bytes:
-    """A log's bytes from `base` on; queue offsets follow each other but now and then."""
+    """Return a log's bytes from `base` on; queue offsets follow each other, with rare exceptions."""
     data = bytearray()
     offsets: dict[tuple[str, int], int] = {}
     for _ in range(count):
@@ -63,7 +63,8 @@ def entries_of(record: Record) -> tuple:
 
 
 def taken(monkeypatch, walk, data: bytes, base: int, sizes: list[int], file_bytes=FILE) -> tuple[Taken, str, int]:
-    """(what came out, by physical offset: bytes and entry), why it ended, how many the compiled one took."""
+    """Feed the data to a walk; return (records as physical offset, bytes and entry; the error that ended it, or "";
+    number of records that the compiled one took)."""
     made = []
 
     def make(crc32):
@@ -115,13 +116,13 @@ def of_piece(piece: replica.Piece) -> Taken:
 
 
 def check(monkeypatch, data: bytes, base: int, sizes: list[int], file_bytes=FILE) -> tuple[int, str]:
-    """Both came to the same; how many the compiled one took, and why it ended."""
+    """Assert that both twins take the same records; return how many the compiled one took, and why it ended."""
     pure, why, _ = taken(monkeypatch, None, data, base, sizes, file_bytes)
     found, compiled_why, count = taken(monkeypatch, RecordWalk, data, base, sizes, file_bytes)
     if not why:
         assert found == pure
     else:
-        # What came before the bad one may be taken in other pieces, and dropped with them.
+        # Records before the bad one may be taken in other pieces, and dropped with them.
         least = min(len(found), len(pure))
         assert found[:least] == pure[:least]
     assert compiled_why == why
@@ -140,7 +141,7 @@ def test_random_logs(monkeypatch, seed):
 
 @pytest.mark.parametrize("seed", range(150))
 def test_hostile_bytes(monkeypatch, seed):
-    """A byte, or several, is another one; or a topic is no topic."""
+    """Some bytes are changed, or a topic's name is invalid."""
     chance = random.Random(1000 + seed)
     data = bytearray(log_of(chance, 12, 0, TOPICS + (HOSTILE_TOPICS if seed % 3 == 0 else ())))
     for _ in range(chance.choice((0, 1, 1, 2, 5)) if seed % 3 == 0 else chance.choice((1, 1, 2, 5))):
@@ -161,7 +162,7 @@ def test_each_byte_of_a_head(monkeypatch):
 
 
 def test_the_end_of_a_file(monkeypatch):
-    """A record leaves room for a blank one behind it."""
+    """A record must leave room for a blank one behind it in the file."""
     data = log_of(random.Random(6), 3, 0, ("A",), 0)
     fits = [not check(monkeypatch, data, 0, [1 << 20], len(data) + room)[1] for room in range(-20, 20)]
     assert fits == [room >= 8 for room in range(-20, 20)]
@@ -177,7 +178,7 @@ def test_recorded_streams(monkeypatch, version):
 
 
 def stored(monkeypatch, walk, directory, data: bytes, sizes: list[int]) -> tuple[bytes, dict]:
-    """(log, what each queue came to) of a store that was given a log's bytes, up to a record that has no place here.
+    """Give a log's bytes to a store, up to a record that it refuses; return (its log, the state of each queue).
 
     Entries are read wherever they are: a thread moves them to files meanwhile.
     """
@@ -219,7 +220,7 @@ def stored(monkeypatch, walk, directory, data: bytes, sizes: list[int]) -> tuple
 
 @pytest.mark.parametrize("seed", range(20))
 def test_both_make_the_same_store(monkeypatch, tmp_path, seed):
-    """Where queues begin in the midst, miss entries, go back, or were deleted and made again, too."""
+    """Also if queues do not begin at 0, miss entries, go back, or were deleted and made again."""
     chance = random.Random(2000 + seed)
     data = log_of(chance, 150, 0, TOPICS, chance.choice((0, 0.02, 0.2)), 1 << 50)
     sizes = [chance.choice((40, 700, 9000, 1 << 20)) for _ in range(20)]
@@ -229,7 +230,7 @@ def test_both_make_the_same_store(monkeypatch, tmp_path, seed):
 
 
 def test_usual_records_are_taken(monkeypatch):
-    """A walk that never goes passes every other test."""
+    """A compiled walk that takes nothing would pass every other test."""
     chance = random.Random(1)
     data = log_of(chance, 400, 0, ("A", "B", "主题"), 0)
     records = sum(data.count(struct.pack(">I", magic)) for magic in (MAGIC_V1, MAGIC_V2))

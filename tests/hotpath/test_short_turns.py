@@ -1,5 +1,5 @@
-"""The shortest turns that a connection can have change nothing of what it is answered and what is stored, whichever
-twin takes its sends and pulls."""
+"""With the shortest possible turns of a connection, answers and stored messages are the same, whichever twin takes its
+sends and pulls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY_SERVES = 999
 
 
 def reads(chance: random.Random) -> list[Step]:
-    """Usual frames of three peers with others between them, cut anywhere."""
+    """Return reads of usual frames of three peers with other frames between them, cut anywhere."""
     steps: list[Step] = [*inputs.PREPARED]
     for _ in range(12):
         peer = chance.randrange(3)
@@ -32,7 +32,7 @@ def reads(chance: random.Random) -> list[Step]:
 
 
 def answered(data: bytes) -> list[tuple[int, int]]:
-    """(opaque, code) of each answer."""
+    """Return (opaque, code) of each answer."""
     found = []
     while data:
         size = 4 + int.from_bytes(data[:4], "big")

@@ -1,6 +1,6 @@
 """Both twins do the same: whatever connections read, their answers, the log, the queues and every count are equal.
 
-What fails is made small and printed. The long form (ROCKETBOX_TORTURE=1) sends a million frames.
+An input that fails is shrunk and printed. The long form (ROCKETBOX_TORTURE=1) sends a million frames.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .shrinking import differ, frames_of, shown, shrunk
 
 pytestmark = pytest.mark.compiled
 
-#: Conversations of some 60 frames. Under the sanitizers all is many times slower.
+#: Number of conversations of some 60 frames each. Under the sanitizers everything is many times slower.
 CONVERSATIONS = 100 if os.environ.get("ROCKETBOX_SANITIZED") else effort(250, 500, 17_000)
-#: Together they are one test: some hundred of them take as long as a test may.
+#: Conversations in one test: a hundred take about as long as a test may.
 A_TEST = 50
 SMALL = Setting(segment_bytes=128 * 1024)
 
@@ -43,7 +43,7 @@ PLAIN_MEMBERS = b"".join(
 
 
 def check(steps: list[Step], setting: Setting = SMALL) -> Outcome:
-    """Both twins come to the same; what the compiled one came to."""
+    """Assert that both twins have the same outcome; return the compiled one's."""
     pure, compiled = outcome(steps, setting, False), outcome(steps, setting, True)
     if pure.differences(compiled):
         small = shrunk(steps, lambda fewer: differ(fewer, setting))
@@ -70,7 +70,7 @@ def test_one_frame_between_usual_ones(chance):
 
 
 def test_recorded_frames():
-    """Every send of official clients, one after the other and all in one read."""
+    """Every recorded send of official clients, one in each read and then in reads of 60,000 bytes."""
     found = inputs.recorded()
     assert len(found) > 700
     whole = b"".join(found)
@@ -84,17 +84,17 @@ def test_recorded_frames():
 
 @pytest.mark.parametrize("kind", inputs.USUAL_KINDS)
 def test_usual_frames_are_taken(kind):
-    """A fast path that never fires passes every other test."""
+    """A fast path that is never taken would pass every other test."""
     chance = random.Random(kind)
     frames = []
     while len(frames) < 200:
         frame = inputs.usual(chance, kind)
-        # A batch without a unique key of its own is taken when its members are plain: all of them have one then.
+        # The compiled part takes a batch without its own unique key only if its members are plain: all have one then.
         if b"UNIQ_KEY" in frame[: frame.index(b"WAIT")] or "订单".encode() not in frame:
             frames.append(frame)
     steps: list[Step] = [*inputs.PREPARED, *(("read", 0, b"".join(frames[at : at + 8])) for at in range(0, 200, 8))]
     got = check(steps, Setting(segment_bytes=16 << 20, max_message_size=1 << 20))
-    queues = 3 * 4  # the first send to each finds its queue in Python
+    queues = 3 * 4  # Python handles the first send to each queue
     assert len(frames_of(got.answers[0])) == 200
     assert got.taken >= 200 - queues
 
@@ -120,7 +120,7 @@ def test_usual_frames_are_taken(kind):
     ],
 )
 def test_a_batch_may_have_no_unique_key_of_its_own(text, taken):
-    """It gets one for its answer; properties that would be stored in another form go by the map."""
+    """The broker makes one for the answer. Batches whose properties would be stored in another form go to Python."""
     chance = random.Random(1)
     frames = []
     for style in ("java", "cpp"):
@@ -133,7 +133,7 @@ def test_a_batch_may_have_no_unique_key_of_its_own(text, taken):
 
 @pytest.mark.parametrize("seed", range(effort(6, 12, 400)))
 def test_frames_of_a_stranger(seed):
-    """Those of tests/fuzz that ask for what both twins do."""
+    """The frames of tests/fuzz with request codes that both twins handle."""
     wanted = {*inputs.SENDS, *inputs.PULLS}
     usual = inputs.usual(random.Random(1), "java")
     hostile = (one.frame for one in Frames(seed, wanted) if one.code in wanted)
@@ -144,7 +144,7 @@ def test_frames_of_a_stranger(seed):
 @pytest.mark.parametrize("code", inputs.PULLS)
 @pytest.mark.parametrize("slow", [False, True])
 def test_pulls_are_served(code, slow):
-    """Of every offset and for several expressions; who takes the answers late gets all of them in the end."""
+    """Pulls at several offsets with several expressions; a peer that reads late receives all answers in the end."""
     chance = random.Random(code)
     sends = b"".join(inputs.usual(chance, chance.choice(inputs.USUAL_KINDS)) for _ in range(200))
     steps: list[Step] = [*inputs.PREPARED, ("read", 0, sends)]
@@ -164,11 +164,11 @@ def test_pulls_are_served(code, slow):
                 steps.append(("take", 1, 5000))
     got = check(steps, Setting(segment_bytes=16 << 20, max_message_size=1 << 20))
     assert len(frames_of(got.answers[1])) == pulls
-    assert got.pulled > (pulls // 10 if slow else pulls // 2)  # records that lie far apart are Python's to send
+    assert got.pulled > (pulls // 10 if slow else pulls // 2)  # Python sends records that lie far apart
 
 
 def test_headers_with_too_many_fields():
-    """Beyond 64 KiB Python counts what may be fields, in any text of a header."""
+    """In headers beyond 64 KiB Python counts everything that may be a field, also inside texts."""
     steps: list[Step] = []
     for style, code, signs in itertools.product(("java", "binary"), (310, 10), (4000, 5000, 30_000)):
         pairs = dict(inputs.fields_of(random.Random(1), "TopicA", 0, "UNIQ_KEY\x01K\x02", False))
@@ -186,7 +186,7 @@ def test_headers_with_too_many_fields():
 @pytest.mark.parametrize("code", inputs.SENDS + inputs.PULLS)
 @pytest.mark.parametrize("encoding", ["json", "binary"])
 def test_each_value_in_each_place(encoding, code):
-    """A usual send between them shows that the connection still is in step."""
+    """A usual send after each frame shows that the connection is still in step."""
     make = inputs.each_header if encoding == "json" else inputs.each_binary_header
     frames = list(make(code))
     usual = inputs.usual(random.Random(1), "java")
@@ -227,7 +227,7 @@ CORPUS_SEEDS = range(1_000_000, 1_000_000 + effort(40, 80, 2000))
 
 
 def corpus() -> list[tuple[list[Step], Setting]]:
-    """Conversations that are run in a process of each kind."""
+    """Return the conversations that run in a process of each kind."""
     found = []
     for seed in CORPUS_SEEDS:
         chance = random.Random(seed)
@@ -237,7 +237,7 @@ def corpus() -> list[tuple[list[Step], Setting]]:
 
 
 def test_processes(tmp_path):
-    """A process with the compiled part and one that must not use it come to the same."""
+    """A process with the compiled part and one that must not use it have the same outcomes."""
     root = Path(__file__).parents[2]
     found = []
     for pure in ("", "1"):
@@ -266,7 +266,7 @@ def codes(answers: bytes) -> Counter[int]:
 @pytest.mark.parametrize(
     ("synchronous", "steps", "expected"),
     [
-        # Not synced in time: told so, once; and stored all the same.
+        # Not synced in time: reported once in the answer, and stored nevertheless.
         (True, [("read", 0, USUAL), ("advance", 6000), ("tick",), ("sync",)], {0: NUMBER, 10: NUMBER}),
         (True, [("read", 0, USUAL), ("advance", 4000), ("tick",), ("sync",)], {0: 2 * NUMBER}),
         # The log breaks in the middle of a tick, or before its sync.
@@ -308,7 +308,7 @@ def test_what_may_happen(synchronous, steps, expected):
 
 
 def send(topic: str, queue_id: int, body: bytes, number: int = 0, tags: str = "TagA") -> bytes:
-    """A usual 310 of Java."""
+    """Return a usual 310 of Java."""
     text = f"UNIQ_KEY\x017F0000016AB14E0E2F2A{number:012X}\x02WAIT\x01true\x02TAGS\x01{tags}\x02"
     pairs = inputs.fields_of(random.Random(1), topic, queue_id, text, False)
     encoded = [(name.encode(), inputs.value_of(value, False)) for name, value in pairs]
@@ -316,7 +316,7 @@ def send(topic: str, queue_id: int, body: bytes, number: int = 0, tags: str = "T
 
 
 def test_frames_longer_than_buffers():
-    """Of a frame that is not whole yet a copy is kept, or it gets a buffer of its own."""
+    """A frame that is not whole yet is kept as a copy, or gets a buffer of its own."""
     chance = random.Random(7)
     steps: list[Step] = [*inputs.PREPARED]
     sent = 0
@@ -332,7 +332,7 @@ def test_frames_longer_than_buffers():
 
 
 def test_more_of_everything_than_fits_at_once():
-    """Connections answered in one tick, queues that one read touches, answers of one peer, members of a batch, tags."""
+    """More connections in one tick, queues in one read, answers to a peer, members of a batch and tags than fit."""
     wide = b"".join(send("Wide", queue, b"x", queue) for queue in range(200))
     refused = b"".join(send("None", 0, b"x", number) for number in range(60))
     ours: list[Step] = [("topic", "Wide", 6, 200, 200), *inputs.PREPARED, ("read", 0, wide), ("read", 0, wide * 2)]
@@ -356,7 +356,7 @@ def test_more_of_everything_than_fits_at_once():
 
 
 def filled_up_to(room: int, overhead: int) -> bytes:
-    """Sends whose records take just so many bytes; each record takes `overhead` beside its body."""
+    """Return sends whose records take exactly `room` bytes; each record takes `overhead` beside its body."""
     count = -(-room // 15_000)
     sizes = [room // count] * (count - 1)
     sizes.append(room - sum(sizes))
@@ -390,7 +390,7 @@ def test_the_end_of_a_file_and_of_the_stage():
 
 @pytest.mark.parametrize("encoding", ["json", "binary"])
 def test_each_number_of_a_header(encoding):
-    """Each bit of the flags, and what lies at the ends of 32 and 64 bits."""
+    """Each bit of the flags, and numbers at the limits of 32 and 64 bits."""
     edges = [0, 1, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63]
     numbers = [sign * number for number in (*edges, *(1 << bit for bit in range(32))) for sign in (1, -1)]
     steps: list[Step] = [*inputs.PREPARED, ("read", 0, send("TopicA", 0, b"x"))]
@@ -410,7 +410,7 @@ def test_each_number_of_a_header(encoding):
 
 
 def test_peers_that_take_their_answers_late():
-    """A socket takes a part of what a tick answers; the rest follows, and nothing of it twice."""
+    """A socket takes a part of a tick's answers; the rest follows, and no byte of it twice."""
     many = b"".join(send("TopicA", 0, b"x", number) for number in range(400))
     steps: list[Step] = [*inputs.PREPARED, ("read", 0, send("TopicA", 0, b"x"))]
     for number in range(4):

@@ -1,4 +1,4 @@
-"""What the compiled twin finds in stored records for an expression is what the reference finds."""
+"""The compiled twin finds the same property values in stored records as the reference."""
 
 import os
 import random
@@ -78,7 +78,7 @@ def test_what_is_no_record_has_no_values(tmp_path):
                 found = compiled(file.fileno(), 0, 1 << 20, entries, 0, 1, (b"a", b"TAGS"))
             expected = property_values(bytes(data), [(0, len(good))], needles(("a", "TAGS")))
             if int.from_bytes(data[:4], "big") != len(good):
-                expected = [None]  # the reference is told the size, and does not compare
+                expected = [None]  # the reference is given the size and does not compare it
             assert found == expected, at
         path.write_bytes(good[:-1])
         with open(path, "rb") as file:
@@ -108,7 +108,7 @@ def test_bytes_that_are_no_text_are_values_like_others(tmp_path):
 
 
 def test_entries_of_a_damaged_queue_point_anywhere(tmp_path):
-    """Backwards, into the middle of records, twice at the same, at short and long ones in turn."""
+    """They point backwards, into the middle of records, twice at the same one, at short and long ones in turn."""
     chance = random.Random(7)
     records = [record(chance, 0)[0] for _ in range(400)]
     data = b"".join(records)
@@ -130,7 +130,7 @@ def test_entries_of_a_damaged_queue_point_anywhere(tmp_path):
             expected = property_values(data, some, needles(NAMES))
             for number, (place, size) in enumerate(some):
                 if int.from_bytes(data[place : place + 4], "big") != size:
-                    expected[number] = None  # the reference does not compare
+                    expected[number] = None  # the reference does not compare the size
             assert compiled(file.fileno(), 0, len(data), entries, 0, len(some), names) == expected
 
 
