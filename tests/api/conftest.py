@@ -54,7 +54,7 @@ class Caller:
 
 
 def problem_of(response: Any, status: int, code: str) -> dict[str, Any]:
-    """The problem details of a refusal, checked as far as all of them are alike."""
+    """Check the common parts of a refusal's problem details; return these."""
     assert response.status_code == status, response.content
     assert response.headers["Content-Type"] == "application/problem+json"
     problem = response.json()

@@ -1,4 +1,4 @@
-"""Who may call what: every operation for every role, by session and by token."""
+"""Access to every operation for every role, by session and by token."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VALUES = {
 
 
 def address_of(route: str) -> str:
-    """An address of an operation, below /api/v1; what it names does not exist."""
+    """Return an address of an operation, below /api/v1, with names that do not exist."""
     for part, value in VALUES.items():
         route = route.replace(part, value)
     assert "<" not in route
@@ -182,7 +182,7 @@ def test_a_pattern_keeps_a_token_to_its_names(by_token, running, topic):
 
 
 def test_a_pattern_cuts_a_story_to_its_names(by_token, running, topic):
-    """A group elsewhere took the message and sent it back: who its clients are is none of the token's business."""
+    """A group outside the pattern took the message and sent it back: the token must not see that group's clients."""
     running.put(topic, b"secret", properties=f"UNIQ_KEY\x01{topic}\x02")
     for group in ("elsewhere", f"{topic}-mine"):
         peer = running.join(f"{group}@1", group, topic)

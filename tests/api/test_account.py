@@ -1,4 +1,4 @@
-"""Who am I, and my tokens."""
+"""The caller's own account and tokens."""
 
 from __future__ import annotations
 

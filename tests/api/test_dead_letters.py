@@ -191,7 +191,7 @@ def test_the_summary_and_what_expires(by_token, group):
 
 
 def send_back(running, group, count: int, level: int = 15) -> None:
-    """A consumer takes messages and sends them back."""
+    """Let a consumer of the group receive `count` messages and send them back."""
     running.window.create_topic(f"{group}-sent", read_queues=1, write_queues=1)
     peer = running.peer()
     for number in range(count):
@@ -245,7 +245,7 @@ def test_a_token_of_some_names_handles_no_retries_of_others(by_token, running, g
     answer = bound.post(f"/groups/{group}/retries/acts", {"action": "drop", "places": [place]})
     assert answer.status_code in (400, 422), "not by the name of another group either"
     assert running.window.retry_ladder(other).waiting == 1
-    running.window.act_on_waiting("drop", group=other)  # other tests count what waits
+    running.window.act_on_waiting("drop", group=other)  # other tests count waiting messages
 
 
 def test_who_acts_on_a_replay_may_access_where_it_goes(by_token, running, group):

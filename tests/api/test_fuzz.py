@@ -1,4 +1,4 @@
-"""Schemathesis: whatever is asked, the answer is one that the description promises. Bounded: about twenty seconds."""
+"""Schemathesis: every request gets an answer that the description allows. Bounded: about twenty seconds."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ described.app = get_wsgi_application()
 
 @schemathesis.serializer("application/x-ndjson")
 def lines(context: schemathesis.SerializationContext, value: Any) -> bytes:
-    """Any bytes: what is no line of JSON is refused, or counted by the job."""
+    """Return any bytes as a body: lines that are no JSON are refused, or counted by the job."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
-# Cursors, entity tags and names are text to the description, and most text is none of ours.
+# The description declares cursors, entity tags and names as text, and most texts are none that the server issued.
 EXCLUDED = CHECKS.get_by_names(["positive_data_acceptance"])
 
 
@@ -39,7 +39,7 @@ def headers(by_token) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def runner() -> Iterator[None]:
-    """Somebody who makes reports, and does not begin."""
+    """A report runner that is not started, so that runs stay waiting."""
     acts.use(ReportRunner())
     yield
     acts.use(None)

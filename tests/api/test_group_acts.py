@@ -1,4 +1,4 @@
-"""A group by program: its queues, pace and diagnosis; paused, cloned; a client and what it says of itself."""
+"""A group over the API: its queues, pace and diagnosis; pause and clone; a client and its report of itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def group(running) -> str:
-    """Ten messages in queue 0 and two in queue 1; the group has read six of the first."""
+    """A topic with ten messages in queue 0 and two in queue 1; the group has read six of the first."""
     name = next(NAMES)
     running.window.create_topic(name, read_queues=2, write_queues=2)
     make_group(running, name)

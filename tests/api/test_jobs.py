@@ -1,4 +1,4 @@
-"""Jobs by program: started with 202 and a place, watched, cancelled, fetched; the same key starts no second one."""
+"""Jobs over the API: started with 202 and a location, watched, cancelled, fetched; one key starts one job."""
 
 from __future__ import annotations
 

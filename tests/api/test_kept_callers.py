@@ -1,4 +1,4 @@
-"""Tokens that are kept to some names: what every operation answers them."""
+"""Answers of every operation to tokens that are restricted to some names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .test_access import address_of
 pytestmark = pytest.mark.django_db
 OPERATIONS = [(one.method, one.route) for one in operations()]
 
-#: They answer such a caller: with what is theirs, or with nothing that names a topic or a group of others.
+#: Operations that serve such a caller: only with its own names, or with nothing that names other topics or groups.
 OPEN = {
     # about themselves
     "GET api/v1/me", "GET api/v1/me/sessions", "DELETE api/v1/me/sessions/<int:number>",
@@ -25,7 +25,7 @@ OPEN = {
     "GET api/v1/broker", "GET api/v1/metrics", "GET api/v1/metrics/series", "GET api/v1/search",
     "GET api/v1/replication", "GET api/v1/replication/set",
     "GET api/v1/system", "GET api/v1/system/checks", "GET api/v1/system/config", "GET api/v1/system/retention",
-    # which one it is about is known when it is found
+    # the names it is about are known only when it is found
     "GET api/v1/clients/<path:client_id>", "GET api/v1/jobs/<job>", "POST api/v1/jobs/<job>/cancel",
     "GET api/v1/jobs/<job>/files/<name>", "GET api/v1/replays/<job>", "GET api/v1/replays/<job>/results",
     "POST api/v1/replays/<job>/<act>", "GET api/v1/messages/<path:ref>", "GET api/v1/messages/<path:ref>/body",
@@ -33,7 +33,7 @@ OPEN = {
     "DELETE api/v1/needs/mutes/<int:mute_id>",
 }  # fmt: skip
 CHANNEL = {"name": "ours", "kind": "webhook", "address": "https://receiver.example/hook"}
-#: Bodies that are taken, where an empty one is refused first.
+#: Valid bodies for operations that would refuse an empty one first.
 BODIES = {
     "POST api/v1/alert-channels": CHANNEL,
     "PUT api/v1/alert-channels/<int:channel_id>": CHANNEL,
@@ -82,7 +82,7 @@ def kept(by_token) -> Caller:
     ("method", "route"), [one for one in OPERATIONS if " ".join(one) not in OPEN], ids=lambda value: str(value)
 )
 def test_whatever_is_not_listed_is_refused_to_who_is_kept_to_some_names(kept, method, route):
-    """An operation that is added is closed to them until it asks for names, or is listed here with its reason."""
+    """A new operation refuses such callers until it checks names, or is listed here with its reason."""
     address = address_of(route)
     if route.endswith("retention/clean"):
         address += "?what=log"

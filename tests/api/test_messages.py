@@ -1,4 +1,4 @@
-"""Messages: pages over a fixed snapshot, one message, bodies for those who may, sends that may be repeated."""
+"""Messages: pages over a fixed snapshot, one message, bodies for callers with the right, sends that may be repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def walk(caller, address: str, between=lambda: None) -> list[dict]:
-    """Every page; `between` runs after each."""
+    """Return the items of every page; `between` runs after each."""
     found, cursor = [], ""
     while cursor is not None:
         page = answer_of(caller.get(f"{address}{cursor and f'&cursor={cursor}'}"))

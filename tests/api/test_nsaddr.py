@@ -1,4 +1,4 @@
-"""Where the name servers are: for clients that were only told whom to ask."""
+"""Addresses of the name servers, for clients that are configured with this server's URL only."""
 
 from __future__ import annotations
 

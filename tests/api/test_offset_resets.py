@@ -1,4 +1,4 @@
-"""Offsets moved by program: a dry run, the act, where it stands, the way back, and what a token may not move."""
+"""Offset resets over the API: a dry run, the reset, its progress, its undo, and resets that a token may not make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def group(running) -> str:
-    """Ten messages in queue 0 of four; the group has read six."""
+    """A topic of four queues with ten messages in queue 0; the group has read six."""
     name = next(NAMES)
     running.window.create_topic(name, read_queues=4, write_queues=4)
     make_group(running, name)

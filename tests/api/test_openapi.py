@@ -1,4 +1,5 @@
-"""The description: complete, true to the table of access, served and printed alike, and at home in its page."""
+"""The API's description: complete, true to the table of access, the same when served and printed, and shown on its
+page."""
 
 from __future__ import annotations
 

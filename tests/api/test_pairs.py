@@ -1,7 +1,7 @@
-"""Every operation of the API beside the page that does the same: what guards the one guards the other.
+"""Every operation of the API beside the page that does the same: both have the same guards.
 
-PAGE_OF names the page of each operation; what has no other half is in ALONE with the reason. A difference between two
-halves needs a line in DIFFERENT with its reason, and a line whose difference is gone fails, too.
+PAGE_OF names the page of each operation; those without another half are in ALONE with the reason. A difference between
+two halves needs a line in DIFFERENT with its reason, and a line whose difference is gone fails, too.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ ALONE = {
     "openapi": "the API's description of itself",
     "api_docs": "the API's description of itself",
 }
-# (operation, guard) -> why its page has another.
+# (operation, guard) -> why the page's guard differs.
 DIFFERENT = {
     ("DELETE api/v1/topics/<topic>", "typed name"): "its address is the name, and no button stands beside another",
     ("DELETE api/v1/groups/<group>", "typed name"): "its address is the name, and no button stands beside another",
@@ -236,14 +236,14 @@ def test_both_halves_ask_for_the_same_role_and_grants(operation):
 
 
 class Act:
-    """One change, on either way. page, api: make a request of a client; both return the response."""
+    """One change through the page and through the API. page, api: send the request and return the response."""
 
     def __init__(
         self, page: Callable[[Client, str], Any], api: Callable[[Caller, str], Any], named: bool = False
     ) -> None:
         self.page = page
         self.api = api
-        # Whether the page asks for the name to be typed.
+        # True if the page requires the name to be typed.
         self.named = named
 
 
@@ -252,7 +252,7 @@ def _session_of(username: str) -> int:
 
 
 def _user(name: str, seen: bool = False) -> User:
-    """A user with a second factor; seen: signed in somewhere."""
+    """Create a user with a second factor; seen: signed in somewhere."""
     found = User.objects.create(username=name, totp_secret="A" * 32)
     if seen:
         SignIn.objects.create(user=found, way="password")
@@ -265,7 +265,7 @@ def _token_of(name: str) -> int:
 
 
 def _with_member(name: str, act: Callable[[], Any]) -> Any:
-    """Do it while a consumer of the topic's own group answers."""
+    """Call `act` while a consumer of the topic's own group answers."""
     running = RunningEngine.of(runtime.running().engine)
     if runtime.window().messages(name).total == 0:
         running.put(name, b"x")
@@ -294,12 +294,12 @@ REPORTS = {
 
 
 def _cut_tail() -> str:
-    """The name of a file with messages that were cut from the log."""
+    """Cut messages from the log; return the name of the file that keeps them."""
     return cut_tail(RunningEngine.of(runtime.running().engine))
 
 
 def _in_a_set(act: Callable[[], Any]) -> Any:
-    """Do it while this broker is a member of one."""
+    """Call `act` while this broker is a member of a replica set."""
     with member_of(runtime.window(), MadeSet()):
         return act()
 
@@ -592,7 +592,7 @@ ACTS = {
 
 @pytest.fixture(autouse=True)
 def _reports() -> Iterator[None]:
-    """Somebody who makes reports, and does not begin."""
+    """A report runner that is not started, so that runs stay waiting."""
     shutil.rmtree(records.directory(), ignore_errors=True)
     acts.use(ReportRunner())
     yield
@@ -600,19 +600,19 @@ def _reports() -> Iterator[None]:
 
 
 def _report_run() -> str:
-    """A run that waits; no other one does."""
+    """Create the only waiting run; return its id."""
     shutil.rmtree(records.directory(), ignore_errors=True)
     made = new_record("2026-01-01", "the-admin", "user")
     return records.begin(made).id
 
 
 def _need(name: str) -> str:
-    """The key of what needs somebody: its dead letters."""
+    """Return the key of a problem that needs attention: the name's dead letters."""
     return f"dead_letters:dead_letters:{name}"
 
 
 def _mute(name: str) -> int:
-    """Something that is muted."""
+    """Mute the problem of this name; return the id of the mute."""
     rows = [{"id": 7, "key": _need(name), "sentence": "x", "reason": "known", "by": "somebody", "at_ms": now_ms(),
              "until_ms": now_ms() + 60_000}]  # fmt: skip
     Setting.objects.update_or_create(key="muted-needs", defaults={"value": {"mutes": rows, "last_id": 7}})
@@ -643,13 +643,13 @@ def _members_leave() -> Iterator[None]:
 
 
 def _member(name: str) -> str:
-    """A connected member of the group that answers what it is asked."""
+    """Connect a member of the group that answers requests; return its client id."""
     _members.append(Member(runtime.window().system().broker_address, f"member-of-{name}", name, name))
     return f"member-of-{name}"
 
 
 def _reset(name: str) -> int:
-    """A reset that can be taken back."""
+    """Make a reset that can be undone; return its id."""
     window = runtime.window()
     done = window.reset_offsets(name, name, window.offset_target("latest"))
     assert done.id is not None
@@ -657,7 +657,7 @@ def _reset(name: str) -> int:
 
 
 def _running_job() -> str:
-    """A job that is at work: whoever cancels it writes one line, and its end another one later."""
+    """Create a running job; return its id. Its cancellation writes one audit line, and its end another one later."""
     job = jobs.Job(jobs.new_id(), "audit-check", "the-admin", "user", 0, {})
     for other in jobs.board().jobs():
         jobs.board().end(other, "done")
@@ -667,26 +667,26 @@ def _running_job() -> str:
 
 
 def _slow_replay(name: str) -> str:
-    """A replay that is at work while it is asked for something."""
+    """Start a replay that runs long enough to be controlled; return its job id."""
     plan = runtime.window().start_replay(name, rate=1)
     assert plan.job is not None
     return plan.job.id
 
 
 def _backup() -> str:
-    """The name of one; what is in it does not matter here."""
+    """Create a backup file of any content; return its name."""
     path = backups.made_directory() / "rocketbox-20260102-030405.tar"
     path.write_bytes(b"x")
     return path.name
 
 
 def _half(name: str) -> int:
-    """An open transaction's half message."""
+    """Send the half message of an open transaction; return its queue offset."""
     return int(runtime.window().send_test_message(name, b"x", half_of="PG", queue_id=0).queue_offset)
 
 
 def _discarded(name: str) -> str:
-    """The copy of a transaction that was set aside."""
+    """Set a transaction aside; return the offset id of its copy."""
     found = runtime.running()
     assert found is not None
     return set_aside(found.engine, name)
@@ -698,7 +698,7 @@ def _ref(client: Client, topic: str) -> str:
 
 @pytest.fixture
 def name(running: RunningEngine) -> Callable[[], str]:
-    """A topic with a message and a group, of the same name, for each of two halves."""
+    """Make a topic and a group of the same new name, with messages, for each of two halves."""
 
     def make() -> str:
         made = next(NAMES)
@@ -712,7 +712,7 @@ def name(running: RunningEngine) -> Callable[[], str]:
 
 @pytest.fixture
 def person(client_as) -> Client:
-    """An administrator with all rights, who has just given the password."""
+    """An administrator with all rights, who has just entered the password."""
     return client_as("admin", "may_read_bodies", "may_export")
 
 

@@ -1,4 +1,4 @@
-"""What an operation is asked for: parameters it does not have are refused, times come in two forms, errors in words."""
+"""Parameters of operations: unknown ones are refused, times are read in two forms, errors are sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports by the API: days, documents, plots, tables, runs, settings; and the same by the command line."""
+"""Reports over the API: days, documents, plots, tables, runs, settings; and the same on the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _runner() -> Iterator[None]:
-    """Somebody who makes reports, and does not begin."""
+    """A report runner that is not started, so that runs stay waiting."""
     acts.use(ReportRunner())
     yield
     acts.use(None)
@@ -32,7 +32,7 @@ def _runner() -> Iterator[None]:
 
 @pytest.fixture
 def laid():
-    """A day's reports, the run that made them, and one that failed."""
+    """A day's reports, the run that made them, and a failed run."""
     data_dir = runtime.place().directory.parent
     directory = report_days.put(data_dir)
     report_days.put_runs(data_dir)

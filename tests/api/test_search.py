@@ -1,4 +1,4 @@
-"""GET /search: what a message is called, over the topics within the caller's reach."""
+"""GET /search: messages by their ids and keys, in the topics that the caller may access."""
 
 from __future__ import annotations
 

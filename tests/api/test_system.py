@@ -79,7 +79,7 @@ def test_the_history_of_a_figure_of_the_broker_a_topic_and_a_group(viewer, runni
     assert series["step_ms"] == 30_000
     assert [value for value in series["values"] if value is not None] == [3]
     assert len(series["times_at_ms"]) == len(series["values"]) == len(series["lows"]) == len(series["highs"]) >= 2
-    # It has committed nothing: how far it is behind is not known.
+    # The group has committed nothing, so its lag is unknown.
     lag = answer_of(viewer.get(f"/metrics/series?metric=group_lag&group=g-{topic}&seconds=60"))
     assert set(lag["values"]) == {None}
     # The last step may have begun since the recording.

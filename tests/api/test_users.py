@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def person(client_as) -> Caller:
-    """An administrator's browser, all rights, the password just given."""
+    """An administrator's browser session, with all rights and the password just entered."""
     return Caller(client_as("admin", "may_read_bodies", "may_export"))
 
 

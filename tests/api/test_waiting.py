@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def waiting(running, topic) -> str:
-    """A topic with three messages that wait, one of them for a time of its own."""
+    """A topic with three waiting messages, one of them a timer message."""
     window = running.window
     for number, how in enumerate(({"delay_level": 17}, {"delay_level": 18})):
         window.send_test_message(topic, b"x", keys=[f"w{number}"], **how)

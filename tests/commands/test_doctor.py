@@ -1,4 +1,4 @@
-"""`rocketbox doctor`: one look at an installation; each thing that can be wrong is told with what to do about it."""
+"""`rocketbox doctor`: one check of an installation that reports each problem with advice."""
 
 import errno
 import json
@@ -38,7 +38,7 @@ def clean_environment(monkeypatch):
 
 @pytest.fixture
 def ours(tmp_path):
-    """As above, with files as large as the options say."""
+    """(a data directory whose store has files of the configured size, the options for it)."""
     store = StoreUnderTest(tmp_path / "data", segment_bytes=131072).open()
     store.write("T", 0, b"one", b"two")
     store.wait_recovery_position()
@@ -185,7 +185,8 @@ def test_a_clock_behind_the_newest_message(ours):
 
 
 def served(directory):
-    """(bodies, whether the store has reads that never wait, whether it sends from the page cache) of the fixture's."""
+    """Open the fixture's store; return (its bodies, True if its reads never wait, True if it sends from the page
+    cache)."""
     store = StoreUnderTest(directory, segment_bytes=131072).open()
     bodies = store.bodies("T", 0)
     found = bodies, store.disk.reads_without_waiting, store.store.log.resident(0, 91) is not None
@@ -194,7 +195,7 @@ def served(directory):
 
 
 def test_an_old_kernel_is_only_slower(ours, monkeypatch):
-    """Without cachestat(2), which the store asks for the same."""
+    """A kernel without cachestat(2): doctor and the store both try it."""
     directory, options = ours
     monkeypatch.setattr(disk, "_cached_pages", lambda fd, position, size: -1)
     (line,) = told(options, "kernel")
@@ -205,7 +206,7 @@ def test_an_old_kernel_is_only_slower(ours, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL], ids=errno.errorcode.get)
 def test_a_file_system_that_cannot_tell_what_is_cached_is_only_slower(ours, monkeypatch, number):
-    """Doctor and the store ask it the same question, and the store does what doctor says follows."""
+    """Doctor and the store try the same call, and the store behaves as doctor predicts."""
     directory, options = ours
     refuse_reads_that_never_wait(monkeypatch, number)
     (line,) = told(options, "reads")
@@ -215,7 +216,7 @@ def test_a_file_system_that_cannot_tell_what_is_cached_is_only_slower(ours, monk
 
 
 def test_doctor_and_store_agree_about_this_file_system(ours):
-    """On whatever the tests run, tmpfs for once: see tests/engine/test_on_tmpfs.py."""
+    """On the file system that the tests run on; for tmpfs see tests/engine/test_on_tmpfs.py."""
     directory, options = ours
     (line,) = told(options, "reads")
     bodies, waits_never, _ = served(directory)
@@ -309,7 +310,7 @@ def test_the_usage_and_the_exit_status(ours, capsys):
 
 
 def test_a_reader_that_has_gone_is_no_error(tmp_path):
-    """As after `rocketbox doctor | head -1`: no traceback."""
+    """`rocketbox doctor | head -1` prints no traceback."""
     command = f"{sys.executable} -m appliance.main doctor --data-dir {tmp_path} | true"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert ran.stderr == ""

@@ -1,4 +1,4 @@
-"""Jobs of a real server that is stopped, and killed, while one runs."""
+"""Jobs of a real server that is stopped or killed while one runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`rocketbox topic list` and its kin: the real program asks a real server; each line of the table beside the API."""
+"""`rocketbox topic list` and similar commands: the real program against a real server, and each line of the command
+table against the API's description."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def secret(server: Server) -> str:
-    """A token: without one each command makes one, which takes longer than the command."""
+    """A token. Without one each command would make one, which takes longer than the command itself."""
     return str(
         asked(server, "token", "create", "tests", "--role", "admin", "--may-read-bodies", "--may-export", **HERE)[
             "secret"
@@ -57,7 +58,7 @@ def _with_token(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times are shown and read in the machine's zone."""
+    """Set the zone to UTC: commands print and read times in the machine's zone."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -65,16 +66,16 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-#: What every command finds in its environment.
+#: Environment variables of every command.
 SHARED: dict[str, str] = {}
-#: On the server's machine, without a token.
+#: Runs a command on the server's machine, without a token.
 HERE = {"ROCKETBOX_TOKEN": "", "here": "yes"}
 
 
 def rocketbox(
     server: Server, *words: str, given: str = "", here: str = "", **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run it with the server's address and a token; here: with the data directory instead."""
+    """Run a command with the server's address and a token; here: with the data directory instead."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
     clean |= {"ROCKETBOX_URL": f"http://{server.ready['http']}"} | SHARED
     clean |= ({"ROCKETBOX_DATA_DIR": str(server.data_dir)} if here else {}) | environ
@@ -441,7 +442,7 @@ def test_a_line_of_the_table_says_what_the_api_says(verb):
     shape = described["components"]["schemas"].get(content.get("$ref", "").rpartition("/")[2], {})
     fields = set(shape.get("properties", {}))
     said |= {pair.partition("=")[0] for pair in verb.fixed.split() if method != "GET"}
-    fields -= {"password"}  # the whole machine sees a command line
+    fields -= {"password"}  # every user of the machine can see a command line
     said |= {"message": {"body"}, "waiting": {"places"}, "half": {"places"}}.get(verb.shape, set())
     assert said <= fields
     if verb.noun == "user" and method == "PATCH":
@@ -451,7 +452,7 @@ def test_a_line_of_the_table_says_what_the_api_says(verb):
 
 
 def _columns_are_of_the_answer(described: dict, verb: Verb, operation: dict) -> None:
-    """Of its list, or of the one list of objects in it."""
+    """Assert that a command's columns are fields of the objects in the answer, or in a list within it."""
     shapes = described["components"]["schemas"]
     rows = []
     for status, answer in operation["responses"].items():
@@ -465,7 +466,7 @@ def _columns_are_of_the_answer(described: dict, verb: Verb, operation: dict) -> 
     assert not columns or any(columns <= one for one in lists), columns
 
 
-#: What no command of the table asks, and why.
+#: Operations without a command in the table -> the reason.
 WITHOUT_A_VERB = {
     "GET /me": "of a session", "GET /me/sessions": "of a session", "DELETE /me/sessions/{number}": "of a session",
     "POST /users/{username}/password": "`user reset-password`, on the server's machine",
@@ -588,7 +589,7 @@ def test_the_status_of_a_set_says_who_is_behind():
 
 @pytest.mark.parametrize("relays", [False, True])
 def test_no_token_is_sent_to_another_program_on_the_expected_port(server, secret, relays):
-    """Not even to one that has the real server answer the question."""
+    """Not even to a program that lets the real server answer the question."""
     key = (server.data_dir / "rocketbox/secret-key").read_text().strip()
     shown: list[str] = []
 

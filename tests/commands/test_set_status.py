@@ -1,4 +1,4 @@
-"""What of a set is told where no console answers: by its store, and by the files of this machine."""
+"""The status of a set without a console, from the leader store and from the files of this machine."""
 
 import json
 
@@ -28,7 +28,7 @@ def store(monkeypatch):
 
 @pytest.fixture
 def member(tmp_path):
-    """The options of a member that took slot 2 and was in epoch 3."""
+    """(options, files) of a member that took slot 2 and was in epoch 3."""
     file = tmp_path / "m.toml"
     file.write_text(
         f'dataDir = "{tmp_path}/data"\nroles = "broker"\n[broker]\nbrokerName = "broker-a"\n'

@@ -21,7 +21,7 @@ def rocketbox(*arguments: str, given: str = "") -> subprocess.CompletedProcess:
 
 
 def sign_in(address: str, username: str, password: str) -> tuple[int, str]:
-    """Status and Location of a form that was fetched and sent as a browser does."""
+    """Fetch the form and send it as a browser does; return status and Location."""
     connection = http.client.HTTPConnection(address, timeout=60)
     connection.request("GET", "/login/")
     response = connection.getresponse()
