@@ -1,6 +1,6 @@
 """A tiny broker for the generator's own tests: one thread a connection, every request parsed strictly.
 
-A test hands it `answer(request) -> list of (delay-free) frames`; what the generator sent is kept in `requests`.
+A test gives it `answer(request) -> list of (delay-free) frames`; it keeps the generator's requests in `requests`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def frame(header: dict[str, Any], body: bytes = b"") -> bytes:
 
 
 def answer(request: Request, code: int = 0, body: bytes = b"", remark: str | None = None, **fields: Any) -> bytes:
-    """An answer as a 5.3.3 broker writes it: every field a string."""
+    """Return an answer as a 5.3.3 broker writes it: every field a string."""
     header: dict[str, Any] = {"code": code, "extFields": {key: str(value) for key, value in fields.items()}, "flag": 1}
     header |= {"language": "JAVA", "opaque": request.opaque, "serializeTypeCurrentRPC": "JSON", "version": 479}
     if remark is not None:
@@ -42,7 +42,7 @@ def answer(request: Request, code: int = 0, body: bytes = b"", remark: str | Non
 
 
 def record(queue_offset: int, body: bytes, queue_id: int = 0, topic: bytes = b"T") -> bytes:
-    """A stored record with IPv4 hosts and no properties, CRC included."""
+    """Return a stored record with IPv4 hosts and no properties, CRC included."""
     rest = struct.pack(">iiiqqiq", zlib.crc32(body) & 0x7FFFFFFF, queue_id, 0, queue_offset, 0, 0, 1700000000000)
     rest += b"\x7f\0\0\1\0\0\x13\x88" + struct.pack(">q", 1700000000001) + b"\x7f\0\0\1\0\0*\x9f"
     rest += struct.pack(">iqi", 0, 0, len(body)) + body + bytes([len(topic)]) + topic + struct.pack(">h", 0)

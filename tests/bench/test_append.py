@@ -1,4 +1,4 @@
-"""Appends to JetStream and Redis: what is sent to them, and which answers are errors; and once to the real ones."""
+"""Appends to JetStream and Redis: the sent bytes and the answers that are errors; and once to the real servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(loadgen: Path, address: str, mode: str, *options: object) -> tuple[int, 
 
 @contextmanager
 def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """The address of a server with one thread a connection."""
+    """Run a server with one thread per connection; yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def talk(connection: socket.socket) -> None:
@@ -123,7 +123,7 @@ def test_a_publish_is_acknowledged_by_its_sequence_number(loadgen: Path) -> None
     ids=["refused", "another-stream", "no-sequence", "hole", "silence"],
 )
 def test_a_wrong_acknowledgement_is_an_error(loadgen: Path, answer: Callable[[int], str | None], kind: str) -> None:
-    # The 10th is answered otherwise; with a hole, all behind it.
+    # The 10th gets the wrong answer; after a gap, so do all behind it.
     stream = Stream(lambda n: answer(n) if n == 10 or (kind == "gap" and n > 10) else acknowledgement(n))
     with listening(stream.serve) as address:
         timing = ("--messages", 40) if kind != "unanswered" else ("--seconds", 0.2, "--warm-up", 0)
@@ -231,7 +231,7 @@ def test_an_entry_that_is_not_in_its_stream_is_an_error(loadgen: Path) -> None:
 @pytest.mark.parametrize("flush", ["async", "sync"])
 @pytest.mark.parametrize("label", [NATS, REDIS])
 def test_the_installed_server_takes_the_load(loadgen: Path, tmp_path: Path, label: str, flush: str) -> None:
-    if missing := why_absent(label):  # it builds the one that Debian does not have
+    if missing := why_absent(label):  # this builds the server that Debian does not package
         pytest.skip(missing)
     server = make_column(label, flush, None, tmp_path)
     try:

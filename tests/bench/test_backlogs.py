@@ -1,4 +1,4 @@
-"""The rows of transactions and timers run, very short, and what they count as errors is none."""
+"""The rows of transactions and timers run, very short, and count no errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console's bench runs, looks at what there is, and its store is one the broker takes as it was written."""
+"""The console's bench runs and requests pages that exist, and the broker opens its store without repairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_small_run_prints_its_three_tables(tmp_path):
     assert float(found[1]) <= 120, "the promise of an empty store"
     found = re.search(r"RSS with the API loaded, too \| MB \| ([\d.]+)", done.stdout)
     assert found
-    assert float(found[1]) <= 130  # measured 119; a guard against what grows, on any machine
+    assert float(found[1]) <= 130  # measured 119; a guard against growth, on any machine
     pages = re.findall(r"^\| `(\S+?)` \|", done.stdout, re.M)
     for page in (
         "/",

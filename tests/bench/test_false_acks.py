@@ -1,4 +1,4 @@
-"""The bench of false acknowledgements runs, counts, and finds none of ours."""
+"""The bench of false acknowledgements runs, counts, and finds none by RocketBox."""
 
 from bench import false_acks
 

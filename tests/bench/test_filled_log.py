@@ -1,4 +1,4 @@
-"""The store that the bench of Spark reads is one: the tools find no fault with it."""
+"""The store that the bench of Spark reads is valid: the tools find no fault with it."""
 
 from __future__ import annotations
 

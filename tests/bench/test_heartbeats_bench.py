@@ -1,4 +1,4 @@
-"""The bench of heartbeats runs, and its heartbeats are what a broker takes."""
+"""The bench of heartbeats runs, and a broker accepts its heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load generator against a broker of the test's own: what it sends, what it counts, what it must not overlook."""
+"""The load generator against a scripted broker: its requests, its counts, and the errors that it must not overlook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def loadgen() -> Path:
 
 
 def run(loadgen: Path, responder: Responder, mode: str, *options: object) -> tuple[int, dict[str, Any]]:
-    """(exit status, result) of one run; the responder must have understood every request."""
+    """Run the generator once; return (exit status, result). The responder must have understood every request."""
     command = [str(loadgen), mode, "--broker", responder.address, *map(str, options)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert responder.failure is None, responder.failure
@@ -41,7 +41,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 class Log:
-    """Queue offsets as a broker gives them."""
+    """Assigns queue offsets as a broker does."""
 
     def __init__(self) -> None:
         self.next: defaultdict[int, int] = defaultdict(int)
@@ -266,7 +266,7 @@ def test_a_wrong_answer_is_an_error(loadgen: Path, spoil: Any, kind: str) -> Non
 
     def spoil_one(request: Request) -> list[bytes]:
         good = acknowledge(log, request)
-        # The 21st, whose offset 20 has room for a sign.
+        # The 21st, whose offset 20 has two digits, so that one can become a sign.
         return spoil(request, good) if next(number) == 20 else [good]
 
     with Responder(spoil_one) as responder:
@@ -324,7 +324,7 @@ def test_ping_asks_for_the_minimum_offset(loadgen: Path) -> None:
 
 
 def pull_from(queue: list[bytes], request: Request) -> bytes:
-    """What a broker answers whose queue holds `queue`, whole records, from offset 100 on."""
+    """Return the answer of a broker whose queue holds `queue`, whole records, from offset 100 on."""
     first, after = 100, 100 + len(queue)
     offset, wanted = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
     offsets = {"minOffset": first, "maxOffset": after, "suggestWhichBrokerId": 0}
@@ -432,7 +432,7 @@ def test_the_cpu_time_of_others_is_measured_after_the_warm_up(loadgen: Path) -> 
 
 
 class LongPolls:
-    """One queue whose polls are held until something is sent. `deliver` may change what wakes them."""
+    """One queue whose polls are held until a message is sent. `deliver` may change the answer that wakes them."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Sends at a fixed rate: as many as were asked for, in turn, and a stall is charged to all that it delayed."""
+"""Sends at a fixed rate: the requested number, in turn, and a stall counts in the latency of every send it delayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench of replication runs, very short; pairs that acknowledge what one broker has are not measured."""
+"""The bench of replication runs, very short; a pair that acknowledges records of one broker only is not measured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TINY = ("--rounds", "1", "--seconds", "0.3", "--warm-up", "0.1", "--flush", "asy
 
 @pytest.fixture(autouse=True)
 def either_twin(monkeypatch):
-    """The pure twin is measured where there is no other."""
+    """Let the bench measure the pure twin if the compiled one is not built."""
     if not COMPILED:
         monkeypatch.setattr("bench.rounds.require_twin", lambda server: None)
 
 
 def run(capsys, *arguments: object) -> list[list[str]]:
-    """Cells of the rows of its tables, without the heads."""
+    """Run the bench; return the cells of its tables' rows, without the heads."""
     status = replication.main([*map(str, arguments)])
     out, err = capsys.readouterr()
     assert status == 0, out + err
@@ -51,7 +51,7 @@ def test_a_pair_that_waits_for_nobody_is_refused(tmp_path, monkeypatch):
 def test_an_empty_slave_gets_the_whole_log(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(filled_log, "FILE_BYTES", 8 << 20)
     monkeypatch.setenv("ROCKETBOX_STORE_MAPPEDFILESIZECOMMITLOG", str(8 << 20))
-    # Small records, so that most of it is copied after the start has been seen.
+    # Small records, so that most of the log is copied after the start of the copy has been seen.
     bodies = ("--gib", "0.03", "--bodies", "100", "--slice", "0.2", "--slices", "1")
     [row] = run(capsys, "--parts", "catchup", *TINY, *bodies, "--dir", tmp_path)
     assert row[0] == "0.03 GiB of 100 B, async flush"

@@ -1,4 +1,4 @@
-"""The bench of messages sent back runs, and its table says what was answered."""
+"""The bench of messages sent back runs, and its table shows the answers."""
 
 import subprocess
 import sys

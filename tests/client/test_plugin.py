@@ -1,4 +1,4 @@
-"""`rocketbox serve --test` and the pytest plugin: a server that never outlives who started it."""
+"""`rocketbox serve --test` and the pytest plugin: a server that never outlives the process that started it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def is_running(pid):
-    """False as well for one that has ended and that nobody waited for."""
+    """True if the process runs; False also for a zombie, which has ended and was not waited for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

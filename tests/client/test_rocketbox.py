@@ -1,4 +1,4 @@
-"""The client against a real broker: what is sent is consumed, over kills, pauses and closes."""
+"""The client against a real broker: sent messages are consumed, over kills, pauses and closes."""
 
 import os
 import threading
@@ -29,7 +29,7 @@ from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
 
-#: A deadline for what hangs, not for what is slow.
+#: A deadline long enough that only a hang misses it.
 PATIENT = 60.0
 
 
@@ -41,7 +41,7 @@ def client(rocketbox):
 
 @pytest.fixture
 def own_server(tmp_path):
-    """One that keeps its ports while it is away."""
+    """A server that keeps its ports over a restart."""
     from appliance.pytest_rocketbox import RocketBox  # pytest loads it as a plugin first
 
     port = reserve_port()
@@ -101,7 +101,7 @@ def test_threads_share_a_producer(client, rocketmq_topic, consumed):
 
 
 def crash_at(rocketbox, group, topic, text):
-    """Take messages up to this one, and fail while it is handled."""
+    """Consume messages up to this one, and fail while handling it."""
     with rocketbox.client(timeout=PATIENT) as client:
         for message in client.pull_consumer(group, start="first").subscribe(topic):
             assert message.text in "34"
@@ -145,7 +145,7 @@ def test_offsets_are_committed_by_themselves(rocketbox, produce, rocketmq_topic,
     with rocketbox.client(timeout=PATIENT) as client:
         consumer = client.pull_consumer(rocketmq_group, start="first", auto_commit=0.1).subscribe(rocketmq_topic)
         taken(consumer, 1)
-        consumer.poll(0)  # the next poll says that the last was done
+        consumer.poll(0)  # the next poll confirms the last message
         wait_for(lambda: consumer.committed(place) == 1, "its offset")
 
 
@@ -202,7 +202,7 @@ def test_a_killed_broker_is_found_again(own_server, rocketmq_topic, rocketmq_gro
         producer.send(rocketmq_topic, "0")
         assert [message.text for message in taken(consumer, 1)] == ["0"]
         own_server.kill()
-        # What is written before it sees that its connections are gone may have been stored.
+        # Until the client notices the closed connections, it cannot rule out that a sent message was stored.
         wait_for(lambda: not links_of(client._session.shell), "the client sees it")
         with pytest.raises(NotConnected, match="Is the broker running") as raised:
             producer.send(rocketmq_topic, "lost")

@@ -1,5 +1,5 @@
-"""Servers that are none, that hang, that close, or that answer anything at all: each is an error in words, no thread of
-the client ends, and the next server is served."""
+"""Servers that are not name servers or brokers, that hang, close, or send any bytes: each gives a readable error, no
+thread of the client ends, and the client works with the next server."""
 
 import contextlib
 import random
@@ -18,7 +18,7 @@ STORED = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "1", "queueOff
 
 
 class Scripted:
-    """Listens, and hands each frame that comes to `reply`: bytes to send, or None to close the connection."""
+    """A server that passes each frame to `reply`, which returns bytes to send, or None to close the connection."""
 
     def __init__(self, reply):
         self._reply = reply
@@ -76,7 +76,7 @@ def frame(question, command):
 
 
 def name_server(scripted, broker):
-    """One whose only broker is `broker`, for every topic."""
+    """Start a name server that names `broker` as the only broker of every topic."""
     body = route("b").replace(b"b:10911", broker.encode())
     return scripted(lambda question: frame(question, answer(body=body)))
 
@@ -140,7 +140,7 @@ def test_a_server_that_closes_in_the_middle_of_an_answer_may_have_stored_it(scri
 
 
 def test_an_answer_to_another_question_is_nobodys(scripted):
-    """A late one, or one that was made up: the send still gets its own."""
+    """The client ignores a late or invented answer, and the send still gets its own."""
 
     def twice(question):
         stray = answer(**(STORED | {"queueOffset": "999"}))
@@ -170,7 +170,7 @@ def test_a_server_that_asks_is_answered_and_sends_go_on(scripted):
 
 
 def test_whatever_a_broker_answers_is_an_error_or_a_result_and_the_client_lives(scripted):
-    """Frames with damaged bytes; then a broker that works."""
+    """The broker first answers with damaged frames, then correctly."""
     chance = random.Random(7)
     works = threading.Event()
 

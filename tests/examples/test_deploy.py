@@ -1,4 +1,4 @@
-"""The files of examples/deploy: each is read by the program it is for, where that is installed, and fits ours."""
+"""The files of examples/deploy: each is read by its own program, if that is installed, and fits RocketBox."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rules() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def names(request):
-    """What /metrics of a broker has."""
+    """Names of the metrics on a broker's /metrics."""
     running = RunningEngine(shared_directory(request, "deploy"))
     shown = metrics.prometheus_text(running.window.metrics()) + metrics.upstream_text(running.window.upstream_metrics())
     running.stop()
@@ -78,7 +78,7 @@ def test_proxies_let_the_largest_body_through_and_wait_longer_than_the_live_tail
     read_timeout = re.search(r"proxy_read_timeout (\d+)s;", text("nginx.conf"))
     assert read_timeout is not None
     assert int(read_timeout[1]) > 2 * web_sockets.HEARTBEAT_S
-    # Neither keeps connections that the console closes after this.
+    # Neither proxy keeps idle connections, which the console closes after KEEPALIVE_S.
     assert http_server.KEEPALIVE_S < 60
     assert "keepalive off" in text("Caddyfile")
     assert "keepalive" not in text("nginx.conf")

@@ -1,4 +1,4 @@
-"""The files of examples/layouts do what they say, each started as it is written."""
+"""The files of examples/layouts work as they describe; each is started unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPLATE = "TBW102"
 
 
 def send(address: str, *bodies: bytes) -> None:
-    """To a topic that comes to be by it, with 4 queues; each acknowledged with 0."""
+    """Send to a topic that the first send creates with 4 queues; each send must be acknowledged with 0."""
     peer = Peer(address)
     try:
         for body in bodies:
@@ -28,7 +28,7 @@ def send(address: str, *bodies: bytes) -> None:
 
 
 def bodies_at(address: str) -> list[bytes]:
-    """What a consumer finds in the topic there; [] where it is refused."""
+    """Return the bodies that a consumer pulls from the topic there; [] if the pull is refused."""
     peer = Peer(address)
     try:
         answer = peer.ask(PULL, pull_fields("Orders", 0, 0))
@@ -58,14 +58,14 @@ def test_one_box(layout):
 
 
 def machine_name(layout: Layout, number: int) -> str:
-    """The only broker that the name server of a machine knows by its template topic."""
+    """Return the name of the only broker that a machine's name server has for the template topic."""
     [name] = route_of(layout.address(number, 9876), TEMPLATE)
     return name
 
 
 @pytest.mark.parametrize("layout", ["master-and-slave"], indirect=True)
 def test_a_master_and_its_slave(layout):
-    """Both name servers know both; what was acknowledged is read from the slave when the master is gone."""
+    """Both name servers list both; acknowledged messages are read from the slave when the master is gone."""
     master, slave = layout.start("machine-1.toml"), layout.start("machine-2.toml")
     both = {"broker-a": {"0": layout.address(1, 10911), "1": layout.address(2, 10911)}}
     for number in (1, 2):
@@ -78,7 +78,7 @@ def test_a_master_and_its_slave(layout):
     wanted = [b"%d" % n for n in range(20)]
     wait_for(lambda: bodies_at(slave_address) == wanted, "the slave to serve what was acknowledged")
     master.kill()
-    # The name server of the master's machine is gone with it; clients are given both.
+    # The name server of the master's machine is gone with it; clients have the addresses of both.
     wait_for(
         lambda: route_of(layout.address(2, 9876), TEMPLATE) == {"broker-a": {"1": slave_address}},
         "the other name server to notice",

@@ -1,4 +1,4 @@
-"""The example MCP server, started as its users do, over the description in docs/ and a real appliance."""
+"""The example MCP server, started as its users start it, over the description in docs/ and a real appliance."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Client:
         return answer
 
     def call(self, name: str, **arguments: Any) -> tuple[bool, Any]:
-        """(whether it went well, the API's JSON)."""
+        """Call a tool; return (True if it succeeded, the API's JSON)."""
         result = self.ask("tools/call", name=name, arguments=arguments)["result"]
         [content] = result["content"]
         assert content["type"] == "text"

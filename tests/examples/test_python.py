@@ -1,4 +1,4 @@
-"""examples/python runs as a user runs it: against a broker, and against none."""
+"""examples/python runs as a user runs it: with a broker, and without one."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A set of two whose leader sleeps and wakes, and whose directory is used twice."""
+"""A set of two whose leader is stopped and resumed, and whose directory is used twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def brokers(tmp_path) -> Iterator[SetOfTwo]:
 
 
 def verified(data_dir: Path) -> str:
-    """What `store verify` finds wrong; "" nothing."""
+    """Return the findings of `store verify`; "" if there are none."""
     command = [sys.executable, "-m", "appliance.main", "store", "verify", str(data_dir)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     return "" if done.returncode == 0 else f"{done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
@@ -36,7 +36,7 @@ def test_a_leader_that_slept_acknowledges_nothing_when_it_wakes(brokers):
     asleep = brokers.peer(1)
     stop_process(int(brokers.brokers[1].ready["pid"]))
     try:
-        # What it finds in its sockets when it wakes.
+        # These wait in its sockets until it wakes.
         for number in range(20):
             asleep.send(SEND, send_fields(TOPIC, 0, ""), b"to one that sleeps %d" % number)
         assert brokers.wait_for_sends((2,)) == 2

@@ -1,4 +1,4 @@
-"""The layout of a set of two: a leader that dies, comes back, is switched, is cut; and nothing acknowledged is lost."""
+"""The layout of a set of two: a leader dies, comes back, is switched, is cut; no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_killed_leader_is_followed_by_the_other_and_follows_it_later(brokers):
     assert brokers.send(2, 10) == [0] * 10
     wanted = brokers.bodies_at(2)
     wait_for(lambda: brokers.bodies_at(1) == wanted, "the old leader to serve the same")
-    # And back: the one that came last dies first.
+    # And back: the present leader dies.
     brokers.hang_up(1)
     brokers.brokers[2].kill()
     assert brokers.wait_for_sends((1,)) == 1
@@ -60,7 +60,7 @@ def test_a_leader_that_is_stopped_hands_over(brokers):
     assert set(brokers.acknowledged) <= set(brokers.bodies_at(2))
 
 
-#: More than the sockets between two members hold, so that some of it never leaves the first.
+#: ALONE of these exceed the socket buffers between two members, so that some bytes never leave the first.
 BIG = b"x" * (1 << 20)
 ALONE = 24
 PATIENT = {"ROCKETBOX_STORE_HA_MAX_TIME_SLAVE_NOT_CATCHUP": "60000"}
@@ -69,7 +69,7 @@ PATIENT = {"ROCKETBOX_STORE_HA_MAX_TIME_SLAVE_NOT_CATCHUP": "60000"}
 @pytest.mark.parametrize("brokers", [PATIENT], indirect=True)
 def test_what_was_not_acknowledged_is_cut_and_kept_in_quarantine(brokers):
     assert brokers.send(1, 20) == [0] * 20
-    # The other one stands still: what comes now is on the leader's disk alone, and nobody is told 0.
+    # The follower is stopped: messages sent now are on the leader's disk alone, and none is acknowledged with 0.
     stop_process(int(brokers.brokers[2].ready["pid"]))
     try:
         for n in range(ALONE):
@@ -152,7 +152,7 @@ def test_an_asynchronous_set_fails_over_and_is_silent_without_its_store(brokers)
 def test_a_synchronous_set_goes_on_without_its_store(brokers):
     for etcd in brokers.stores:
         etcd.kill()
-    until = time.monotonic() + 6  # three times as long as others wait for a leader that is silent
+    until = time.monotonic() + 6  # three times as long as others wait for a silent leader
     while time.monotonic() < until:
         assert brokers.send(1) == [0]
     for etcd in brokers.stores:
@@ -169,7 +169,7 @@ def test_a_store_that_was_wiped_freezes_the_set_until_somebody_adopts(brokers):
         shutil.rmtree(etcd.data_dir / "etcd")
     for etcd in brokers.stores:
         etcd.launch()
-    assert brokers.send(1, 5) == [0] * 5  # with all members there is nobody to be elected elsewhere
+    assert brokers.send(1, 5) == [0] * 5  # the leader has all members, so none is elected elsewhere
     for number in (1, 2):
         brokers.brokers[number].kill()
         brokers.hang_up(number)
@@ -189,7 +189,7 @@ def test_a_store_that_was_wiped_freezes_the_set_until_somebody_adopts(brokers):
 
 @pytest.mark.parametrize("brokers", [ADMIN], indirect=True)
 def test_a_planned_switch_is_seen_by_nobody(brokers):
-    """Sends go on coming to the old leader, which passes them on."""
+    """Clients go on sending to the old leader, which passes the messages on."""
     assert brokers.send(1, 20) == [0] * 20
     status = asked(brokers, 1, "status")
     assert (status["role"], status["epoch"], len(status["members"])) == ("leader", 1, 2)

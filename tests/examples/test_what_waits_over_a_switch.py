@@ -1,4 +1,4 @@
-"""Messages that wait for their time while the leader of a set of two is killed: each once, and not before its time."""
+"""Delayed and timer messages wait while the leader of a set of two is killed: each comes once, not before its time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def brokers(tmp_path) -> Iterator[SetOfTwo]:
 
 
 def put(brokers: SetOfTwo, number: int, body: str, **properties: object) -> str:
-    """A message of its own unique key; its recall handle, "" without one."""
+    """Send a message with a unique key; return its recall handle, "" if there is none."""
     given = {"UNIQ_KEY": f"{body:0>32}", **properties}
     text = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
     answer = brokers.peer(number).ask(SEND, send_fields(TOPIC, QUEUE, text), body.encode())
@@ -42,14 +42,14 @@ def arrived(brokers: SetOfTwo, number: int) -> list[str]:
 
 
 def told(brokers: SetOfTwo, number: int) -> Done | None:
-    """What a member was told last of its leader's timers."""
+    """Return the leader's last report of its delivered timers, as a member has stored it."""
     left = read_checkpoint(Disk(), brokers.brokers[number].data_dir / "rocketbox/store")
     return None if left is None else left.done
 
 
 def wait_told(brokers: SetOfTwo, number: int, timers: int) -> None:
-    """Until a member knows that what its leader has delivered by now was delivered, of so many timers: what it was told
-    when fewer were there says nothing of the others."""
+    """Wait until a member has the leader's report of all deliveries up to now, and of at least `timers` timers: an
+    earlier report, of fewer timers, does not cover the others."""
     now_ms = time.time() * 1000
     wait_for(
         lambda: (done := told(brokers, number)) and done.out_ms >= now_ms and done.queue_offset >= timers,
@@ -72,7 +72,7 @@ def test_timers_that_were_delivered_do_not_come_again_because_another_waits(brok
     wait_for(lambda: sorted(arrived(brokers, 1)) == wanted, "the timers", every=0.1)
     wait_told(brokers, 2, 1 + len(wanted))
     kill(brokers, 1, 2)
-    # Those that come again would be before one that is stored now.
+    # Timers delivered again would come before one that is stored now.
     put(brokers, 2, "last", TIMER_DELAY_MS=1000)
     found = wait_for(lambda: "last" in (found := arrived(brokers, 2)) and found, "the last one", every=0.1)
     assert sorted(found) == ["last", *wanted]

@@ -1,7 +1,7 @@
-"""Frames of a stranger, from a seed: every request code, from recorded requests and templates, with something wrong.
+"""Hostile frames from a seed: every request code, from recorded requests and templates, with something wrong.
 
-What is wrong is of the kind that has hurt: numbers at the edges of 32 and 64 bits, names with path characters, half
-surrogate pairs, separators in properties, documents that expand, lengths that are not those of what follows.
+The faults are of kinds that have caused errors: numbers at the edges of 32 and 64 bits, names with path characters,
+half surrogate pairs, separators in properties, documents that expand, lengths that do not match the bytes behind them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame
 from tests.support.golden import VERSIONS, frames, transcripts
 
-#: Changed over the wire they would change what the test itself sees; they are sent with values of this file only.
+#: Recorded changes of the configuration would disturb the test itself; these are sent with values of this file only.
 _NOT_AS_RECORDED = {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
 
 TOPICS = [f"FuzzTopic{number}" for number in range(12)]
@@ -49,7 +49,7 @@ _NUMBERS = [
 ]  # fmt: skip
 _RAW_NUMBERS = [b"1e999", b"-0", b"1.5", b"01", b"NaN", b"-Infinity", b"9" * 5000, b"0." + b"1" * 400, b"1e-400", b"+1"]
 
-#: Every field that any handler reads, so that each request may have all it needs.
+#: Every field that any handler reads, so that a request may have all the fields that it needs.
 _FIELDS: dict[str, Callable[[random.Random], Any]] = {
     **dict.fromkeys(("topic", "b", "defaultTopic", "c"), lambda r: r.choice(TOPICS)),
     **dict.fromkeys(
@@ -92,7 +92,7 @@ _FIELDS: dict[str, Callable[[random.Random], Any]] = {
     "boundaryType": lambda r: r.choice(("lower", "upper")),
     "topicList": lambda r: ";".join(TOPICS[:3]),
 }
-#: The fields of the hot requests alone, in the order of Java: these are read in place.
+#: The fields of the hot requests, in Java's order: headers with exactly these are read in place.
 _HOT = {
     RequestCode.SEND_MESSAGE: ("bornTimestamp", "defaultTopic", "defaultTopicQueueNums", "flag", "producerGroup",
                                "properties", "queueId", "reconsumeTimes", "sysFlag", "topic", "unitMode", "batch"),
@@ -175,7 +175,7 @@ _BODIES: dict[int, Callable[[random.Random], Any]] = {
     ]},
     RequestCode.QUERY_DATA_VERSION: lambda r: {"counter": 1, "stateVersion": 0, "timestamp": 1700000000000},
 }  # fmt: skip
-#: Options that change nothing the test looks at, in the form of Java's properties.
+#: Options that do not affect the test, in the form of Java's properties.
 _OPTIONS = [
     b"fileReservedTime=72", b"fileReservedTime=-1", b"deleteWhen=04", b"deleteWhen=99;x", b"fileReservedTime=\\ud800",
     b"brokerName=\\uD83D", b"unknown=1", b"rocketmqHome=/", b"=", b"\\", b"a\\\nb\\\n", b"\xff\xfe",
@@ -189,8 +189,8 @@ _LONG_HEADER_BYTES = 64 * 1024
 
 
 class Hostile(NamedTuple):
-    """code: of the request it was made from. closes: the server may close, since it is no frame by our own decoder, or
-    its header is long."""
+    """code: of the request it was made from. closes: the server may close the connection, since RocketBox's decoder
+    rejects the frame, or its header is long."""
 
     code: int
     frame: bytes
@@ -198,7 +198,7 @@ class Hostile(NamedTuple):
 
 
 def _recorded() -> dict[int, list[RemotingCommand]]:
-    """Some requests of each code, that clients sent to Apache's servers."""
+    """Return some recorded requests of each code, which clients sent to Apache's servers."""
     found: dict[int, dict[tuple[int, frozenset[str]], RemotingCommand]] = {}
     for version in VERSIONS:
         for path in transcripts(version):
@@ -215,7 +215,7 @@ class Frames:
     """An endless sequence of frames; the same for the same seed and codes."""
 
     def __init__(self, seed: int, codes: set[int]) -> None:
-        """codes: what the server's tables hold; others are sent now and then."""
+        """codes: request codes in the server's tables; others are sent now and then."""
         self._random = random.Random(seed)
         self._codes = sorted(codes)
         self._seeds = _recorded()
@@ -279,7 +279,7 @@ class Frames:
         return text
 
     def _member(self) -> bytes:
-        """A message of a batch, one in four with a length that is not so."""
+        """Return a message of a batch, one in four with a wrong length."""
         r = self._random
         body, properties = (
             r.choice((b"", b"m", b"m" * 100)),
@@ -326,7 +326,7 @@ class Frames:
                 ext[name] = r.choice(self._texts)
 
     def _spoil_value(self, value: Any) -> Any:
-        """The value with one thing in it changed."""
+        """Return the value with one change in it."""
         r = self._random
         if isinstance(value, dict) and value and r.random() < 0.9:
             name = r.choice(list(value))
@@ -356,7 +356,7 @@ class Frames:
         return self._scalar()
 
     def _dialect(self, value: Any, in_key: bool = False) -> bytes:
-        """JSON, here and there as fastjson writes it, and here and there as nobody does."""
+        """Return the value as JSON, in places as fastjson writes it, and in places as no encoder does."""
         r = self._random
         if isinstance(value, dict):
             parts = []
@@ -461,7 +461,7 @@ def _doubling(levels: int) -> bytes:
 
 _BARE_KEYS = b",".join(b'"a%d":{0:1}' % number for number in range(500))
 _SAME_PLACE = b",".join(b'"%d"' % (number * ((1 << 61) - 1)) for number in range(2000))
-#: Bodies whose meaning is far larger than they are, or that are slow to read.
+#: Bodies that expand to far more than their size, or that are slow to read.
 BOMBS = [
     _doubling(12), _doubling(30), _doubling(60),
     b"{" * 20 + b'"a":1' + b"}:1" * 20, b"{" * 5000, b"[" * 60_000, b'{"a":' * 3000,
@@ -472,7 +472,7 @@ BOMBS = [
     b'{"x":"' + b"\\ud83d\\ude00" * 2000 + b'\\ud83d"}', b"{" + b" " * 20_000 + b"0 }", b'{"a":"' + b"\\" * 20_001,
     b'{"consumerDataSet":[{"subscriptionDataSet":[{"codeSet":[%b]}]}]}' % _SAME_PLACE,
 ]  # fmt: skip
-#: What a client may say of its offsets (221).
+#: Answers of a client about its offsets (221).
 STATUS_REPLIES = [
     b'{"messageQueueTable":{{"brokerName":"b","queueId":%d,"topic":"T"}:7}}' % number
     for number in (0, 1, -1, 1 << 31, 1 << 63, 10**30)

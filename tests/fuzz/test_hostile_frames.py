@@ -1,7 +1,7 @@
-"""A stranger's frames against a whole engine: nobody else notices, nothing is held up, nothing stored is harmed.
+"""Hostile frames against a whole engine: other clients notice nothing, nothing is held up, nothing stored is harmed.
 
-A frame that fails is printed with its seed, in hex. The long form (ROCKETBOX_TORTURE=1) sends a million of them, each
-50,000 to an engine of their own.
+A frame that fails is printed with its seed, in hex. The long form (ROCKETBOX_TORTURE=1) sends a million of them, 50,000
+to each engine.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from .hostile_frames import BOMBS, GROUPS, STATUS_REPLIES, TOPICS, Frames, Hosti
 
 FRAMES_A_LIFE = 50_000
 SEEDS = range(effort(1, 2, 20))
-#: Frames that are sent at once; then a question of ours must be answered.
+#: Frames that are sent at once; then a valid request must be answered.
 BATCH = 8
-#: In the I/O thread's own time, so that a loaded machine does not count: `BATCH` frames, whatever they hold.
+#: Most processor time of the I/O thread for `BATCH` frames of any content; the load of the machine does not count.
 STALL_S = 0.25
-#: On the wall: the question behind a batch, and a pool's next job.
+#: Wall time for the answer to the request behind a batch, and for a pool's next job.
 ANSWER_S = 30.0
-#: What the process may grow by while a life's frames come, names being taken from a few hundred; and what it may ask
-#: for at any moment, so that a document that expands is an error here and not the end of the machine.
+#: Memory by which the process may grow over all frames of an engine, as names are taken from a few hundred; and memory
+#: that it may allocate at any moment, so that a document that expands is an error here and not the end of the machine.
 GROWTH_BYTES = 150 << 20
 MOST_BYTES = 1 << 30
-#: After so many frames: a turn of a member of all groups, who answers questions; the honest client's turn; a look at
-#: the pools.
+#: Numbers of frames between turns of a member of all groups, which answers requests; between turns of the honest
+#: client; and between checks of the pools.
 MEMBER_EVERY, HONEST_EVERY, POOLS_EVERY = 16, 512, 4096
 _NO_SUCH_CODE = 31_999
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def _ready(sock: socket.socket, events: int, seconds: float) -> int:
-    """What of these has come; `select` takes no descriptor beyond 1,023."""
+    """Wait for these events; return the ones that came. Not with `select`, which takes no descriptor beyond 1,023."""
     poll = select.poll()
     poll.register(sock, events)
     found = poll.poll(seconds * 1000)
@@ -61,7 +61,7 @@ def _ready(sock: socket.socket, events: int, seconds: float) -> int:
 
 
 class Excused(logging.Handler):
-    """Every exception that was logged: none is expected, whatever a stranger sends."""
+    """Collects every logged exception: none is expected, whatever a stranger sends."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -76,9 +76,9 @@ class Excused(logging.Handler):
 
 
 class Stranger:
-    """Sends frames to one port and reads every answer; connects anew when it was closed.
+    """Sends frames to one port and reads every answer; connects again after a close.
 
-    Questions that the server has for it (221, 307, 309) are answered with the bodies of `replies`.
+    Requests of the server (221, 307, 309) are answered with the bodies of `replies`.
     """
 
     def __init__(self, address: str, replies: list[bytes]) -> None:
@@ -93,7 +93,8 @@ class Stranger:
         self.codes: Counter[int] = Counter()
 
     def send(self, batch: list[Hostile]) -> None:
-        """Until a question behind them is answered, or the server has closed because of the last of them."""
+        """Send the batch and a valid request; return when that is answered, or when the server has closed the
+        connection because of the last frame."""
         if self._sock is None:
             self._sock = socket.create_connection(self._target, timeout=ANSWER_S)
             self._sock.setblocking(False)
@@ -121,7 +122,7 @@ class Stranger:
             except BlockingIOError:
                 continue
             except ConnectionError:
-                # Whoever sends no frame is left; a broken one may also hang until what it announced has come.
+                # The server closes a connection without a valid frame, or waits for the bytes that a frame announced.
                 self.close()
                 assert batch[-1].closes, "closed, though all were frames"
                 return
@@ -130,7 +131,7 @@ class Stranger:
                 return
 
     def _answered(self) -> bool:
-        """Take whole frames off the buffer; whether one answers our question."""
+        """Take whole frames off the buffer; return True if one answers the valid request."""
         found = False
         while len(self._buffer) >= 4:
             end = 4 + int.from_bytes(self._buffer[:4], "big")
@@ -155,7 +156,7 @@ class Stranger:
 
 
 class Honest:
-    """A producer and a consumer who must not notice anything."""
+    """A producer and consumer that must not notice anything."""
 
     def __init__(self, address: str) -> None:
         self._peer = Peer(address)
@@ -176,7 +177,7 @@ class Honest:
 
 
 def heartbeat_of_a_member() -> Hostile:
-    """Of a client that is in every group."""
+    """Return the heartbeat of a client that is in every group."""
     wanted = [{"topic": topic, "subString": "*", "subVersion": 1} for topic in TOPICS]
     consumers = [{"groupName": group, "subscriptionDataSet": wanted} for group in GROUPS]
     body = json.dumps({"clientID": "client1", "consumerDataSet": consumers}).encode()
@@ -187,7 +188,7 @@ HEARTBEAT = heartbeat_of_a_member()
 
 
 def everything(address: str, count: int) -> list[bytes]:
-    """The control messages that a broker serves."""
+    """Pull `count` control messages or more; return their bodies."""
     peer, found = Peer(address), []
     while len(found) < count:
         answer = peer.ask(11, pull_fields("Control", 0, len(found)))
@@ -202,7 +203,7 @@ def resident_bytes() -> int:
 
 
 def wait_for_pools(engine: Engine) -> None:
-    """Until each pool has worked off what it was given."""
+    """Wait until each pool has finished its jobs."""
     for name, pool in list(engine._pools.items()):
         done = threading.Event()
         deadline = time.monotonic() + ANSWER_S
@@ -220,7 +221,7 @@ def served_codes(engine: Engine) -> tuple[set[int], set[int]]:
 
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """Let this process take no more than so many bytes of address space beyond what it has."""
+    """Limit this process to `count` bytes of address space beyond its present size."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     has = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (has + count, before[1]))
@@ -232,7 +233,7 @@ def at_most(count: int) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def collected_as_in_service():
-    """No full collection of the tests' own heap on the I/O thread: `rocketbox serve` has none either."""
+    """Prevent full collections of the tests' own heap on the I/O thread: `rocketbox serve` has none either."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -274,7 +275,7 @@ def test_a_strangers_frames_hold_up_nobody_and_harm_nothing(tmp_path, seed, excu
 
 
 def attack(engine: Engine, seed: int, excused: Excused) -> list[bytes]:
-    """Send a life's frames; returns the bodies that were acknowledged to the honest client."""
+    """Send all frames of one engine; return the bodies that were acknowledged to the honest client."""
     broker_codes, namesrv_codes = served_codes(engine)
     honest = Honest(engine.broker_address)
     replies = BOMBS + STATUS_REPLIES
@@ -320,7 +321,7 @@ def attack(engine: Engine, seed: int, excused: Excused) -> list[bytes]:
     honest.work()
     assert all(check["ok"] for check in engine.health().values())
     assert resident_bytes() - before < GROWTH_BYTES, f"seed {seed}"
-    # It reaches what is behind the checks, too: every code was tried, and many requests were served.
+    # The frames also get past the checks: every code was tried, and many requests were served.
     assert min(tried[code] for code in broker_codes | namesrv_codes) >= FRAMES_A_LIFE // 500
     assert sum(stranger.codes[0] for stranger in strangers) > FRAMES_A_LIFE // 20
     assert member.questions > FRAMES_A_LIFE // 5000

@@ -22,11 +22,11 @@ from xml.etree import ElementTree
 from tests.suite import durations, parts
 from tests.suite.parts import ROOT, Part
 
-#: More than processors: half of the time tests wait for somebody.
+#: More than there are processors, since tests spend half of the time waiting.
 LANES = 3
 FOREIGN = Path(__file__).with_name("foreign.txt")
 KEPT = ROOT / ".pytest_cache" / "suite"
-#: More failures than this are no matter of neighbours; they are not run again.
+#: More failures than this are not caused by tests running beside them, and are not run again.
 MOST_AGAIN = 12
 _MOST_FOREIGN = 10
 #: After this many seconds in one test the stacks of all threads are printed; it goes on.
@@ -101,7 +101,7 @@ class Run:
         ]  # fmt: skip
 
     def failed(self) -> dict[str, list[str]]:
-        """Part -> the names of its tests that failed; "(the part itself)" where pytest ended in another way."""
+        """Return part -> names of its failed tests; "(the part itself)" if pytest ended in another way."""
         found = {}
         for part in self.parts:
             status = self.status.get(part.name)

@@ -1,4 +1,4 @@
-"""A pytest plugin that says where a run's time goes, and a command that adds up several runs.
+"""A pytest plugin that shows where a run's time goes, and a command that adds up several runs.
 
 `pytest -p tests.suite.durations --durations-file=most.json` prints the 40 slowest tests and fixtures and writes the
 figures of every test; `python -m tests.suite.durations most.json clients.json` prints them by directory.
@@ -31,14 +31,14 @@ def pytest_configure(config):
 
 
 class Durations:
-    """Of each test: seconds by the clock, processor seconds (with children that ended), processes it started."""
+    """Measures for each test the seconds, processor seconds (with children that ended) and started processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tests: dict[str, dict[str, float]] = {}
         self._fixtures: dict[str, float] = defaultdict(float)
         self._uses: Counter[str] = Counter()
-        self._within: list[float] = []  # seconds of the fixtures that the one being set up asked for itself
+        self._within: list[float] = []  # seconds of the fixtures that the one being set up requests
         self._processes = 0
         self._began = time.perf_counter()
         sys.addaudithook(self._audit)
@@ -96,13 +96,13 @@ def _processor_seconds() -> float:
 
 
 def directory_of(nodeid: str) -> str:
-    """tests/engine/store of tests/engine/store/log/test_roll.py::test_it; tests/*.py of what lies in tests itself."""
+    """Return tests/engine/store for tests/engine/store/log/test_roll.py::test_it; tests/*.py for files in tests."""
     parts = nodeid.split("::")[0].split("/")
     return "/".join(parts[:-1][:3]) if len(parts) > 2 else f"{parts[0]}/*.py"
 
 
 def table(runs: dict[str, dict]) -> list[str]:
-    """Lines: for each lane and directory seconds, processor seconds, tests and processes started, then the sums."""
+    """Return lines with seconds, processor seconds, tests and processes of each lane and directory, and the sums."""
     lines = [f"{'lane':<10}{'directory':<28}{'seconds':>9}{'processor':>10}{'tests':>7}{'processes':>10}"]
     for lane, run in runs.items():
         sums: dict[str, Counter] = defaultdict(Counter)
@@ -124,7 +124,7 @@ def table(runs: dict[str, dict]) -> list[str]:
 
 
 def outcomes(runs: dict[str, dict]) -> tuple[int, int]:
-    """How many tests passed or were left out as they should, and how many failed."""
+    """Return the number of tests that passed or were skipped as intended, and the number that failed."""
     tests = [one for run in runs.values() for one in run["tests"].values()]
     failed = sum("failed" in one for one in tests)
     return len(tests) - failed, failed

@@ -1,4 +1,4 @@
-"""What the suite is made of: parts that run side by side, three at a time, the longest first."""
+"""The parts of the suite: they run side by side, three at a time, the longest first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: The sources of what the packaging tests build and install. While their digest is the recorded one, nobody changed
-#: them since those tests last passed, and only a nightly run repeats them.
+#: Sources that the packaging tests build and install. While their digest is the recorded one, they are unchanged since
+#: those tests last passed, and only a nightly run repeats them.
 PACKAGING = (
     "pyproject.toml", "setup.py", "MANIFEST.in", "Dockerfile", ".dockerignore", "binary/*", "requirements/*",
     "script/binary", "script/environment", "script/reports", "script/server",
@@ -21,7 +21,7 @@ _RECORDED = Path(__file__).with_name("packaging.sha256")
 
 @dataclass(frozen=True)
 class Part:
-    """One pytest process. minutes: as measured, to begin with the longest. environment: on top of the run's own."""
+    """One pytest process. minutes: measured, to begin with the longest. environment: added to the run's own."""
 
     name: str
     arguments: tuple[str, ...]
@@ -40,7 +40,7 @@ _TOP = " ".join(
 )
 _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 
-#: All that a commit runs, each test once.
+#: The parts that every commit runs, each test once.
 EVERYTHING = (
     _part("clients", 11, "tests/clients"),
     _part("spark", 7, "tests/spark_reports"),
@@ -54,7 +54,7 @@ EVERYTHING = (
     _part("crash", 12, "tests/crash"),
     _part("hostile", 5, "tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
-#: What has two bodies, done by the Python code that the compiled part stands in for.
+#: Tests of code with a compiled twin, run on the pure Python twin.
 PURE = _part(
     "pure",
     4,
@@ -83,7 +83,7 @@ PURE_NIGHTLY = _part(
     tests/clients/test_cpp.py::test_a_batch_is_stored_message_by_message""",
     ROCKETBOX_PURE="1",
 )
-#: Tests that share a process with threads of the engine, once more, and these are late.
+#: A repeated run of tests that share a process with threads of the engine, with these threads delayed.
 SLOWED = _part(
     "slowed",
     25,
@@ -91,13 +91,13 @@ SLOWED = _part(
     tests/engine/store tests/engine/window tests/api tests/commands""",
     SLOWED="any",
 )
-#: What is not part of the product.
+#: Tests of the benches, which are not part of the product.
 BENCH = _part("bench", 4, "tests/bench")
 _PACKAGES = _part("packages", 8, _PACKAGING_ARGUMENTS)
 
 
 def parts_of(nightly: bool, compiled: bool) -> list[Part]:
-    """The parts of a run, the longest first."""
+    """Return the parts of a run, the longest first."""
     parts = [*EVERYTHING, BENCH] if nightly else list(EVERYTHING)
     if nightly or packaging_digest() != recorded_digest():
         parts.append(_PACKAGES)
@@ -120,5 +120,5 @@ def recorded_digest() -> str:
 
 
 def record_packaging() -> None:
-    """Says that the packaging tests passed with the sources as they are; the file is committed."""
+    """Record that the packaging tests passed with the present sources; the file is committed."""
     _RECORDED.write_text(packaging_digest() + "\n")

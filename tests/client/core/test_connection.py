@@ -1,4 +1,4 @@
-"""A connection without its socket: recorded frames in any pieces, deadlines, and what is no frame."""
+"""A connection without its socket: recorded frames in any pieces, deadlines, and bytes that are no frame."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from tests.support.golden import GOLDEN, VERSIONS, frames
 
 
 def recorded(version):
-    """Frames that servers sent to clients, in both encodings."""
+    """Yield recorded frames that servers sent to clients, in both encodings."""
     wire = GOLDEN / "wire" / version
     for name in ("pull-lite.jsonl.gz", "all-binary-producer.jsonl.gz"):
         for line, frame in frames(wire / name):
@@ -22,7 +22,7 @@ def recorded(version):
 
 
 def connection_with(opaques):
-    """A connection on which somebody waits for each of these opaques."""
+    """Return a connection with a pending call for each of these opaques."""
     connection = Connection()
     for opaque in opaques:
         connection._opaque = opaque - 1

@@ -1,4 +1,4 @@
-"""A pull consumer against a scripted cluster: what is passed, what is committed, and what a broker may answer."""
+"""A pull consumer against a scripted cluster: delivered messages, committed offsets, and all answers of a broker."""
 
 import json
 
@@ -87,7 +87,7 @@ class Group:
         yield
 
     def fetch(self, steps=40):
-        """Run the loops that were started, for so many steps."""
+        """Run the queue's fetch loop for at most `steps` steps."""
         held = self.core.held[QUEUE]
         loop = self.core._fetch(held, held.epoch)
         outcome = None
@@ -113,7 +113,7 @@ def test_only_what_was_passed_is_committed():
     group.fetch()
     assert group.offsets(2) == [0, 1]
     group.commit()
-    assert broker.commits == [0]  # where the group begins, which nobody knew yet
+    assert broker.commits == [0]  # where the group begins, which was not stored yet
     assert group.offsets(1) == [2]
     group.commit()
     assert broker.commits == [0, 2]
@@ -133,7 +133,7 @@ def test_a_queue_begins_at_its_offset_or_where_it_was_told(begin, committed, fir
 
 @pytest.mark.parametrize("failed", [answer(1, remark="failed"), CallFailed("timeout", "no answer in time")])
 def test_an_error_of_the_offset_is_not_taken_for_a_new_group(failed):
-    """4.9's client jumps to the end then, and skips messages."""
+    """The client of 4.9 would jump to the end then, and skip messages."""
     broker = Broker(offset=1)
     answers = [failed]
     group = Group(lambda call: answers.pop() if call.request.code == 14 and answers else broker(call), "last")

@@ -1,4 +1,4 @@
-"""Requests are those of Java's clients, but for the language: recorded ones, made again by ours."""
+"""Requests are those of Java's clients, except for the language: this client makes recorded ones again."""
 
 import json
 
@@ -18,7 +18,7 @@ _NOT_OURS = "ReqT"
 
 @pytest.fixture(scope="module")
 def recorded():
-    """Code -> the requests of that code that clients of 5.3.3 sent."""
+    """Code -> the recorded requests of that code from clients of 5.3.3."""
     found = {}
     for name in ("pull-lite", "producer"):
         for line, frame in frames(GOLDEN / "wire" / "5.3.3" / f"{name}.jsonl.gz"):
@@ -28,7 +28,7 @@ def recorded():
 
 
 def again(theirs):
-    """The request that our client makes for what a recorded one asked."""
+    """Return the request that this client makes for the purpose of a recorded one."""
     ext = theirs.ext_fields
     queue = MessageQueue(ext.get("topic", ""), ext.get("bname", ""), int(ext.get("queueId", 0)))
     match theirs.code:
@@ -65,7 +65,7 @@ def again(theirs):
 
 
 def in_any_order(fields):
-    """Java writes properties in the order of a hash map."""
+    """Return the fields with sorted properties, since Java writes properties in the order of a hash map."""
     return {name: sorted(value.split("\x02")) if name == "i" else value for name, value in fields.items()}
 
 
@@ -94,7 +94,7 @@ def test_a_recorded_request_is_made_again(recorded, code):
 
 
 def test_the_fields_of_a_send_and_a_pull_stand_in_javas_order(recorded):
-    """The broker reads these headers by where they begin."""
+    """The broker's fast path recognizes these headers by their beginning."""
     for code in (310, 361):
         theirs = recorded[code][0]
         theirs.ext_fields.pop(_NOT_OURS, None)

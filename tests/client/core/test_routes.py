@@ -1,4 +1,4 @@
-"""Routes as name servers tell them, recorded and damaged."""
+"""Routes from name servers, recorded and damaged."""
 
 import json
 

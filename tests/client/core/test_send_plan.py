@@ -1,4 +1,4 @@
-"""One send against a scripted cluster: attempts, queues, and errors that say what became of the message."""
+"""One send against a scripted cluster: attempts, queues, and errors that state the message's fate."""
 
 import pytest
 
@@ -22,7 +22,7 @@ STORED = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "1", "queueOff
 
 
 class Cluster:
-    """A name server that knows `topics`, and brokers that answer a send with the next of `sends`."""
+    """A name server with routes of `topics`, and brokers that answer each send with the next item of `sends`."""
 
     def __init__(self, sends, topics=("T",), brokers=("a", "b")):
         self.sends = list(sends)
