@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session at local[2] that keeps everything below a directory of its own; its JVM ends with it.
 
-    Tests share it: what one registers or sets it takes back. Times are UTC in Spark; `collect()` gives them in this
-    process's time zone, so compare in Spark, or by `toArrow()`. Who needs another master starts another process.
+    Tests share it: a test that registers or sets something takes it back. Times are UTC in Spark; `collect()` gives
+    them in this process's time zone, so compare in Spark, or by `toArrow()`. A test that needs another master starts
+    another process.
     """
     place = shared_directory(request, "spark")
     before = dict(os.environ)
@@ -37,7 +38,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
             builder = builder.config(name, value)
         session = builder.getOrCreate()
     finally:
-        # Java has read it; other tests count on their own.
+        # Java has read the environment by now, and other tests need the usual one.
         os.environ.clear()
         os.environ.update(before)
     try:
@@ -48,7 +49,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def own_settings(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session for a test that changes settings: they are as before afterwards."""
+    """The session for a test that changes settings: they are restored afterwards."""
     before = dict(spark.conf.getAll)
     yield spark
     for name in set(spark.conf.getAll) - set(before):
@@ -64,7 +65,7 @@ SIZES = {"Orders": [10] * 90 + [1000] * 10, "Refunds": [50] * 7}
 
 @pytest.fixture(scope="package")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A broker that runs, and that official clients have written to."""
+    """A running broker to which official clients have sent messages."""
     scratch = shared_directory(request, "traffic")
     with Server(scratch / "data") as running:
         java = start_java(JAVA_VERSIONS[-1], "json", scratch / "java")

@@ -1,5 +1,5 @@
-"""examples/spark_read.py, started as docs/spark.md says, over the store of a broker that runs and that official clients
-have written to; and what an executor needs that has nothing of ours."""
+"""examples/spark_read.py, started as docs/spark.md says, over the store of a running broker with messages of official
+clients; and the packages that an executor without RocketBox needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tables(said: str) -> dict[str, list[list[str]]]:
 
 
 def example(place: Path, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """The example, with no help from this process but a place for temporary files."""
+    """Run the example, with nothing from this process but a place for temporary files."""
     names = ("PATH", "HOME", "LANG", "JAVA_HOME")
     variables = {name: os.environ[name] for name in names if name in os.environ} | {"TMPDIR": str(place)} | more
     command = [sys.executable, "examples/spark_read.py", *arguments]
@@ -59,7 +59,7 @@ def test_it_tells_of_what_official_clients_wrote(server, tmp_path):
 
 
 def test_it_says_what_is_missing_in_a_sentence(server, tmp_path):
-    """-S: without site-packages, as where nobody has set reports up."""
+    """-S: without site-packages, as on a machine where reports are not set up."""
     done = subprocess.run(
         [sys.executable, "-S", "examples/spark_read.py", server.data_dir],
         cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=30,
@@ -85,21 +85,21 @@ spark.stop()
 
 
 def documented(kind: str, words: str) -> str:
-    """The command of docs/spark.md that these words are in."""
+    """Return the command of docs/spark.md that contains these words."""
     text = (ROOT / "docs" / "spark.md").read_text().replace("\\\n", " ")
     (line,) = {line.strip() for line in text.splitlines() if words in line and line.startswith(kind)}
     return line
 
 
 def test_executors_need_the_zip_and_the_packages_that_the_page_names(server, tmp_path):
-    """A Python that has nothing else: neither RocketBox nor any of the console's packages."""
+    """With a Python that has nothing else: neither RocketBox nor any of the console's packages."""
     text = (ROOT / "docs" / "spark.md").read_text()
     install = documented("pip install", "pyspark")
     venv = Environment(tmp_path / "venv")
     venv.give([Requirement(word.strip("'")) for word in install.split()[2:]])
     assert "zlib-ng" in install
     assert not list(venv.packages.glob("django*"))
-    # As `git archive` would, also where the tests run beside a repository.
+    # Make the zip as `git archive` would, since the tests may run outside a repository.
     assert "git archive -o rocketbox.zip HEAD appliance spark_reports" in text
     with zipfile.ZipFile(tmp_path / "rocketbox.zip", "w") as packed:
         for package in ("appliance", "spark_reports"):

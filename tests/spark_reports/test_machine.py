@@ -1,4 +1,4 @@
-"""What keeps Spark from running here: each case is made, and what is said of it is looked at."""
+"""The reasons why Spark cannot run on a machine: each case is made, and its report checked."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def fake_java(home: Path, script: str) -> Path:
 
 
 def says(home: Path, version: str, inner: str = "") -> str:
-    """What Java prints, on its standard error."""
+    """Return a shell script that prints what Java prints, on its standard error."""
     return (
         f"cat >&2 <<'E'\nProperty settings:\n    java.home = {home}{inner}\n    java.version = {version}\n"
         f'    java.vm.version = 9.9.9\n\nopenjdk version "{version}"\nE'
@@ -158,7 +158,7 @@ def says(home: Path, version: str, inner: str = "") -> str:
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
-    """A machine without Java; a directory for some."""
+    """A machine without Java, and a directory to put Javas in."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(machine, "PLACES", tmp_path / "jvm")
     tools = tmp_path / "tools"
@@ -174,7 +174,7 @@ def test_the_java_here_says_where_it_is(monkeypatch):
     assert java is not None
     assert java.major >= 17
     assert (Path(java.home) / "bin" / "java").exists()
-    # Spark's scripts take it from there.
+    # Spark's scripts take Java from there.
     monkeypatch.setenv("JAVA_HOME", java.home)
     assert machine.environment() == {
         "JAVA_HOME": java.home, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -1,4 +1,4 @@
-"""The session that the tests of this directory share: its Python, its places, its end."""
+"""The session that the tests of this directory share: its Python, its directories, its end."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def is_alive(pid: int) -> bool:
 
 
 def listening(pid: int) -> list[str]:
-    """Local addresses, in hexadecimal, on which a process waits for connections."""
+    """Return the local addresses, in hexadecimal, on which a process listens."""
     own = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:

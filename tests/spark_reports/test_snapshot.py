@@ -7,7 +7,7 @@ from spark_reports.snapshot import GroupFacts, Snapshot
 
 
 def test_a_name_that_is_no_text_ends_no_run(tmp_path):
-    """JSON of another program's store can say "\\ud800"; a page cannot, nor a table of facts."""
+    """JSON in another program's store may contain "\\ud800"; a page cannot, nor can a table of facts."""
     group = GroupFacts("billing-\ud800-ü", "", (), None, None, 1)
     made = Snapshot(1, "2026-01-31", "UTC", 0, 1, "/store", "", 0, 0, 1, 1, 1, 1, groups=(group,))
     made.save(tmp_path)

@@ -1,4 +1,4 @@
-"""docs/spark.md: its tables are the code's, and its programs run."""
+"""docs/spark.md: its tables agree with the code, and its programs run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = PAGE.read_text()
 
 
 def table(section: str) -> list[list[str]]:
-    """The rows of the first table of a section, without its head."""
+    """Return the rows of the first table of a section, without its head."""
     lines = TEXT.partition(f"\n## {section}\n")[2].partition("\n## ")[0].splitlines()
     rows = [re.split(r" *\|(?= |$) *", line)[1:-1] for line in lines if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
@@ -38,7 +38,7 @@ def test_the_defaults_are_those_of_the_code():
     shown = {code(row[0])[0]: code(row[1])[0] for row in table("Options") if code(row[1])}
     for name, default in shown.items():
         assert parse({**plain, name: default}) == parse(plain), name
-    # And all that may be said and has a default is shown with one.
+    # Every option that has a default is shown with it.
     for name, other in {"columns": "body", "includeSystem": "true", "failOnDataLoss": "false"}.items():
         assert parse({**plain, name: other}) != parse(plain)
         assert name in shown
@@ -67,7 +67,7 @@ def programs() -> list[str]:
 
 @pytest.fixture
 def run(spark, server, tmp_path):
-    """Runs a program of the page over a real store, in the session that tests share."""
+    """`run(text)`: run a program of the page over a real store, in the session that tests share."""
 
     def execute(text: str, **known: object) -> dict[str, object]:
         text = text.replace('"data"', repr(str(server.data_dir))).replace("/lake/", f"{tmp_path}/")

@@ -1,4 +1,4 @@
-"""A really started standalone cluster reads over the network and from a shared path, and bears the loss of a worker."""
+"""A real standalone cluster reads over the network and from a shared path, and survives the loss of a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nightly
 JOB = Path(__file__).with_name("support") / "cluster_job.py"
 QUEUES, ROWS = 4, 500
 BODIES = [[f"{queue}-{row}-".encode() * 50 for row in range(ROWS)] for queue in range(QUEUES)]
-#: What every job must see: topic, queue, rows, first offset, last offset, different offsets, sum of the bodies' CRCs.
+#: Results of every job: topic, queue, rows, first offset, last offset, different offsets, sum of the bodies' CRCs.
 WHOLE = [
     ["Orders", queue, ROWS, 0, ROWS - 1, ROWS, sum(zlib.crc32(body) for body in BODIES[queue])]
     for queue in range(QUEUES)
@@ -54,7 +54,7 @@ def connections_to(address: str | None) -> int:
 def test_executors_without_the_files_read_over_the_network(cluster, engine):
     found = cluster.run(JOB, brokers=engine.engine.namesrv_address, topic="Orders", columns="body")
     assert found["queues"] == WHOLE
-    # They had it from the zip that came with the job: their own Python has no RocketBox.
+    # The workers had RocketBox from the zip that came with the job: their own Python has none.
     assert found["places"]
     assert all("rocketbox.zip" in place for place in found["places"])
 
@@ -67,7 +67,7 @@ def test_executors_read_a_shared_path(cluster, engine):
 def test_a_worker_dies_in_the_middle_and_the_result_is_whole(cluster, engine):
     address = engine.engine.broker_address
     before = connections_to(address)
-    # Slow enough to be in the middle of it.
+    # Slow enough that the worker is killed in the middle of its read.
     slowly = {"maxBytesPerSecond": "20000", "maxRowsPerPartition": "250"}
     with cluster.submitted(JOB, brokers=engine.engine.namesrv_address, topic="Orders", columns="body", **slowly) as job:
         wait_for(lambda: connections_to(address) >= before + 2, "both workers read", 180)

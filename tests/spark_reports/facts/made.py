@@ -1,4 +1,4 @@
-"""Stores and delivery events under test: every time, place and mistake is the test's."""
+"""Makes stores and delivery events in which the test chooses every time, place and fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 
 class MadeStore:
-    """A log of small files. `end` is how far it goes; `records` are all that were put, also what was damaged later."""
+    """A log of small files. `end`: its end; `records`: all that were put, including those damaged later."""
 
     def __init__(self, directory: Path, file_bytes: int = 4096) -> None:
         self.directory = directory / "store"
@@ -98,7 +98,7 @@ class MadeStore:
 
 @dataclass
 class MadeDeliveries:
-    """A ring, batch by batch."""
+    """A ring of delivery events, written batch by batch."""
 
     directory: Path
     _ring: DeliveryRing = field(init=False)
@@ -108,14 +108,14 @@ class MadeDeliveries:
         self._ring = DeliveryRing(self.directory, Disk())
 
     def start(self, published: int, wall_ms: int) -> None:
-        """Start as a broker does; numbers begin anew."""
+        """Open the ring as a starting broker does; numbers begin again at 0."""
         self._ring.open(published, wall_ms)
         self._numbers = {}
 
     def batch(
         self, published: int, wall_ms: int, answers: Iterable[tuple[Definition, int, int, int]], lost: int = 0
     ) -> None:
-        """answers: (who, first offset, how many, when)."""
+        """Write a batch. answers: (who, first offset, number of messages, time in ms)."""
         events = bytearray()
         for who, first, count, at_ms in answers:
             number = self._numbers.setdefault(who, len(self._numbers))
@@ -128,7 +128,7 @@ class MadeDeliveries:
 
 
 def snapshot_of(store: MadeStore, deliveries: Path, **different: Any) -> Snapshot:
-    """Return a snapshot of a day that is over; T0 is two hours behind it."""
+    """Return a snapshot of a day that is over; T0 is two hours after its end."""
     files = store.files()
     values = {
         "t0_ms": DAY_MS + 26 * HOUR_MS, "day": "2023-11-15", "zone": "UTC", "from_ms": DAY_MS,
@@ -144,12 +144,12 @@ def who(group: str, topic: str, queue_id: int = 0, codes: Sequence[int] | str | 
 
 
 def another_file(ring: MadeDeliveries) -> None:
-    """The next batch begins one."""
+    """Let the next batch begin a new file."""
     ring._ring._end = 1 << 40
 
 
 def rows_of(facts: Mapping[str, Any]) -> DayFacts:
-    """Return the rows of Spark's frames, sorted; rows stay as they are."""
+    """Return the rows of Spark's frames, sorted; tables that are lists of rows stay as they are."""
     return {
         name: one if isinstance(one, list) else sorted(tuple(row) for row in one.collect())
         for name, one in facts.items()

@@ -1,4 +1,4 @@
-"""A day that is counted once more: what went meanwhile does not go from the facts."""
+"""A day that is counted again: data deleted in the meantime stays in the facts."""
 
 from __future__ import annotations
 

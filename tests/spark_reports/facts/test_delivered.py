@@ -1,4 +1,4 @@
-"""Delivery times agree with what the broker's own reader tells of each message."""
+"""Delivery times agree with those of the broker's own reader for each message."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_as_the_brokers_reader_tells(seed: int, tmp_path: Path) -> None:
 
 
 def scribble(chance: random.Random, store: MadeStore, ring: MadeDeliveries) -> None:
-    """Messages and answers, in no good order: answers of what is not there yet, of a log that was longer, of a topic
-    made again; clocks that go back; a file that is torn."""
+    """Write messages and answers in odd orders: answers with messages that are not there yet, of a log that was longer,
+    of a topic made again; clocks that go back; a torn file."""
     now_ms, published = DAY_MS, 0
     tags = [None, "A", "B"]
     whos = [
@@ -97,7 +97,7 @@ def scribble(chance: random.Random, store: MadeStore, ring: MadeDeliveries) -> N
 
 
 def test_a_file_says_what_a_torn_one_before_it_cannot(tmp_path: Path) -> None:
-    """That the log had lost its end was in a batch that is gone, and is in the header behind it."""
+    """The batch that recorded the loss of the log's end is gone, but the next file's header records it, too."""
     store, ring = MadeStore(tmp_path), MadeDeliveries(tmp_path / "deliveries")
     store.put("T", 0, DAY_MS)
     ring.start(0, DAY_MS)

@@ -1,4 +1,4 @@
-"""Hours of the clock, also where it changes."""
+"""Hours of the clock, also on days when clocks change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
         ("Asia/Kolkata", "2026-03-29", 24, 1),
         ("America/Sao_Paulo", "2018-11-04", 23, 1),  # the day begins at 1
         ("America/Havana", "2026-11-01", 25, 2),
-        # Half an hour more: two of its hours begin half an hour apart.
+        # A day longer by half an hour: two of its hours begin half an hour apart.
         ("Australia/Lord_Howe", "2026-04-05", 25, 2),
         ("Pacific/Apia", "2011-12-31", 24, 1),  # the day before was left out
     ],
@@ -35,7 +35,7 @@ def test_a_day_has_as_many_hours_as_its_clock_shows(zone: str, day: str, hours: 
     seen = set()
     for ms in range(from_ms, to_ms, 60_000):
         hour_ms = [one for one in found if one.from_ms <= ms][-1].hour(ms)
-        # What the clock shows of minutes lies in between, and its hour is the same.
+        # The time since the hour's begin is the minutes that the clock shows.
         local = datetime.fromtimestamp(ms / 1000, there)
         assert ms - hour_ms == local.minute * 60_000
         seen.add(hour_ms)

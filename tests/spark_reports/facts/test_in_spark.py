@@ -45,7 +45,7 @@ def harm_and_read(files: list[Path], snapshot: Snapshot, lowest: int) -> Deliver
 
 
 def test_files_that_go_while_it_is_read(tmp_path: Path, spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both had seen them when they looked which files there are."""
+    """Both ways of counting had listed the files before they went."""
     from spark_reports.facts import in_spark
 
     counted = []

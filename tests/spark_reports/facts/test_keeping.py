@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 
 
 class Frame:
-    """The part of a DataFrame that is used."""
+    """A stand-in for a DataFrame, with the used part of it."""
 
     def __init__(self, table, rows) -> None:
         self._names, self._rows = [name for name, _ in table.columns], rows
@@ -26,7 +26,7 @@ class Frame:
 
 
 def facts_of(value: int) -> DayFacts:
-    """Rows that tell them from others; names that are odd."""
+    """Return facts with rows derived from `value`, so that days can be told apart, and with odd names."""
     return {
         table.name: [
             tuple(f'%"{n},\x01ü{row}' if kind == "string" else value + row for n, (_, kind) in enumerate(table.columns))
@@ -91,7 +91,7 @@ class Killed(BaseException):
 
 
 def dying_at(stop: int, patch: pytest.MonkeyPatch):
-    """All that changes a directory fails from the call number `stop` on."""
+    """Let every call that changes a directory fail from call number `stop` on."""
     number = count()
     called = [0]
 

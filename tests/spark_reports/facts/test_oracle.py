@@ -1,4 +1,4 @@
-"""Random stores with everything odd in them: Spark's facts are plain Python's, row by row, however it is cut up."""
+"""Random stores with all oddities: Spark's facts equal plain Python's, row by row, however the work is split."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_spark_counts_as_plain_python(
 
 
 def told(place: Path, zone: str, day: str, chance: random.Random, t0: float) -> Snapshot:
-    """A store and its deliveries, from two hours before the day to some time behind it. t0: how much of the log there
-    was."""
+    """Make a store and its deliveries, from two hours before the day to some time after it. t0: the share of the log
+    that was there at the snapshot."""
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
     end = begin + timedelta(days=1)  # the same time of the clock
     from_ms, to_ms = (int(one.astimezone(UTC).timestamp() * 1000) for one in (begin, end))
@@ -109,7 +109,7 @@ def told(place: Path, zone: str, day: str, chance: random.Random, t0: float) -> 
 
 
 def answers(chance: random.Random, store: MadeStore, now_ms: int) -> Iterator[tuple[Definition, int, int, int]]:
-    """Some, mostly of what was stored lately."""
+    """Yield some answers, mostly with messages stored lately."""
     for _ in range(chance.randrange(6)):
         topic, queue_id = chance.choice(TOPICS[:4]), chance.randrange(3)
         first = max(0, store.next_offset(topic, queue_id) - chance.randrange(12)) if chance.random() < 0.8 else 0

@@ -1,4 +1,4 @@
-"""docs/facts.md has what is in the tables."""
+"""docs/facts.md describes every table and column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small frames in, whole frames out."""
+"""The transforms on small frames: every row of their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MESSAGE = (
 
 
 def messages(spark: Any, *rows: dict[str, Any]) -> Any:
-    """Columns that a test does not name have the same value in all rows."""
+    """Return a frame of messages; columns that a row does not name have a usual value."""
     usual = {
         "topic": "T", "queue_id": 0, "queue_offset": 0, "physical_offset": 0, "store_ms": NOON_MS, "size": 100,
         "body_size": 10, "reconsume_times": 0, "tags": None, "origin": None, "is_copy": None,
@@ -35,7 +35,7 @@ def messages(spark: Any, *rows: dict[str, Any]) -> Any:
 
 
 def whole(frame: Any, table: Any) -> list[tuple[Any, ...]]:
-    """Its rows, sorted; its columns are the table's."""
+    """Assert that the frame has the table's columns; return its rows, sorted."""
     assert [(name, kind) for name, kind in frame.dtypes] == [
         (name, {"long": "bigint"}.get(kind, kind)) for name, kind in table.columns
     ]
@@ -77,7 +77,7 @@ def test_traffic_by_queue_and_hour_of_the_clock(spark: Any) -> None:
         {"store_ms": NOON_MS + HOUR_MS - 1, "size": 1 << 30},
         {"store_ms": NOON_MS + HOUR_MS - 1, "size": 1 << 30, "queue_id": 1},
         {"store_ms": NOON_MS + HOUR_MS - 1, "size": 1 << 30, "queue_id": 1},  # together more than an int
-        {"store_ms": NOON_MS + 2 * HOUR_MS},  # the clock shows half past since half an hour
+        {"store_ms": NOON_MS + 2 * HOUR_MS},  # the clock shows half past: its hour began half an hour ago
     )
     assert whole(transforms.traffic(frame, HOURS), TRAFFIC) == [
         ("T", 0, NOON_MS, 2, 100 + (1 << 30), 20),

@@ -1,4 +1,4 @@
-"""The servers that every test of reading goes through: RocketBox and both generations of Apache RocketMQ."""
+"""The servers that tests of reading run against: RocketBox and both generations of Apache RocketMQ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("rocketbox", "apache-4.9.7", "apache-5.3.3")
 
 @pytest.fixture(scope="package", params=KINDS)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    """One after the other."""
+    """Each kind of server in turn."""
     kind = request.param
     if kind == "rocketbox":
         engine = RunningEngine(shared_directory(request, "engine"))

@@ -1,4 +1,4 @@
-"""What tests of the network part read with, without a Spark: the reader itself, in this process."""
+"""Reading over the network without Spark: the reader itself, in this process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def reader(name_servers: str, **options: Any) -> NetworkReader:
 
 
 def read(name_servers: str, **options: Any) -> pa.Table:
-    """All rows, in the order of the tasks."""
+    """Read everything; return all rows, in the order of the tasks."""
     made = reader(name_servers, **options)
     batches = [batch for partition in made.partitions() for batch in made.read(partition)]
     return pa.Table.from_batches(batches, schema=arrow_schema(options.get("columns") == "body"))
 
 
 def offsets(table: pa.Table) -> dict[tuple[str, int], list[int]]:
-    """(topic, queue) -> queue offsets, in the order in which they came."""
+    """Return (topic, queue) -> queue offsets, in the order in which they came."""
     found: dict[tuple[str, int], list[int]] = {}
     for row in table.select(["topic", "queue_id", "queue_offset"]).to_pylist():
         found.setdefault((row["topic"], row["queue_id"]), []).append(row["queue_offset"])

@@ -1,4 +1,4 @@
-"""Servers to read from: ours in this process, Apache's, and one that says what the test wants said."""
+"""Servers to read from: RocketBox in this process, Apache's, and one whose answers the test scripts."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ class Scripted:
 def answer(
     asked: RemotingCommand, code: int = 0, body: bytes = b"", remark: str | None = None, **fields: object
 ) -> bytes:
-    """The frame of an answer."""
+    """Return the frame of an answer."""
     made = RemotingCommand.response(code, remark, {name: str(value) for name, value in fields.items()}, body)
     made.opaque = asked.opaque
     return encode_command(made)
 
 
 def stored(topic: str, queue_id: int, offset: int, body: bytes = b"body") -> bytes:
-    """A record as brokers store it."""
+    """Return a record as brokers store it."""
     host = encode_host("127.0.0.1", 10911)
     record = Record(
         0, MAGIC_V1, 0, queue_id, 0, offset, offset * 1000, 0, 1_700_000_000_000, ("127.0.0.1", 1),
@@ -105,7 +105,7 @@ def stored(topic: str, queue_id: int, offset: int, body: bytes = b"body") -> byt
 class OneQueue:
     """A script: name server and broker of the topic Orders with one queue, messages [first, end); `most` in an answer.
 
-    spoil: takes a pull and its answer before it is sent, and gives another one.
+    spoil: called with a pull and its answer before that is sent; returns the answer to send instead.
     """
 
     def __init__(self, first: int = 0, end: int = 100, most: int = 32) -> None:
@@ -146,7 +146,7 @@ class OneQueue:
 
 @contextmanager
 def one_queue(**arguments: int) -> Iterator[tuple[OneQueue, Scripted]]:
-    """A server that is name server and master of its one queue."""
+    """Run a server that is name server and master of its one queue."""
     script = OneQueue(**arguments)
     with Scripted(script) as server:
         script.addresses = {"0": server.address}

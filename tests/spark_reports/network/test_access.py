@@ -1,4 +1,4 @@
-"""Addresses, credentials, TLS: how servers are found, and who says what of it."""
+"""Addresses, credentials, TLS: how servers are found, and which error each mistake gives."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_an_address_that_is_none_is_told_before_anything_is_read():
 
 
 def test_the_signature_is_apaches():
-    """The values in the order of their names, and the body: as the clients' AclClientRPCHook makes it, with Java's own
-    Mac."""
+    """The signed content is the values in the order of their names, and the body, as in the clients' AclClientRPCHook.
+    The expected signature was made with Java's own Mac."""
     signed = Credentials("RocketMQ", "12345678").sign({"topic": "Orders", "queueId": "3", "a": "ü"}, b"body")
     assert signed["AccessKey"] == "RocketMQ"
     assert signed["Signature"] == "cV/ev11V+odJnKoIpq2ow8H8P98="
@@ -67,7 +67,7 @@ def test_the_secret_is_in_no_text():
 
 
 def authority_and_certificate(place: Path) -> tuple[Path, Path]:
-    """An authority's certificate; a server's for localhost and 127.0.0.1, with its key."""
+    """Make (an authority's certificate, a server's certificate for localhost and 127.0.0.1 with its key)."""
     now = datetime.datetime.now(datetime.UTC)
 
     def named(name: str) -> x509.Name:

@@ -1,5 +1,5 @@
-"""Brokers that ask who is there: 4.9 with its plain_acl.yml, 5.3 with users and policies. A user needs no more than to
-read the topic, and the group that tools read with."""
+"""Brokers with access control: 4.9 with its plain_acl.yml, 5.3 with users and policies. A user needs only the rights to
+read the topic, and to use the group that tools read with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that answer half, nothing, rubbish, or for somebody else: one clear error, which names them."""
+"""Servers that send half an answer, none, rubbish, or an answer to another request: one clear error that names them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def access(*addresses: str, **changes) -> Access:
 
 
 def pull_all(server: Scripted, start: int = 0, end: int = 100, on_gap=None, **changes) -> list[tuple[int, int]]:
-    """on_gap: as failOnDataLoss=true has it unless told otherwise."""
+    """Pull a range; return its pieces. on_gap: by default as with failOnDataLoss=true."""
     wanted = Range(ORDERS, start, end, (server.address,))
     pulls = Pulls(wanted, access(server.address, **changes), on_gap or noted_in(Ledger(fails=True)))
     return [(piece.start, piece.end) for piece in pulls.pieces()]
@@ -150,7 +150,7 @@ def test_answers_of_a_pull_in_any_size_are_put_in_order():
 
 
 def test_answers_that_come_in_another_order_are_put_in_order():
-    """The compiled way of a broker may answer what it has at hand first."""
+    """A broker's compiled part may first answer the pulls that it can answer at once."""
     with one_queue(end=400, most=8) as (script, server):
         held = []
 

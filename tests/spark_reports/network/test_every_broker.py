@@ -1,6 +1,6 @@
-"""RocketBox, Apache 4.9 and Apache 5.3: what was sent is what is read, each once, in order, and nothing is left behind.
+"""RocketBox, Apache 4.9 and Apache 5.3: each sent message is read once, in order, and reading leaves no trace.
 
-4.9.8, whose clients are tried elsewhere, has no server to start: its jars were never published. 4.9.7 stands for it.
+4.9.8, whose clients are tested elsewhere, has no server to start: its jars were never published. 4.9.7 stands for it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.support.peer import Peer, send_fields
 from tests.support.waiting import wait_for
 
 _NAMES = itertools.count(1)
-#: Clients compress from 4,096 bytes on.
+#: Long enough to be compressed: clients compress from 4,096 bytes on.
 LONG = b"the same again and again " * 800
 
 
 @pytest.fixture
 def topic(target: Target) -> str:
-    """A new one with four queues."""
+    """A new topic with four queues."""
     name = f"Read_{next(_NAMES)}"
     fields = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
     more = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
@@ -39,8 +39,8 @@ def topic(target: Target) -> str:
 
 
 def put(target: Target, topic: str, count: int, queues: int = 4, size: int = 10) -> None:
-    """Numbered messages, round the queues; returns when all of them are in the queues, where Apache puts them after it
-    has answered."""
+    """Send numbered messages to the queues in turn; return when all are in the queues, where Apache puts them after its
+    answer."""
     peer = Peer(target.broker)
 
     def stored() -> int:
@@ -122,7 +122,7 @@ def test_ranges_of_any_size_make_the_whole_and_the_same_again(target: Target, to
 
 
 def test_bodies_beyond_what_one_answer_carries(target: Target, topic: str) -> None:
-    """256 KiB make an answer full: one message of more comes alone."""
+    """An answer is full at 256 KiB: a larger message comes alone."""
     put(target, topic, 40, queues=1, size=100_000)
     put(target, topic, 40, queues=1, size=10)
     put(target, topic, 3, queues=1, size=2_000_000)
@@ -132,7 +132,7 @@ def test_bodies_beyond_what_one_answer_carries(target: Target, topic: str) -> No
 
 
 def test_from_and_to_are_exact(target: Target, topic: str) -> None:
-    """Also where several messages have the same time, of which 4.9 finds any."""
+    """Also if several messages have the same time, of which 4.9 finds any."""
     peer = Peer(target.broker)
     for _ in range(10):
         for number in range(60):

@@ -1,4 +1,4 @@
-"""`spark.read.format("rocketbox")` with brokers: rows, plans and errors as people meet them."""
+"""`spark.read.format("rocketbox")` with brokers: rows, plans and errors as users see them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_brokers_give_the_rows_that_the_files_give(rocketbox, engine, tmp_path):
     assert over.count() == 401
     assert over.drop("broker").orderBy(*order).toArrow() == files.drop("broker").orderBy(*order).toArrow()
     assert [row.broker for row in over.select("broker").distinct().collect()] == ["broker-a"]
-    assert [row.broker for row in files.select("broker").distinct().collect()] == [None]  # a log does not say it
+    assert [row.broker for row in files.select("broker").distinct().collect()] == [None]  # a log does not contain it
 
 
 def test_the_secret_is_in_no_plan_and_no_error(rocketbox, spark, engine, capsys):

@@ -1,4 +1,4 @@
-"""Name servers and brokers that come and go: who is asked, and what is said when nobody answers."""
+"""Name servers and brokers that come and go: which one is asked, and the error when none answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 @pytest.fixture
 def routes_of():
-    """Name servers whose answer to everything is a body."""
+    """`routes_of(body)`: a name server that answers every request with this body."""
     with contextlib.ExitStack() as running:
 
         def made(body: str) -> NameServers:
@@ -31,7 +31,7 @@ def routes_of():
 
 
 def test_all_queues_of_all_brokers(routes_of):
-    """As Apache writes it for old clients: numbers bare where they are keys."""
+    """The route as Apache writes it for old clients: with numbers as bare keys."""
     body = (
         '{"brokerDatas":[{"brokerAddrs":{1:"10.0.0.2:10911",0:"10.0.0.1:10911"},"brokerName":"b"},'
         '{"brokerAddrs":{"2":"10.0.0.4:10911"},"brokerName":"a"}],"filterServerTable":{},"queueDatas":['
@@ -60,7 +60,7 @@ def test_the_first_name_server_that_answers_counts():
     away = f"127.0.0.1:{reserve_port()}"
     with one_queue() as (_, server):
         assert read(f"{away};{server.address}", topic="Orders").num_rows == 100
-        # One that is new and knows nothing yet is no reason to say that the topic is not there.
+        # If a new name server has no routes yet, the topic is looked up at the other.
         with Scripted(lambda asked: answer(asked, 17)) as empty:
             assert read(f"{empty.address},{server.address}", topic="Orders").num_rows == 100
 
@@ -118,7 +118,7 @@ def test_a_slave_that_is_behind_gives_what_it_has_and_the_master_the_rest():
         whole.addresses = behind.addresses = both
         made = reader(master.address, topic="Orders")
         (partition,) = made.partitions()
-        # The master answers no pull but the one that follows the slave's refusal.
+        # The master does not answer the first pull; it answers the one that follows the slave's refusal.
         pulls = []
         whole.spoil = lambda asked, said: None if not pulls and not pulls.append(1) else said
         found = [offset for batch in made.read(partition) for offset in batch["queue_offset"].to_pylist()]
@@ -127,7 +127,7 @@ def test_a_slave_that_is_behind_gives_what_it_has_and_the_master_the_rest():
 
 
 def test_two_brokers_with_the_same_topic_each_with_offsets_of_its_own(engine, request):
-    """Both of RocketBox, registered with one name server."""
+    """Both are RocketBox, registered with one name server."""
     namesrv = engine.engine.namesrv_address
     other = start_engine(
         shared_directory(request, "other"), broker={"broker_name": "broker-b", "namesrv_addrs": (namesrv,)}
@@ -165,7 +165,7 @@ def test_a_broker_that_is_restarted_between_plan_and_read_is_read_where_it_is_th
         before = engine.engine.broker_address
         engine.restart()
         assert engine.engine.broker_address != before
-        # The name server is another one as well: executors are told of those that the new one knows.
+        # The name server has another address, too: the new reader reads the old partitions through it.
         moved = reader(engine.engine.namesrv_address, topic="Orders")
         found = [
             offset for part in partitions for batch in moved.read(part) for offset in batch["queue_offset"].to_pylist()

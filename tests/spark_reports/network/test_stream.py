@@ -1,4 +1,4 @@
-"""Streams over brokers: where they begin, how far a step goes, what comes meanwhile, and restarts of either side."""
+"""Streams over brokers: their begin, the size of a step, messages that come meanwhile, and restarts of either side."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_steps_are_no_longer_than_allowed_and_end_at_what_was_there():
         assert seen == [("Orders", 0, offset) for offset in range(100)]
         assert steps == 4
         assert reader.partitions(at, at) == []
-        # The next run goes on from there.
+        # The next run continues from there.
         reader = stream(server.address, topic="Orders")
         assert reader.getDefaultReadLimit() == ReadAllAvailable()
         assert rows_of(reader, at, reader.latestOffset(at, ReadAllAvailable())) == [
@@ -123,7 +123,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def run(spark, server: Server, into: Path, **options: Any) -> list[Any]:
-    """One run over what is available; the rows of all runs into that directory so far."""
+    """Run once over all available messages; return the rows of all runs into that directory so far."""
     rows = spark.readStream.format("rocketbox").options(brokers=server.namesrv, **options).load()
     query = (
         rows.writeStream.format("parquet")
@@ -138,7 +138,7 @@ def run(spark, server: Server, into: Path, **options: Any) -> list[Any]:
 
 
 def test_runs_over_what_is_available_read_each_message_once(spark, server, tmp_path):
-    """Also when the broker was restarted in between, queues and topics came, and a step is small."""
+    """Also if the broker was restarted in between, queues and topics were added, and steps are small."""
     spark.dataSource.register(RocketBoxDataSource)
     options = {"maxRowsPerTrigger": "40"}
     for queue in range(2):

@@ -1,4 +1,4 @@
-"""Messages that a broker deletes between plan and read: an error, or counted; and what filters leave unread."""
+"""Messages that a broker deletes between plan and read are an error, or counted; and filters leave messages unread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def first_offset(peer) -> int:
 
 
 def test_old_files_are_deleted_between_plan_and_read(engine, tmp_path, monkeypatch):
-    """Uses a real broker, with files of 8 MiB."""
+    """With a real broker, whose files have 8 MiB."""
     peer = engine.peer()
     for _ in range(24):
         for _ in range(1000):
@@ -53,7 +53,7 @@ def test_old_files_are_deleted_between_plan_and_read(engine, tmp_path, monkeypat
 
 def test_what_was_not_read_is_counted_once_however_often_a_task_runs(tmp_path):
     def damaged(asked, said):
-        """Offset 50 has a body that does not match its CRC, 60 to 64 are missing."""
+        """Return an answer in which the body at offset 50 does not match its CRC, and 60 to 64 are missing."""
         at = int(asked.ext_fields["queueOffset"])
         upto = min(at + 32, at + int(asked.ext_fields["maxMsgNums"]), 100)
         records = [stored("Orders", 0, offset) for offset in range(at, upto) if not 60 <= offset < 65]
@@ -101,7 +101,7 @@ def test_filters_leave_unread_what_cannot_pass(engine):
     engine.put("Other", *[b"y"] * 5)
     namesrv = engine.engine.namesrv_address
     moment = datetime.fromtimestamp(between, UTC)
-    # A topic that was just made is told to the name server behind the first answer.
+    # A new topic reaches the name server only after the answer to its first send.
     wait_for(lambda: len(ranges(reader(namesrv))) == 3, "both topics to be known")
     assert ranges(reader(namesrv)) == [("Orders", 0, 0, 10), ("Orders", 1, 0, 10), ("Other", 0, 0, 5)]
     assert ranges(reader(namesrv), EqualTo(("topic",), "Other")) == [("Other", 0, 0, 5)]

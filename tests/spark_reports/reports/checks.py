@@ -1,4 +1,4 @@
-"""Checks that hold for every document and every plot, whatever the facts were."""
+"""Checks for every document and every plot, whatever the facts were."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_reports.reports.document import REPORTS, Document
 from spark_reports.reports.text import width_of
 
 NUMBERS = {"messages", "bytes", "ms", "count", "permille", "time_ms", "in_unit"}
-#: Attributes that pages let through.
+#: Attributes that pages allow.
 ATTRIBUTES = {
     "viewBox", "class", "x", "y", "x1", "x2", "y1", "y2", "rx", "width", "height", "points", "text-anchor", "role",
     "preserveAspectRatio",
@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def check(document: Document) -> dict[str, bytes]:
-    """Its plots."""
+    """Check a document and its plots; return the plots."""
     assert document.report in REPORTS
     found = json.loads(document.to_json())
     assert found["report"] == document.report
@@ -66,7 +66,7 @@ def check(document: Document) -> dict[str, bytes]:
 
 
 def check_svg(data: bytes) -> ElementTree.Element:
-    """XML, of known marks, all of them within the picture, no two texts over each other."""
+    """Assert that a plot is XML of known elements, all within the picture, and that no two texts overlap."""
     root = ElementTree.fromstring(data)
     _, _, width, height = (float(one) for one in root.get("viewBox").split())
     texts: list[tuple[float, float, float, str]] = []

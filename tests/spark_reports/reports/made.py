@@ -1,4 +1,4 @@
-"""Facts and snapshots that tests of the reports are made with: small ones by hand, and weeks of a shop by a seed."""
+"""Facts and snapshots for tests of the reports: small ones by hand, and weeks of a shop from a seed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MINUTE = 60_000
 
 
 def empty_facts(**tables) -> DayFacts:
-    """Every table, those that are named with these rows."""
+    """Return every table: the named ones with these rows, the others empty."""
     assert set(tables) <= {table.name for table in TABLES}
     return {table.name: sorted(tables.get(table.name, [])) for table in TABLES}
 
 
 def disk_at(day: str, zone: str = "UTC", total: int = 1000, used: int = 0, log: int = 0, late_ms: int = 2 * HOUR_MS):
-    """The row of the table DISK, looked at so long after the day."""
+    """Return the row of the table DISK, measured `late_ms` after the day's end."""
     return (total, total - used, log + 1, log, 3 * DAY_MS, day_bounds(day, zone)[1] + late_ms)
 
 
@@ -90,7 +90,7 @@ def shop_day(day: str, index: int, zone: str, seed: int = 7) -> DayFacts:
 
 
 def shop(day: str = DAY, zone: str = "Europe/Berlin", count: int = 15) -> tuple[Snapshot, dict[str, DayFacts]]:
-    """So many days of a shop; the last one has a gap."""
+    """Return `count` days of a shop; the last one has a gap."""
     days = days_until(day, count)
     facts = {one: shop_day(one, index, zone) for index, one in enumerate(days)}
     facts[day]["findings"] = [("gap", "00000000001073741824", 0, 4096)]

@@ -1,4 +1,4 @@
-"""Whatever the facts are: valid documents, plots that can be shown, sums that are the facts', and the same bytes."""
+"""Any facts give valid documents, plots that can be shown, the facts' sums, and the same bytes each time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def _rows(table, day: str, zone: str):
 
 
 def _honest(table):
-    """Copies of replays are some of the messages; the begin of a queue is not behind its end; free is part of total."""
+    """Return a function that makes rows consistent: replayed is at most messages, min_offset at most max_offset, free
+    at most total."""
     names = [name for name, _ in table.columns]
     pairs = {"retries": ("replayed", "messages"), "queues": ("min_offset", "max_offset"), "disk": ("free", "total")}
 
@@ -158,7 +159,7 @@ def _check_sums(snapshot: Snapshot, facts: dict, documents: dict) -> None:
     capacity = _sums(documents["capacity"])
     stored = sum(row[4] for row in today["traffic"])
     assert capacity["topics", "stored"] == stored
-    # Of topics that were stored in at all, each is in the plot's table once, by name or among the others.
+    # Each topic with stored messages is in the plot's table once, by name or among the others.
     assert sum(row[2] for row in documents["capacity"].tables[3].rows if row[0] == DAY) == stored if stored else True
     clients = {client for group in snapshot.groups for client in group.clients}
     assert _sums(documents["hygiene"])["clients", "clients"] == len(clients)

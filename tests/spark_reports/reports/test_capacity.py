@@ -16,7 +16,8 @@ T0 = BEGIN + 26 * HOUR_MS
 
 
 def capacity(by_day, **values):
-    """by_day: (bytes stored, bytes used, bytes of the log), this day last; None for a day without facts."""
+    """Return the report. by_day: (bytes stored, bytes used, bytes of the log), the report's day last; None for a day
+    without facts."""
     days = days_until(DAY, len(by_day))
     facts = {day: one_day(day, *found) for day, found in zip(days, by_day, strict=True) if found}
     document = reports.make(snapshot_of(**values), facts)[4]
@@ -52,10 +53,10 @@ def test_a_log_that_stays_level_never_fills_the_disk():
 
 
 def test_a_young_log_is_not_thought_to_grow_for_ever():
-    # 100 more each day so far; the retention of three days ends that.
+    # The log grew by 100 a day so far; the retention of three days ends that.
     document = capacity([(100, 200, 100), (100, 300, 200), (100, 400, 300)])
     assert "never_full" in notes(document)
-    # Of ten days, it grows by 700 more, and the limit is 850.
+    # With a retention of ten days it grows by 700 more, and the limit is 850.
     document = capacity([(100, 200, 100), (100, 300, 200), (100, 400, 300)], retention_ms=10 * DAY_MS)
     assert notes(document)["full_on"] == {"day": "2026-11-25", "percent": 85}
     assert tile(document, "full_on").value == BEGIN + 5 * DAY_MS
@@ -83,7 +84,7 @@ def test_something_grows_and_is_not_there_yet():
 
 
 def test_never_is_not_said_where_odd_days_would_fill_the_disk():
-    # Level at 400 of 1000; were all days like the oddest, 640.
+    # Constant at 400 of 1000; if all days were like the most unusual one, 640.
     document = capacity([(20, 400, 300), (180, 400, 300), (100, 400, 300)], disk_limit_percent=50)
     assert notes(document)["not_full_within"] == {"days": 90}
     assert dict(tile(document, "full_on").where) == {"earliest": BEGIN + DAY_MS, "latest": None}

@@ -148,10 +148,10 @@ def test_what_got_worse(now, before, row):
 @pytest.mark.parametrize(
     ("now", "before"),
     [
-        ({"lag": [lag("g", 10 * MINUTE)]}, {}),  # nobody knows how it was
+        ({"lag": [lag("g", 10 * MINUTE)]}, {}),  # without facts of the day before
         ({"lag": [lag("g", 89_000)]}, {"lag": [lag("g", 30_000)]}),
         ({"dead_letters": [("g", "t", BEGIN, 9, 1)]}, {}),
-        ({"retries": [("g", "t", 1, BEGIN, 150, 51)]}, {}),  # copies of a replay are nobody's failure
+        ({"retries": [("g", "t", 1, BEGIN, 150, 51)]}, {}),  # copies of a replay are no failures
         ({"traffic": [("t", 0, BEGIN, 501, 1, 1)]}, {"traffic": [("t", 0, BEGIN, 2000, 1, 1)]}),
         ({"traffic": [("t", 0, BEGIN, 9000, 1, 1)]}, {"traffic": [("t", 0, BEGIN, 1, 1, 1)]}),  # more work is no harm
         ({}, {"traffic": [("%RETRY%g", 0, BEGIN, 9000, 1, 1)]}),

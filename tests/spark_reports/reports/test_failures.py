@@ -16,7 +16,7 @@ BEFORE = "2026-11-19"
 
 
 def failures(facts, **by_day):
-    """by_day: facts of days before, as d19={...}."""
+    """Return the report. by_day: facts of days before, as d19={...}."""
     days = {f"2026-11-{name[1:]}": empty_facts(**found) for name, found in by_day.items()}
     return reports.make(snapshot_of(), {DAY: empty_facts(**facts), **days})[2]
 
@@ -81,12 +81,12 @@ def test_the_share_is_of_all_dead_letters_though_few_pairs_are_drawn():
     [
         ((0, 10), (4, 12), 4, 0),
         ((4, 10), (4, 10), 0, 0),
-        ((0, 10), (15, 20), 15, 0),  # five came and went
+        ((0, 10), (15, 20), 15, 0),  # five came and were deleted
         (None, (0, 5), 0, 0),  # a first dead letter
         (None, (3, 5), 0, 1),  # may have come with a store
         ((0, 10), None, 0, 1),  # deleted with its letters
         ((10, 10), None, 0, 0),  # deleted, and empty
-        ((5, 10), (0, 3), 0, 1),  # deleted and made anew
+        ((5, 10), (0, 3), 0, 1),  # deleted and made again
         ((5, 10), (6, 8), 0, 1),
     ],
 )

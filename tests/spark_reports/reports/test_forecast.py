@@ -1,4 +1,4 @@
-"""The disk's forecast, by arithmetic that can be done on paper."""
+"""The disk's forecast, with figures that can be checked on paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_reports.reports.forecast import Past, content, expect, first_above, l
 
 
 def past(stored, others=None, log=0, retention=3) -> Past:
-    """stored, others: of the last days, the report's day last."""
+    """stored, others: bytes of the last days, the report's day last."""
 
     def by_day(values):
         return {n - len(values) + 1: value for n, value in enumerate(values) if value is not None}
@@ -33,7 +33,7 @@ def test_a_young_log_grows_to_its_retention_and_no_further():
 
 
 def test_what_was_stored_before_the_facts_begin_leaves_as_evenly_as_it_is_thought_to_have_come():
-    # 30 of the last three days, 20 of the two before them.
+    # 30 from the last three days, 20 from the two before them.
     assert middles(past([10, 10, 10], log=50, retention=5), 3) == [150, 150, 150]
 
 
@@ -42,12 +42,12 @@ def test_a_retention_longer_than_what_the_facts_are_of():
 
 
 def test_files_older_than_the_retention_are_thought_to_stay():
-    # A file goes as a whole: 45 where the days say 30.
+    # Only whole files are deleted: the log has 45, the days account for 30.
     assert middles(past([10, 10, 10, 10], log=45), 4) == [145] * 4
 
 
 def test_after_the_retention_was_shortened_older_files_go():
-    # Of ten days to three: what one file of 15 and one day explain stays, not the 70 more.
+    # From ten days to three: of the 70 beyond that, only as much as one file of 15 and one day explain stays.
     of = past([10] * 12, log=100)
     assert middles(of, 2) == [200, 200], "nobody knows how large a file is"
     assert middles(replace(of, file_bytes=15), 2) == [155, 155]
@@ -60,7 +60,7 @@ def test_a_log_that_lost_files_early_grows_back_to_its_retention():
 
 
 def test_less_arrives_than_before_and_the_log_shrinks_with_it():
-    # 90 now; in four days 0 and 0 of the days that are known, and four of 15.
+    # 90 now; in four days the log has two known days of 0, and four of 15.
     assert middles(past([30, 30, 30, 0, 0, 0], log=90, retention=6), 4)[-1] == 160
 
 
@@ -93,7 +93,7 @@ def test_the_band_holds_the_middle_and_knows_how_odd_days_were():
     for low, middle, high in expect(past([10, 30, 20, 10, 30, 20], log=60, retention=3), 20):
         assert low <= middle <= high
     low, middle, high = expect(past([10, 30, 20], log=60), 9)[-1]
-    # Once all of the log is of days to come: 3 days of 20, give or take 10.
+    # Once the log holds only future days: 3 days of 20, give or take 10.
     assert (low, middle, high) == (130, 160, 190)
 
 

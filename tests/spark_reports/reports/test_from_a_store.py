@@ -1,4 +1,4 @@
-"""From the bytes of a log and of delivery events, through facts on the disk, to the reports."""
+"""The whole way from the bytes of a log and of delivery events, through facts on the disk, to the reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_day_of_a_store(tmp_path: Path):
     store.put("%DLQ%g", 0, DAY_MS + 2 * HOUR_MS, properties={RETRY_TOPIC: "orders"}, reconsume_times=16)
     ring = MadeDeliveries(tmp_path / "deliveries")
     ring.start(0, DAY_MS)
-    # The first thirty after 7 minutes at most, all at one moment.
+    # The first thirty messages are delivered at one moment.
     ring.batch(store.end, DAY_MS + 31 * 60_000, [(who("g", "orders"), 0, 30, DAY_MS + 30 * 60_000)])
     ring.stop()
     group = GroupFacts("g", "clustering", (ClientFacts("c@1", "JAVA", "V5_3_3"),), 10, DAY_MS + 30 * 60_000, 60_000)

@@ -27,7 +27,7 @@ def test_the_tables():
         ("late", BEGIN, 120, 4 * MINUTE, 6 * MINUTE, 30_000, 1),
         ("late", BEGIN + 5 * HOUR_MS, 120, 16 * MINUTE, 20 * MINUTE, 90_000, 2),
         ("fine", BEGIN, 120, 999, 2500, 0, 0),
-        ("fine", BEGIN + HOUR_MS, 120, 0, 2500, 0, 0),  # as far behind as before
+        ("fine", BEGIN + HOUR_MS, 120, 0, 2500, 0, 0),  # the same lag as before
         ("CID_RMQ_SYS_TRANS", BEGIN, 120, 99 * MINUTE, 99 * MINUTE, 1, 1),
     ]
     latency = [("late", "t", "first", 3, 40), ("late", "u", "first", 4, 2), ("late", "t", "last", 5, 42),
@@ -79,7 +79,7 @@ def test_classes_of_minutes_behind(ms: int, css: str):
         ("2026-03-29", "Europe/Berlin", 23),
         ("2026-10-25", "Europe/Berlin", 25),
         ("2026-11-20", "Asia/Kolkata", 24),
-        ("2026-04-05", "Australia/Lord_Howe", 25),  # half an hour more, so that an hour is begun twice
+        ("2026-04-05", "Australia/Lord_Howe", 25),  # half an hour longer, so that one hour begins twice
         ("2026-10-04", "Australia/Lord_Howe", 24),
         ("2026-04-24", "Africa/Cairo", 23),  # has no midnight
     ],

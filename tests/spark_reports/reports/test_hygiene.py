@@ -12,7 +12,7 @@ DAYS = days_until(DAY, 36)
 
 
 def hygiene(by_day, **values):
-    """by_day: facts, by how many days ago."""
+    """Return the report. by_day: number of days ago -> facts."""
     days = {DAYS[-1 - n]: found for n, found in {0: {}, **by_day}.items()}
     facts = {day: empty_facts(**{"disk": [disk_at(day)], **found}) for day, found in days.items()}
     document = reports.make(snapshot_of(**values), facts)[5]
@@ -49,7 +49,7 @@ def test_topics_that_nobody_has_written_to_for_thirty_days():
 def test_a_topic_without_messages_is_idle_at_least_since_its_ends_were_the_same():
     same = {"queues": [("t", 0, 9, 9), ("t", 1, 4, 4)]}
     topics = (TopicFacts("t", "user"),)
-    # 31 and 35 days ago; that days between are missing does not matter, for ends never go back.
+    # 31 and 35 days ago. Missing days in between do not matter, since a queue's end never goes back.
     assert rows(hygiene({0: same, 31: same}, topics=topics), "topics") == (("t", T0 - 31 * DAY_MS, "at_least", 0),)
     assert rows(hygiene({0: same, 35: same, 31: same}, topics=topics), "topics")[0][1] == T0 - 35 * DAY_MS
 
@@ -63,7 +63,7 @@ def test_what_is_not_known_is_not_claimed():
         {0: same, 31: other, 29: same},  # written to in between
         {0: same, 31: {}, 29: same},  # it was made since
         {0: same, 31: {"queues": [("t", 0, 9, 9), ("t", 1, 0, 0)]}},  # it has other queues now
-        # A run that was late: its ends are of after the write.
+        # The run was late, so that its ends are from after the write.
         {0: same, 33: {**same, "disk": [disk_at(DAYS[-34], late_ms=19 * DAY_MS)]}},
     ):
         document = hygiene(days, topics=topics)
@@ -78,7 +78,7 @@ def test_groups_without_a_client_for_seven_days():
     assert rows(document, "groups") == (("g", DAYS[-8], 7, 8, 12),)
     assert document.tables[1].acts == (("delete-group", "open-group"),)
     assert "groups_not_known_yet" not in notes(document)
-    # Days that are missing are told: three of eight were looked at.
+    # The row reports missing days: three of eight were counted.
     assert rows(hygiene({0: alone, 3: alone, 7: alone}), "groups") == (("g", DAYS[-8], 7, 3, 12),)
 
 
@@ -88,7 +88,7 @@ def test_groups_that_had_a_client_or_may_have_had():
         {0: alone, 6: alone},
         {0: alone, 7: alone, 3: {"groups": [("g", 2, 0, -1, 1)]}},
         {0: alone, 7: alone, 3: {}},  # there was no such group
-        # It had no client when it was looked at, and fetched messages within the day.
+        # The group had no client at the moment of the count, but fetched messages within the day.
         {0: alone, 7: alone, 3: {**alone, "latency": [("g", "t", "first", 3, 9)]}},
         {0: {"groups": [("g", 1, 0, -1, 1)]}, 7: alone},
         {0: {}, 7: alone},  # deleted

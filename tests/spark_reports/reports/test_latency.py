@@ -28,7 +28,7 @@ def table(document, key: str):
 
 
 def buckets(**counts: int) -> list[int]:
-    """By bound, as b100=5; more=: longer than all."""
+    """Return a histogram from counts by bound, as b100=5; more=: longer than every bound."""
     bounds = [*LATENCY_BOUNDS_MS, "more"]
     found = [0] * len(bounds)
     for name, count in counts.items():
@@ -111,7 +111,7 @@ def test_the_whole_document():
         "percentiles_interpolated": [], "longer_than_the_last_bound": [["messages", 40], ["ms", 86_400_000]],
     }  # fmt: skip
     shares_svg = reports.svg_files(document)["latency-shares.svg"].decode()
-    # "fast" was delivered once each: its last deliveries are its first ones.
+    # Each message of "fast" was delivered once: its last deliveries are its first ones.
     assert shares_svg.count("<polyline") == 3
     assert shares_svg.count("dash") == 1
     assert "5 ms → 20 ms" in reports.svg_files(document)["latency-changes.svg"].decode()

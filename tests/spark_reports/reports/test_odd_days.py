@@ -1,4 +1,4 @@
-"""Days of which only a part was counted, and days that were looked at long after them: what is not claimed of them."""
+"""Days that were counted in part only, or long after their end: reports claim nothing about them that is unknown."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PART_MS, LATE_MS = -HOUR_MS, 5 * DAY_MS
 
 
 def made(count: int, facts: dict[str, Any], odd: dict[int, int], **values):
-    """Reports by name, of so many days with the same facts. odd: by how many days ago, how long after it a day was
-    looked at."""
+    """Return reports by name, of `count` days with the same facts. odd: number of days ago -> time from the day's end
+    to its count, ms."""
     days = {}
     for ago, day in enumerate(reversed(days_until(DAY, count))):
         at = disk_at(day, used=400, log=300, late_ms=odd.get(ago, 2 * HOUR_MS))
@@ -56,7 +56,7 @@ def test_half_a_day_is_compared_with_nothing():
 
 
 def test_after_a_time_in_which_nothing_ran_one_look_is_one_look():
-    """Nine days are made up for at one moment, at which a group has no client."""
+    """Nine days are counted at one moment, at which a group has no client."""
     facts = {"groups": [("g", 0, 0, -1, 1)]}
     seen = made(9, facts, {})["hygiene"]
     assert rows(seen, "groups") == (("g", "2026-11-12", 8, 9, 0),)
@@ -103,7 +103,7 @@ def test_a_report_that_is_made_late_says_so_and_forecasts_nothing():
     assert "forecast_late" in notes(late["capacity"])
     assert {"never_full", "not_full_within", "full_on"}.isdisjoint(notes(late["capacity"]))
     assert "forecast_late" not in notes(made(6, facts, {0: DAY_MS - 1})["capacity"])
-    # Points of the disk that were taken at another time are no points.
+    # Measurements of the disk from another time do not count.
     assert notes(made(4, facts, {1: LATE_MS, 2: LATE_MS})["capacity"])["forecast_needs_days"] == {"have": 2, "need": 3}
 
 
@@ -122,7 +122,7 @@ def test_a_group_above_all_bounds_is_the_slowest():
 
 
 def test_a_group_with_an_sql_filter_is_no_group_without_a_client_or_messages():
-    """Nobody knows which messages its answers held; but answers there were."""
+    """The messages in its answers are unknown, but there were answers."""
     facts = {"groups": [("g", 0, 0, -1, 1), ("h", 0, 0, -1, 1)], "findings": [("deliveries unknown", "g", 7, 0)]}
     found = made(9, facts, {})
     assert [row[0] for row in rows(found["hygiene"], "groups")] == ["h"]

@@ -99,5 +99,5 @@ def test_twice_as_slow_is_as_far_from_the_middle_as_twice_as_fast():
     rects = list(root.iter(SVG + "rect"))
     assert [mark.get("class") for mark in rects] == ["worse", "better", "worse", "rest"]
     assert float(rects[0].get("width")) == pytest.approx(float(rects[1].get("width")), abs=0.1)
-    # 16 times is the furthest.
+    # A factor of 16 is the longest bar.
     assert float(rects[2].get("width")) == pytest.approx(4 * float(rects[0].get("width")), abs=0.3)

@@ -1,4 +1,4 @@
-"""A run made once more from the directory of one that has ended, elsewhere, as a person would by hand."""
+"""Repeats a run elsewhere, from the directory of one that has ended, as a person would by hand."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.server import ROOT
 
 
 def reports_of(folder: Path) -> dict[str, bytes]:
-    """Every file of a run's reports."""
+    """Return name -> bytes of every file of a run's reports."""
     return {path.name: path.read_bytes() for path in sorted((folder / files.REPORTS).iterdir())}
 
 
 def make_again(
     folder: Path, place: Path, variables: dict[str, str] | None = None, **changes: object
 ) -> tuple[Outcome, Path]:
-    """(how it went, its directory). variables: of the environment. changes: to the plan."""
+    """Repeat the run; return (its outcome, its directory). variables: of the environment. changes: to the plan."""
     again = place / "again"
     shutil.copytree(folder, again, ignore=shutil.ignore_patterns("messages", "answers", "reports", "outcome.json"))
     plan = files.read(again / files.PLAN, Plan)

@@ -1,4 +1,4 @@
-"""The same day run again: facts are replaced and not doubled, and nothing good goes when less of the log is left."""
+"""The same day run again: facts are replaced and not doubled, and good facts stay if less of the log is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATE = END + 60 * HOUR_MS
 
 
 class Runs:
-    """A store, and runs over it as the worker makes them, in this process."""
+    """A store, and runs over it like the worker's, in this process."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -35,7 +35,7 @@ class Runs:
         self._count = 0
 
     def run(self, engine: str, samples: int = 120, **different: Any) -> dict[str, Any]:
-        """The reports as data, by name."""
+        """Run once; return the reports as data, by name."""
         self._count += 1
         directory = self.place / f"run-{self._count}"
         directory.mkdir()
@@ -106,7 +106,7 @@ def test_after_half_of_it_was_deleted(runs: Runs, engine: str) -> None:
     told = [("earlier run", "lag", 0, 0), ("earlier run", "messages", 0, 0)]
     assert now.pop("findings") == sorted([*kept.pop("findings"), *told])
     assert now == kept, "what later days compare themselves with"
-    # And once more, by the other way of counting.
+    # And again, with the other way of counting.
     runs.run("python", samples=0, t0_ms=LATE + 1)
     assert runs.kept() == {**kept, "findings": runs.kept()["findings"]}
 

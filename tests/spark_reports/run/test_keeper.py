@@ -1,4 +1,4 @@
-"""The keeper of a run, with workers that misbehave in every way there is: really started, really killed."""
+"""The keeper of a run, with workers that misbehave in every known way: real processes, which are really killed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Kept:
         )  # fmt: skip
 
     def begun(self) -> int:
-        """Wait until the worker has its child; the child's pid."""
+        """Wait until the worker has its child; return the child's pid."""
         place = self.directory / "begun"
         return int(wait_for(lambda: place.exists() and place.read_text(), "the worker begins"))
 
@@ -93,7 +93,7 @@ def kept(tmp_path):
 
 
 def is_clean(run: Kept) -> bool:
-    """A killed process is there as long as the kernel takes its memory back."""
+    """Wait until nothing is left of the run: a killed process exists until the kernel has freed its memory."""
     return wait_for(lambda: not run.left() and not run.scratch.exists(), "nothing is left of the run")
 
 
@@ -150,7 +150,7 @@ def test_its_log_is_bounded(kept):
     )
     run.outcome(60)
     text = (run.directory / files.LOG).read_text()
-    assert len(text) <= log_size.MOST + 100  # what came behind the last cut, too, and the last line
+    assert len(text) <= log_size.MOST + 100  # including the text after the last cut, and the last line
     first, *_, last = (line for line in text.splitlines() if "x" not in line)
     assert first.endswith("bytes before this were left out]")
     assert "199999 xxx" in text
@@ -223,7 +223,7 @@ def test_a_sweep_ends_nobody_who_was_given_the_number_since(kept, tmp_path):
 
 
 def test_when_the_broker_dies_all_of_it_ends(tmp_path):
-    """A process stands in for the broker, is killed, and takes keeper, worker and the worker's child along."""
+    """A process stands in for the broker. When it is killed, keeper, worker and the worker's child end, too."""
     broker = (
         "import os, sys, time; sys.path[:0] = [sys.argv[1]]\n"
         "from pathlib import Path; from tests.spark_reports.run.test_keeper import Kept, SLEEPS\n"

@@ -1,4 +1,4 @@
-"""How far behind groups were, out of the console's history: rows of LAG as whole tables."""
+"""The lag of groups from the console's history: every row of the table LAG."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def snapshot_of(*groups: str, zone: str = "UTC", from_ms: int = DAY, to_ms: int 
 
 
 def measure(directory: Path, samples: list[tuple[int, dict[str, tuple[float | None, float | None]]]]) -> None:
-    """samples: (when, group -> (ms behind, rebalances))."""
+    """Write a history with these samples: (time, group -> (ms behind, rebalances))."""
     now: dict[str, tuple[float | None, float | None]] = {}
     clock = Restless(samples[0][0])
 
@@ -88,7 +88,7 @@ def test_a_group_that_was_never_behind_has_rows_too(tmp_path):
 @pytest.mark.parametrize(
     ("zone", "from_ms", "hours"),
     [
-        # Half hours of the clock begin in the middle of those of UTC.
+        # Hours of this clock begin in the middle of those of UTC.
         ("Asia/Kolkata", DAY - 19_800_000, [DAY - 1_800_000, DAY + 1_800_000]),
         ("UTC", DAY, [DAY, DAY + HOUR_MS]),
     ],

@@ -1,4 +1,4 @@
-"""Reading by the data source, as a user would."""
+"""Reading through the data source, as a user does."""
 
 from __future__ import annotations
 

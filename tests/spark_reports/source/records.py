@@ -1,4 +1,4 @@
-"""Records of any shape, and the plain loop that the columns are compared with."""
+"""Records of any shape, and the plain loop whose results the columns must equal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAPPED_HOST = bytes(10) + b"\xff\xff" + SHORT_HOST
 
 
 def record(number: int = 0, topic: str = "orders", properties: str = "", body: bytes = b"body", **changes) -> Record:
-    """A record as a store holds it; `number` is its queue offset."""
+    """Return a record as a store holds it; `number` is its queue offset."""
     values = {
         "size": 0, "magic": MAGIC_V1, "body_crc": 0, "queue_id": 0, "flag": 0, "queue_offset": number,
         "physical_offset": 0, "sys_flag": 0, "born_time_ms": 1_700_000_000_000 + number, "born_host": ("", 0),
@@ -32,7 +32,7 @@ def record(number: int = 0, topic: str = "orders", properties: str = "", body: b
 
 
 def packed(records: Iterable[Record | tuple[Record, bytes, bytes]], base: int = 0) -> bytes:
-    """Their bytes one after another, from physical offset `base`; hosts as given, else short ones."""
+    """Return the records' bytes one after another, from physical offset `base`; hosts as given, else short ones."""
     data = b""
     for one in records:
         made, born, stored = one if not isinstance(one, Record) else (one, SHORT_HOST, SHORT_HOST)
@@ -41,7 +41,7 @@ def packed(records: Iterable[Record | tuple[Record, bytes, bytes]], base: int = 
 
 
 def plain(data: bytes, starts: list[int], wanted: Wanted, base: int | None = None):
-    """(batch, indices of corrupt ones), record by record."""
+    """Decode record by record; return (batch, indices of corrupt ones)."""
     rows, corrupt = [], []
     for index, at in enumerate(starts):
         try:
@@ -68,14 +68,14 @@ _USUAL = st.lists(st.tuples(_NAMES, _VALUES), max_size=6).flatmap(
         ("".join(f"{name}\x01{value}\x02" for name, value in pairs), "\x02".join(f"{n}\x01{v}" for n, v in pairs))
     )
 )
-#: Separators in any places, names and values that are empty.
+#: Properties with separators in any places, and with empty names and values.
 _ODD = st.text(st.sampled_from("\x01\x02\x00abé"), max_size=12)
 _TEXTS = st.one_of(_USUAL, _USUAL, _ODD)
 _BODY = b"a body that says little " * 20
 
 
 def _bodies() -> st.SearchStrategy[tuple[int, bytes]]:
-    """(sys flag, body): plain, compressed in each way, or said to be and not."""
+    """(sys flag, body): plain, compressed in each way, or marked as compressed and not so."""
     import lz4.frame
     import zstandard
 

@@ -1,4 +1,4 @@
-"""Stores to read, and reading them in this process: what Spark does, without it."""
+"""Stores to read, and a reader in this process that does without Spark what Spark would do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP_MS = 1000
 def fill(
     under: StoreUnderTest, count: int, topics: Iterable[str] = ("orders",), queues: int = 3, size: int = 300
 ) -> None:
-    """`count` messages, a second apart, in turn to each topic and queue."""
+    """Write `count` messages, a second apart, in turn to each topic and queue."""
     names = tuple(topics)
     for number in range(count):
         under.scheduler.wall_ms += STEP_MS
@@ -35,7 +35,7 @@ def fill(
 
 
 def stopped(directory: Path, count: int = 900, topics: Iterable[str] = ("orders",), rare: int = 0) -> Path:
-    """A data directory that nobody has open: `count` messages, `rare` of them of the topic `rare`, evenly apart."""
+    """Make a data directory of a stopped store: `count` messages, `rare` of them of the topic `rare`, evenly apart."""
     under = StoreUnderTest(directory).open()
     for at in range(rare):
         fill(under, 1, ("rare",))
@@ -50,7 +50,7 @@ def log_paths(directory: Path) -> list[Path]:
 
 
 class Read:
-    """One read of a store: rows in the order of partitions, and what was needed for them."""
+    """One read of a store: rows in the order of partitions, and the bytes read for them."""
 
     def __init__(self, directory: Path, filters: Iterable[Any] = (), **options: Any) -> None:
         given = {
@@ -85,7 +85,7 @@ class Read:
 
     @property
     def numbers(self) -> list[tuple[str, int, int]]:
-        """(topic, queue id, queue offset) of the rows, sorted."""
+        """Return (topic, queue id, queue offset) of the rows, sorted."""
         return sorted((row["topic"], row["queue_id"], row["queue_offset"]) for row in self.rows)
 
     @property
@@ -98,6 +98,6 @@ def read(directory: Path, filters: Iterable[Any] = (), **options: Any) -> Read:
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
-    """Rows in the order of the log; times are aware, maps are dicts."""
+    """Return the rows in the order of the log; times have a zone, maps are dicts."""
     rows = frame.orderBy("physical_offset").toArrow().to_pylist()
     return [{**row, "properties": dict(row["properties"])} for row in rows]

@@ -1,4 +1,4 @@
-"""The vectorised columns say what the engine's decoder says, of any records."""
+"""The vectorised columns equal the results of the engine's decoder, for any records."""
 
 from __future__ import annotations
 

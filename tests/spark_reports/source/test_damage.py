@@ -1,4 +1,4 @@
-"""One task over a file with damage anywhere: what it reads and what it counts is what the plain loop says."""
+"""One task over a file with damage anywhere: its rows and findings equal those of the plain loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BASE = 1 << 30
 
 
 def plain(file: LogFile, wanted: Wanted) -> tuple[list[dict], list[Finding]]:
-    """Record by record; from the first byte that is none to the next record that is one."""
+    """Read record by record; a finding spans from the first byte that is no record to the next record."""
     reader = LogReader(file)
     rows, found, at = [], [], file.start
     try:
@@ -72,7 +72,7 @@ def file_bytes(sizes: list[int], blank: int) -> bytes:
 
 @st.composite
 def harm(draw: st.DrawFn) -> tuple[bytes, bool]:
-    """(a file's bytes, some of them changed; with bodies)."""
+    """(a file's bytes, some of them changed; True to read bodies)."""
     sizes = draw(st.lists(st.sampled_from((0, 1, 20, 90, 300)), min_size=1, max_size=12))
     data = bytearray(file_bytes(sizes, draw(st.sampled_from((0, 8, 100)))))
     for _ in range(draw(st.integers(0, 4))):

@@ -1,4 +1,4 @@
-"""What is read of a store's files, in which partitions, and what is not read."""
+"""The parts of a store's files that are read, their partitions, and the parts that are left out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kept(request):
 
 @pytest.fixture
 def own(kept, tmp_path):
-    """A copy that a test may harm."""
+    """A copy of `kept` that a test may damage."""
     return shutil.copytree(kept, tmp_path / "data", ignore=shutil.ignore_patterns("findings"))
 
 
@@ -82,7 +82,7 @@ def test_a_rare_topic_is_read_by_its_entries(kept):
     assert rare.rows == [row for row in whole.rows if row["topic"] == "rare"]
     assert len(rare.rows) == 9
     assert rare.bytes_read < whole.bytes_read / 50
-    # One that is most of the log is not.
+    # A topic with most of the log's messages is read from the whole log.
     assert read(kept, topic="orders").bytes_read == whole.bytes_read
 
 
@@ -122,7 +122,7 @@ def test_rows_tell_where_they_were_born_and_stored(kept):
 
 
 def at(number: float) -> datetime:
-    """When message `number` was stored."""
+    """Return the time at which message `number` was stored."""
     return datetime.fromtimestamp(START_MS / 1000, UTC) + timedelta(milliseconds=STEP_MS * (number + 1))
 
 
@@ -180,7 +180,7 @@ FILTERS = {
     ),
     "bodies": ([GreaterThan(("body_size",), 400)], lambda row: row["body_size"] > 400),
 }
-#: Those that say nothing about where messages are.
+#: Filters that do not narrow down where messages lie.
 ALL_IS_READ = ("others", "bodies")
 
 
@@ -206,7 +206,7 @@ def test_a_filter_does_not_bring_system_topics_in(tmp_path):
 
 @pytest.mark.parametrize("whose", ["ours", "another's"])
 def test_what_a_deleted_topic_left_in_the_log_is_found_in_every_way(tmp_path, whose):
-    """Its queues know nothing of that; ours remembers that there may be something."""
+    """The deleted topic has no queues that lead there; RocketBox remembers that the log may hold its messages."""
     data = stopped(tmp_path / "data", 400, rare=6)
     shutil.rmtree(data / "store" / "consumequeue" / "rare")
     if whose == "ours":

@@ -1,4 +1,4 @@
-"""Counts of what could not be read, out of tasks and back."""
+"""Counts of the parts that could not be read, on their way out of the tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that Apache wrote, read by Spark: every message of the manifest, every column."""
+"""Stores that Apache wrote, read with Spark: every message of the manifest, every column."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _short(host: str) -> str:
 
 
 def expected_rows(manifest: dict[str, Any], system: bool) -> list[dict[str, Any]]:
-    """Return the manifest's entry of each message, in the columns' words."""
+    """Return the manifest's entry of each message, under the columns' names."""
     return [
         {
             "topic": one["topic"],

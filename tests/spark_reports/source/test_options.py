@@ -1,4 +1,4 @@
-"""Options: what they mean, and what is said of wrong ones."""
+"""Options: their meaning, and the errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream over files: what its offsets mean, without Spark; and with it, queries that stop and start again."""
+"""The stream over files: the meaning of its offsets, without Spark; and with it, queries that stop and start again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_between(reader: FilesStreamReader, start, end) -> list[dict]:
 
 
 def drained(reader: FilesStreamReader, offset=None) -> tuple[list[list[dict]], dict]:
-    """(the batches of a query that reads all there is, its last offset)."""
+    """Read everything as a query does; return (its batches, its last offset)."""
     offset = reader.initialOffset() if offset is None else offset
     batches = []
     while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
@@ -195,7 +195,7 @@ def test_a_store_that_is_being_written_is_read_once_and_whole(tmp_path, flush, w
 
 
 def run(spark, source, directory, name, **options):
-    """One query over all that is there; its checkpoint and its output stay in the directory."""
+    """Run one query over everything there; its checkpoint and its output stay in the directory."""
     query = (
         source.selectExpr("topic", "queue_id", "queue_offset", "physical_offset")
         .writeStream.format("parquet")

@@ -1,4 +1,4 @@
-"""A time range finds what reading all finds, whatever the clocks of a store did."""
+"""A read of a time range finds the same rows as a read of everything, whatever a store's clocks did."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ MS = timedelta(milliseconds=1)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Bisections, and cuts, within the small files of these stores."""
+    """Lower the limits, so that bisections and cuts happen within the small files of these stores."""
     monkeypatch.setattr(times, "NEAR_BYTES", 2000)
     monkeypatch.setattr(plan, "LEAST_BYTES", 8 << 10)
 
 
 def stepping(directory: Path, back: bool) -> StoreUnderTest:
-    """Three files; the clock was set one hour on and one hour back. back: store times go with it, as Apache's do."""
+    """Make a store of three files whose clock was set one hour on and one hour back. back: store times go back with the
+    clock, as Apache's do."""
     under = StoreUnderTest(directory).open()
     for step_ms in (0, HOUR_MS, -HOUR_MS):
         under.scheduler.wall_ms += step_ms
@@ -52,7 +53,7 @@ def ours_stepped(directory: Path) -> Path:
 
 
 def taken_over(directory: Path) -> Path:
-    """Apache wrote the first half."""
+    """Make a store whose first half Apache wrote."""
     stepping(directory, True).stop()
     (directory / "rocketbox" / NAME).unlink()
     under = StoreUnderTest(directory).open()
@@ -63,7 +64,7 @@ def taken_over(directory: Path) -> Path:
 
 
 def gone_on(directory: Path) -> Path:
-    """Apache went on with it, and nobody of ours looked since."""
+    """Make a store with which Apache went on, and which RocketBox has not opened since."""
     under = StoreUnderTest(directory).open()
     fill(under, 150)
     under.wait_recovery_position()
@@ -82,7 +83,7 @@ def apaches(directory: Path) -> Path:
 
 
 def set_at(store: Path, row: dict, ms: int) -> None:
-    """Change a message's store time as if the broker's clock had been set for it."""
+    """Add `ms` to a message's store time, as if the broker's clock had been set for it."""
     at = row["physical_offset"]
     start, path = max((int(one.name), one) for one in (store / "commitlog").iterdir() if int(one.name) <= at)
     assert not row["sys_flag"] & 0x10
@@ -91,7 +92,7 @@ def set_at(store: Path, row: dict, ms: int) -> None:
 
 
 def apaches_ahead(directory: Path) -> Path:
-    """The first message of a file is of the day after; one in the midst of the log of the day before."""
+    """Make a store in which a file's first message is a day late, and one in the middle of the log a day early."""
     store = apaches(directory)
     rows = read(store, includeSystem=True).rows
     third = sorted(int(one.name) for one in (store / "commitlog").iterdir())[2]
@@ -162,7 +163,7 @@ def test_a_time_range_begins_and_ends_near_its_messages(tmp_path):
 
 
 def test_a_file_in_which_a_large_queue_ends_is_cut_as_others_are(tmp_path):
-    """What lies behind its end has its cuts from others."""
+    """Behind that queue's end, the cuts come from other queues."""
     under = StoreUnderTest(tmp_path / "data", segment_bytes=1 << 20).open()
     fill(under, 60, ("hello",), queues=1, size=20)
     fill(under, 40, ("big",), queues=8, size=4000)

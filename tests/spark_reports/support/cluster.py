@@ -1,8 +1,8 @@
 """A standalone cluster from the PySpark package: a master and two workers with one core each, on the loopback.
 
-Workers have a Python of their own, with the libraries and without RocketBox: that comes with the job, as it does to a
-user's cluster. Each daemon is a process group, killed at the end with the executors it started; daemons also go with
-the thread that started them (PDEATHSIG).
+Workers have a Python of their own, with the libraries and without RocketBox, which comes with the job, as on a user's
+cluster. Each daemon is a process group, killed at the end with the executors it started; daemons also end with the
+thread that started them (PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=64m -
 
 
 def bare_python(place: Path) -> Path:
-    """An interpreter with the libraries of this one, and no RocketBox."""
+    """Make an interpreter with the libraries of this one, and without RocketBox; return its path."""
     venv.create(place, with_pip=False, symlinks=True)
     (site,) = place.glob("lib/python*/site-packages")
-    # Directories named in a .pth are searched, and the .pth files in them, which make RocketBox editable, are not.
+    # Python searches directories named in a .pth file, but ignores the .pth files in them, which would add RocketBox.
     paths = [path for path in sys.path if path.endswith("site-packages") or (Path(path) / "pyspark").is_dir()]
     (site / "libraries.pth").write_text("".join(f"{path}\n" for path in dict.fromkeys(paths)))
     return place / "bin" / "python"
@@ -67,7 +67,7 @@ class Daemon:
             )  # fmt: skip
 
     def wait_for(self, said: str) -> re.Match[str]:
-        """Until its log has a line like that."""
+        """Wait until the log has a match of this pattern; return the match."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             text = self.log.read_text(errors="replace")
@@ -79,14 +79,14 @@ class Daemon:
         raise AssertionError(f"{self.name} did not say {said!r}:\n{self.log.read_text(errors='replace')[-3000:]}")
 
     def kill(self) -> None:
-        """With all that it started; returns when it is gone."""
+        """Kill the process with all that it started; return when it is gone."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 class Cluster:
-    """Use `with`. place: a directory for all it keeps."""
+    """Use `with`. place: a directory for all of its files."""
 
     def __init__(self, place: Path) -> None:
         import pyspark
@@ -135,7 +135,7 @@ class Cluster:
         return self.daemons[1:3]
 
     def another_worker(self) -> None:
-        """In the place of one that was killed."""
+        """Start a worker in the place of one that was killed."""
         name = f"worker-{len(self.daemons)}"
         arguments = ("--host", "127.0.0.1", "--webui-port", 0, "--cores", 1, "--memory", "700m")
         self._start(name, _WORKER, *arguments, "--work-dir", self.place / name, self.master).wait_for(
@@ -152,7 +152,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def submitted(self, job: Path, **arguments: Any) -> Iterator[Job]:
-        """A job that runs: spark-submit in client mode, as a user would."""
+        """Run a job with spark-submit in client mode, as a user would."""
         made = Job(self, job, arguments)
         try:
             yield made

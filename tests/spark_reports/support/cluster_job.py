@@ -1,4 +1,4 @@
-"""What the tests submit to the cluster: reads, and says in one line of JSON what it saw."""
+"""The job that tests submit to the cluster: it reads, and prints its results as one line of JSON."""
 
 import json
 import sys
