@@ -78,7 +78,7 @@ def test_inspect_of_a_new_store_suspects_nobody(tmp_path, capsys):
 
 
 def test_inspect_and_verify_beside_the_process_that_has_the_store_open(tmp_path, capsys):
-    """In another process: the lock would not stop the process that holds it."""
+    """The commands run in another process, since a lock does not stop the process that holds it."""
     store = StoreUnderTest(tmp_path).open()
     store.write("T", 0, b"one")
     store.wait_recovery_position()
@@ -182,7 +182,7 @@ def test_export_steps_over_damage_and_says_so(mixed, capfdbinary):
 
 
 def test_nothing_is_opened_for_writing(mixed, monkeypatch, capsys):
-    """The user may have the right to write."""
+    """Not even if the user has the right to write."""
     (mixed / "rocketbox").mkdir()
     (mixed / "rocketbox" / "recovery-position").write_bytes(bytes(5000))
     opened = []

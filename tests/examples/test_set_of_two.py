@@ -95,7 +95,7 @@ def test_what_was_not_acknowledged_is_cut_and_kept_in_quarantine(brokers):
 
 
 def ha(brokers: SetOfTwo, number: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """`rocketbox ha ... --json` on a machine, with its data directory instead of a token."""
+    """Run `rocketbox ha ... --json` on a machine, with its data directory instead of a token."""
     machine = brokers.brokers[number]
     return subprocess.run(
         [sys.executable, "-m", "appliance.main", "ha", *words, "--json", "--url", f"http://{machine.ready['http']}",

@@ -168,7 +168,7 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
         assert committed == {("Orders", 0): 5, ("%RETRY%CG", 0): 1}
         apache.stop(timeout_s=60)
 
-    # Ours: levels 1 to 3 pass.
+    # RocketBox's turn: levels 1 to 3 pass.
     engine = ours(tmp_path, store, 3)
     try:
         assert engine.broker_address is not None
@@ -223,7 +223,7 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
         left = now
         apache.stop(timeout_s=60)
 
-    # And ours: nothing comes twice.
+    # RocketBox's again: nothing comes twice.
     engine = ours(tmp_path, store, 6)
     try:
         assert engine.broker_address is not None

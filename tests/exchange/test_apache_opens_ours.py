@@ -60,7 +60,7 @@ def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def different(count: int, seed: int) -> list[Message]:
-    """`rich` messages no two of which have the same body, whatever their seeds."""
+    """Return `rich` messages with different bodies, also from those of other seeds."""
     return [
         replace(message, body=message.body + f" {seed}.{number}".encode())
         for number, message in enumerate(rich(count, seed))

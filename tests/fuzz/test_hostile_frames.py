@@ -214,7 +214,7 @@ def wait_for_pools(engine: Engine) -> None:
 
 
 def served_codes(engine: Engine) -> tuple[set[int], set[int]]:
-    """Request codes of the broker's and the name server's tables."""
+    """Return the request codes of the broker's and of the name server's tables."""
     broker, _vip, namesrv = (listener.dispatcher for listener in engine.server._listeners)
     return broker.codes, namesrv.codes
 

@@ -23,7 +23,7 @@ LIMIT_BYTES = st.one_of(st.integers(0, 5000), st.integers(0, 1 << 40))
 
 @st.composite
 def queues(draw) -> bytes:
-    """Entries of a queue: adjacent or not, now and then a hole, or damage."""
+    """Draw entries of a queue: adjacent or not, now and then a hole, or damage."""
     place = draw(st.integers(0, 3000))
     entries = b""
     for _ in range(draw(st.integers(1, 40))):

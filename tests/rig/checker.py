@@ -1,6 +1,7 @@
 """Invariants of a set of brokers after any faults: pure functions of the clients' histories and the brokers' contents.
 
-Each returns its findings as sentences; all is well when every list is empty.
+Each returns its findings as sentences; all is well when every list is empty. A docstring that begins with a number
+states the invariant that its function checks.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ class NotQuiet(AssertionError):
 
 def wait_quiet(nodes: Mapping[str, Any], topic: str, queues: int, seconds: float = QUIET_S, at_least: int = 0) -> None:
     """Wait until all brokers have the same log end, queue ends and offsets, twice in a row. nodes: as BrokerSet's.
-    at_least: so many messages are waited for while, for some seconds, they do not come; a delay may be late.
-    Raises NotQuiet."""
+    at_least: not used. Raises NotQuiet if that takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     before: Any = None
     while True:

@@ -123,7 +123,7 @@ def test_one_way_is_one_way(net: Net) -> None:
 
 
 def _received(sock: socket.socket) -> int:
-    """TCP_INFO's tcpi_bytes_received."""
+    """Return tcpi_bytes_received of TCP_INFO."""
     return int.from_bytes(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[128:136], "little")
 
 

@@ -77,7 +77,7 @@ class Apaches:
 
 @contextmanager
 def pair(tmp_path: Path, master_of: str, slave_of: str) -> Iterator[tuple[Broker, Broker]]:
-    """A running master and its slave."""
+    """Run a master and its slave; yield both."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(Server(tmp_path / "namesrv", roles="namesrv", log_file_mib=None)).namesrv
         made: list[Any] = []

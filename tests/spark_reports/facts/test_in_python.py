@@ -113,7 +113,7 @@ def test_damage_is_told_and_stepped_over(store, ring, tmp_path):
 
 
 def test_what_a_body_holds_is_no_record(store, ring, tmp_path):
-    """Behind damage, bytes count as a record only if its physical offset is the place where it lies."""
+    """Behind damage, a record counts only if its physical offset names the place where it lies."""
     inner = store.put("T", 0, DAY_MS)
     outer = store.put("T", 0, DAY_MS, store.files()[0].read_bytes()[: inner.size])
     store.put("T", 0, DAY_MS)

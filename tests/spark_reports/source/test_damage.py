@@ -72,7 +72,7 @@ def file_bytes(sizes: list[int], blank: int) -> bytes:
 
 @st.composite
 def harm(draw: st.DrawFn) -> tuple[bytes, bool]:
-    """(a file's bytes, some of them changed; True to read bodies)."""
+    """Draw (a file's bytes, some of them changed; True to read bodies)."""
     sizes = draw(st.lists(st.sampled_from((0, 1, 20, 90, 300)), min_size=1, max_size=12))
     data = bytearray(file_bytes(sizes, draw(st.sampled_from((0, 8, 100)))))
     for _ in range(draw(st.integers(0, 4))):
