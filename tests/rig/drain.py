@@ -27,9 +27,10 @@ class NotQuiet(AssertionError):
     """Replicas did not become equal in time, or could not be read whole."""
 
 
-def wait_quiet(nodes: Mapping[str, Any], topic: str, queues: int, seconds: float = QUIET_S, at_least: int = 0) -> None:
+def wait_quiet(nodes: Mapping[str, Any], topic: str, queues: int, seconds: float = QUIET_S) -> None:
     """Wait until all brokers have the same log end, queue ends and offsets, twice in a row. nodes: as BrokerSet's.
-    at_least: not used. Raises NotQuiet if that takes longer than `seconds`."""
+
+    Raises NotQuiet if that takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     before: Any = None
     while True:
