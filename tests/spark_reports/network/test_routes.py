@@ -30,6 +30,13 @@ def routes_of():
         yield made
 
 
+def wait_routed(namesrv, brokers=1):
+    names = NameServers(Access((namesrv,)))
+    wait_for(
+        lambda: len(names.routes(["Orders"], must_be_there=False).brokers) == brokers, "the name server knows the topic"
+    )
+
+
 def test_all_queues_of_all_brokers(routes_of):
     """The route as Apache writes it for old clients: with numbers as bare keys."""
     body = (
@@ -137,9 +144,7 @@ def test_two_brokers_with_the_same_topic_each_with_offsets_of_its_own(engine, re
         for number in range(10):
             engine.put("Orders", b"a%d" % number)
             second.put("Orders", b"b%d" % number, b"B%d" % number)
-        names = NameServers(Access((namesrv,)))
-        both = lambda: len(names.routes(["Orders"], must_be_there=False).brokers) == 2  # noqa: E731
-        wait_for(both, "both are routed")
+        wait_routed(namesrv, 2)
         table = read(namesrv, topic="Orders", columns="body")
         bodies = table["body"].to_pylist()
         assert bodies[:10] == [b"a%d" % number for number in range(10)]
@@ -152,6 +157,7 @@ def test_two_brokers_with_the_same_topic_each_with_offsets_of_its_own(engine, re
 
 def test_host_names(engine):
     engine.put("Orders", b"one")
+    wait_routed(engine.engine.namesrv_address)
     port = engine.engine.namesrv_address.rpartition(":")[2]
     assert read(f"localhost:{port}", topic="Orders").num_rows == 1
 
@@ -160,11 +166,13 @@ def test_a_broker_that_is_restarted_between_plan_and_read_is_read_where_it_is_th
     engine = RunningEngine(tmp_path)
     try:
         engine.put("Orders", *[b"x"] * 50)
+        wait_routed(engine.engine.namesrv_address)
         made = reader(engine.engine.namesrv_address, topic="Orders")
         partitions = made.partitions()
         before = engine.engine.broker_address
         engine.restart()
         assert engine.engine.broker_address != before
+        wait_routed(engine.engine.namesrv_address)
         # The name server has another address, too: the new reader reads the old partitions through it.
         moved = reader(engine.engine.namesrv_address, topic="Orders")
         found = [
