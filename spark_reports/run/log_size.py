@@ -20,8 +20,9 @@ def bound(path: Path) -> None:
                 return
             file.seek(size - KEPT)
             tail = file.read(KEPT).partition(b"\n")[2]
-            file.truncate(0)
-        with open(path, "ab") as file:
+            # Before the cut: a line that is appended behind it would come first.
+            file.seek(0)
             file.write(b"[%d bytes before this were left out]\n" % (size - len(tail)) + tail)
+            file.truncate()
     except OSError:  # there is no log, as at a terminal; or the disk is full, which is reported elsewhere
         return
