@@ -249,15 +249,16 @@ class CleanService(ServiceThread):
         # then. It need not be the last one, since the next file may have been prepared.
         written = self._log.written
         closed = sum(segment.end <= written for segment in self._log.segments[:-1])
+        most = min(options.delete_file_batch_max, closed)
         wanted = 0
         spans, now_ms = self._now()
         if self._may_expire(now_ms) or self.status.used_share > stages.clean:
-            wanted = self._count_expired(now_ms, spans, options.delete_file_batch_max)
+            wanted = self._count_expired(now_ms, spans, most)
         if self._rounds:
             self._rounds -= 1
         forced = 0
         if options.clean_file_forcibly_enable:
-            forced = min(self._count_forced(usage, stages), options.delete_file_batch_max)
+            forced = min(self._count_forced(usage, stages), most)
         self._no_room = False
         if forced > wanted:
             logger.warning(
@@ -266,7 +267,6 @@ class CleanService(ServiceThread):
                 forced,
             )
             wanted = forced
-        wanted = min(wanted, closed)
         for index in range(wanted):
             if not self._is_let_go(index, wanted) or not self._take_first():
                 break
