@@ -40,7 +40,12 @@ _MOST_BYTES = 1 << 20
 
 def is_step(jump_ms: float, passed_ms: float) -> bool:
     """True if the wall clock was set since the last look: its jump against a steady clock is more than slewing."""
-    return abs(jump_ms) > STEP_MS + passed_ms * SLEW
+    return abs(jump_ms) > slewed_ms(passed_ms)
+
+
+def slewed_ms(passed_ms: float) -> float:
+    """Return by how much a clock that nobody sets may differ from a steady one after a time."""
+    return STEP_MS + passed_ms * SLEW
 
 
 class Stamped(NamedTuple):

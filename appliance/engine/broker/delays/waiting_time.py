@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from ...clock import Clock
-from ...store.clock_steps import SLEW, STEP_MS, ClockSteps, ahead_of, is_step
+from ...store.clock_steps import ClockSteps, ahead_of, is_step, slewed_ms
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class WaitingTime:
         jump = wall - self._wall - passed
         if is_step(jump, passed):
             self._jumps += round(jump)
-            self._on_step(round(jump), self._checked, written, wall - jump + STEP_MS + passed * SLEW)
+            self._on_step(round(jump), self._checked, written, wall - jump + slewed_ms(passed))
             self._unsure_until = steady + SETTLE_S
             logger.warning(
                 "delays: the clock was set %s by %.3f s", "back" if jump < 0 else "forward", abs(jump) / 1000
