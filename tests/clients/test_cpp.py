@@ -18,9 +18,10 @@ from tests.support.engine import Peer
 REBALANCE_S = 90
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
-    """The C++ client."""
+    """The C++ client, for each test in a process of its own: its library's threads outlive a client that was stopped, and
+    may end the process when others come and go in it."""
     running = start("cpp", request)
     yield running
     running.close()

@@ -24,6 +24,8 @@ os.dup2(2, 1)
 
 LOCK = threading.Lock()
 CLIENTS = {}
+# Stopped clients are kept: what the package does when one is collected frees it under the library's own threads.
+STOPPED = []
 # Properties are readable by name only.
 SHOWN = (
     "number", "city", "DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "UNIQ_KEY",
@@ -167,7 +169,9 @@ def start_pull(name, group, namesrv, **_):
 
 
 def stop(name, **_):
-    CLIENTS.pop(name).shutdown()
+    client = CLIENTS.pop(name)
+    STOPPED.append(client)
+    client.shutdown()
 
 
 COMMANDS = {
