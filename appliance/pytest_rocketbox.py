@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,13 +230,34 @@ def rocketmq_group(request: pytest.FixtureRequest) -> str:
 
 
 class Produce:
-    """Sends messages: `produce(topic, body, ...)` with the arguments of `Producer.send`; waits for the answer."""
+    """Sends messages: `produce(topic, body, ...)` with the arguments of `Producer.send`; waits for the answer.
+
+    A topic's first message makes it, and the broker tells the name server a moment later; `produce` waits for that too,
+    so that whoever asks next finds the topic.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._told: set[str] = set()
 
     def __call__(self, topic: str, body: bytes | str, **options: Any) -> SendResult:
-        return self._client.producer("PYTEST_PRODUCER").send(topic, body, **options)
+        result = self._client.producer("PYTEST_PRODUCER").send(topic, body, **options)
+        if topic not in self._told:
+            self._told.add(topic)
+            deadline = time.monotonic() + _CONSUME_S
+            while not _queues(self._client, topic) and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+        return result
+
+
+def _queues(client: Client, topic: str) -> Sequence[MessageQueue]:
+    """Return the topic's queues; none while the name server does not know it."""
+    from .client import NoRoute
+
+    try:
+        return client.reader().queues(topic)
+    except NoRoute:
+        return ()
 
 
 @pytest.fixture
@@ -282,15 +303,9 @@ class Consumed:
             time.sleep(_LOOK_S)
 
     def _new(self, topic: str) -> list[ReceivedMessage]:
-        from .client import NoRoute
-
         reader = self._client.reader()
         found = []
-        try:
-            queues = reader.queues(topic)
-        except NoRoute:
-            return []
-        for queue in queues:
+        for queue in _queues(self._client, topic):
             if queue not in self._at:
                 self._at[queue] = reader.offset_at(queue, self._began)
             pulled = reader.pull(queue, self._at[queue])
