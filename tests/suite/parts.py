@@ -42,22 +42,22 @@ _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 
 #: The parts that every commit runs, each test once.
 EVERYTHING = (
-    _part("clients", 11, "tests/clients"),
-    _part("spark", 7, "tests/spark_reports"),
-    _part("broker", 5, "tests/engine/broker"),
-    _part("browser", 3, "tests/browser"),
-    _part("engine", 15, "tests/engine --ignore=tests/engine/broker"),
-    _part("console", 9, "tests/console"),
+    _part("clients", 14, "tests/clients"),
+    _part("spark", 9, "tests/spark_reports"),
+    _part("broker", 6, "tests/engine/broker"),
+    _part("browser", 4, "tests/browser"),
+    _part("engine", 19, "tests/engine --ignore=tests/engine/broker"),
+    _part("console", 7.5, "tests/console"),
     _part("processes", 8, f"{_TOP} tests/examples tests/client"),
-    _part("api", 4, "tests/api tests/commands"),
-    _part("sets", 6, "tests/rig tests/exchange"),
-    _part("crash", 12, "tests/crash"),
-    _part("hostile", 5, "tests/world tests/fuzz tests/hotpath tests/mutants"),
+    _part("api", 4.6, "tests/api tests/commands"),
+    _part("sets", 7, "tests/rig tests/exchange"),
+    _part("crash", 14, "tests/crash"),
+    _part("hostile", 4, "tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
 #: Tests of code with a compiled twin, run on the pure Python twin.
 PURE = _part(
     "pure",
-    4,
+    3,
     """tests/engine/remoting tests/engine/broker/sending tests/engine/broker/pulling tests/engine/broker/test_send.py
     tests/engine/broker/test_batch_queues.py tests/engine/broker/test_delayed_sends.py
     tests/engine/broker/test_queue_entries.py tests/engine/broker/test_sent_and_recovered.py
