@@ -4,9 +4,9 @@
    its log file went by the rules of retention. A message that was shown once stays as it was shown.
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
-4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. Steps of
-   the clock may make it later by as much, and earlier only over a restart. After a kill messages that had come in the
-   last two seconds may come again.
+4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
+   that is set or runs wrong may make it later by as much, and earlier only over a restart. After a kill messages that
+   had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from appliance.engine.protocol.record import Record
+from tests.world.threads import Moved, WallClock
 
 #: After its time a message has to be there within so many seconds.
 LATE_S = 10.0
@@ -102,8 +103,8 @@ class Message:
     #: Its topic was deleted: of a plain one for good; one that waits may come to the next topic of that name, or not.
     deleted: bool = False
     may_be_lost: bool = False
-    steps: float = 0.0
-    forward: float = 0.0
+    #: How far the wall clock had moved when it was sent.
+    moved: Moved = Moved(0.0, 0.0)
     restarts: int = 0
     doubled: bool = False
     #: Number of the broker's checks of the transaction, and the time when it was decided.
@@ -214,7 +215,10 @@ class Commits:
 
 
 class Oracle:
-    def __init__(self) -> None:
+    """wall: the clock that the broker's messages are stamped by."""
+
+    def __init__(self, wall: WallClock) -> None:
+        self._wall = wall
         #: (topic, body) -> messages: one, but of those that were sent back.
         self._messages: dict[tuple[str, bytes], list[Message]] = {}
         self.messages: list[Message] = []
@@ -253,8 +257,6 @@ class Oracle:
         #: When the broker's last life ended.
         self.ended_at = 0.0
         self.disk_was_full = False
-        #: Sum of the steps of the clock, in s: files may look that much older.
-        self._stepped_s = 0.0
         #: (who, topic, queue) -> where a broadcast consumer is.
         self.own_places: dict[tuple[str, str, int], int] = {}
         self._lost_power_at = -1.0
@@ -272,6 +274,7 @@ class Oracle:
     # --- sends
 
     def sent(self, message: Message) -> None:
+        message.moved = self._wall.moved
         self._messages.setdefault((message.topic, message.body), []).append(message)
         self.messages.append(message)
 
@@ -385,7 +388,7 @@ class Oracle:
             return self.given[place]
 
         def rank(one: Message) -> tuple[int, float]:
-            if not one.arrived and one.state != "refused" and one.due_s - one.forward / 1000 <= now + 0.005:
+            if not one.arrived and one.state != "refused" and one.due_s - self._forward_s(one) <= now + 0.005:
                 return (1 if one.may_be_lost or one.state == "unknown" else 0), one.due_s
             return (2 if self._may_repeat(one) else 4 if one.arrived else 3), one.due_s
 
@@ -490,7 +493,7 @@ class Oracle:
         same = self._messages[message.topic, message.body]  # copies of one message cannot be told apart
         if message.arrived and not any(self._may_repeat(one) for one in same if one.retries == message.retries):
             raise Violation("a message that waited comes twice", f"{name}, first at {message.place}")
-        early = message.due_s - now - message.forward / 1000
+        early = message.due_s - now - self._forward_s(message)
         if message.due_s and early > 0.005:
             raise Violation("a message comes before its time", f"{name}, {early:.3f} s early")
         message.arrived.append(now)
@@ -536,7 +539,7 @@ class Oracle:
                 # It may have been delivered twice: what counts is when this record was written.
                 written_at = self._came_at(one.physical if one else message.physical, now)
                 age = now - max(message.sent_at, message.acknowledged_at, written_at)
-                if not self.disk_was_full and age < RESERVED_S - self._stepped_s - _STORED_S:
+                if not self.disk_was_full and age < RESERVED_S - self._wall.moved.either_way / 1000 - _STORED_S:
                     raise Violation(
                         "a log file goes though the disk has room and nothing is old",
                         f"{log_begin}: act {message.act} is {age:.0f} s old",
@@ -550,17 +553,12 @@ class Oracle:
 
     # --- time
 
-    def stepped(self, ms: int) -> None:
-        self._stepped_s += abs(ms) / 1000
-        self.drifted(ms)
+    def _forward_s(self, message: Message) -> float:
+        """Return how far the clock went forward since it was sent.
 
-    def drifted(self, ms: float) -> None:
-        """Note that the wall clock moved by `ms` against the time that passed."""
-        for message in self.messages:
-            if message.waits and not message.arrived:
-                message.steps += abs(ms)
-                # Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
-                message.forward += max(0, ms)
+        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
+        """
+        return (self._wall.moved.forward - message.moved.forward) / 1000
 
     def killed(self, now: float, lost_power: bool = False) -> None:
         self.killed_at.append(now)
@@ -589,7 +587,8 @@ class Oracle:
                 continue
             delay = max(0.0, message.due_s - message.sent_at)
             due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
-            if now > due + LATE_S + message.steps / 1000:
+            moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
+            if now > due + LATE_S + moved_s:
                 raise Violation(
                     "a message that waited does not come",
                     f"act {message.act} ({message.kind}), due {now - message.due_s:.1f} s ago",
@@ -609,11 +608,31 @@ class Oracle:
 
     # --- searches
 
-    def search(self, topic: str, queue: int, low: int, high: int, asked_ms: int, now_ms: int) -> int:
-        """Return the offset to which a search for a time leads. Every record of the queue has been shown."""
+    def search(
+        self, topic: str, queue: int, span: tuple[int, int], asked_ms: int, between: tuple[int, int], found: int
+    ) -> None:
+        """Judge the offset to which a search for a time leads. Every record of the queue has been shown.
+
+        span: the first offset, and the one behind the last. between: readings of the wall clock before and after it.
+        Raises Violation.
+        """
+        low, high = span
         shown = self.shown.get((topic, queue), {})
+        wanted = {self._searched(shown, span, asked_ms, now_ms) for now_ms in between}
+        # An entry whose message is gone leads to the next one.
+        if not any(
+            low <= found <= place and not any(offset in shown for offset in range(found, place)) for place in wanted
+        ):
+            times = [shown[offset].stored_ms - between[1] for offset in range(low, high) if offset in shown]
+            raise Violation(
+                "a search by time leads elsewhere",
+                f"{topic}-{queue}, {asked_ms - between[1]} ms from now: {found}, not {wanted}; stored {times}",
+            )
+
+    @staticmethod
+    def _searched(shown: dict[int, Shown], span: tuple[int, int], asked_ms: int, now_ms: int) -> int:
         near = abs(asked_ms - now_ms) < NEAR_MS
-        for offset in range(low, high):
+        for offset in range(*span):
             if offset not in shown:
                 continue
             stored = shown[offset].stored_ms
@@ -621,7 +640,7 @@ class Oracle:
                 continue
             if stored >= asked_ms:
                 return offset
-        return high
+        return span[1]
 
     def figures(self) -> dict[str, Any]:
         kinds: dict[str, int] = {}

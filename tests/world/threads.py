@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -67,15 +67,55 @@ class Task:
                 self._scheduler.wake(other)
 
 
+class Moved(NamedTuple):
+    """How far the wall clock moved against the time that passed, in ms: either way, and of that forward."""
+
+    either_way: float
+    forward: float
+
+
+class WallClock:
+    """The wall clock of a world: it is set, and it runs too fast or too slowly."""
+
+    def __init__(self, scheduler: Scheduler, ms: int) -> None:
+        self._scheduler = scheduler
+        #: What it shows at `_since`, and how many ms it goes on in a millisecond from there.
+        self._ms = float(ms)
+        self._since = scheduler.now
+        self._rate = 1.0
+        self._moved = Moved(0.0, 0.0)
+
+    @property
+    def ms(self) -> float:
+        return self._ms + (self._scheduler.now - self._since) * 1000.0 * self._rate
+
+    @property
+    def moved(self) -> Moved:
+        """Return how far it has moved since it was made."""
+        drift = (self._scheduler.now - self._since) * 1000.0 * (self._rate - 1.0)
+        return Moved(self._moved.either_way + abs(drift), self._moved.forward + max(0.0, drift))
+
+    def step(self, ms: int) -> None:
+        """Set it, as an administrator does."""
+        self._moved = Moved(self.moved.either_way + abs(ms), self.moved.forward + max(0, ms))
+        self._ms = self.ms + ms
+        self._since = self._scheduler.now
+
+    def run_at(self, rate: float) -> None:
+        """Go on at this rate; 1 is that of the monotonic clock."""
+        self.step(0)
+        self._rate = rate
+
+
 class Scheduler:
     """Runs tasks until something has happened or some time has passed. Everything happens on one thread of the system.
 
-    now: seconds of the monotonic clock. wall_ms: what the wall clock shows. chance: decides who runs next.
+    now: seconds of the monotonic clock. wall: the wall clock. chance: decides who runs next.
     """
 
     def __init__(self, wall_ms: int) -> None:
         self.now = 1000.0
-        self._wall_base = wall_ms - 1_000_000.0
+        self.wall = WallClock(self, wall_ms)
         self.chance = random.Random(0)
         self.hub = getcurrent()
         self.current: Task | None = None
@@ -85,15 +125,9 @@ class Scheduler:
         self._tasks: dict[int, Task] = {}
         self._next = 2  # 1 is the world itself
 
-    # --- clocks
-
     @property
     def wall_ms(self) -> float:
-        return self._wall_base + self.now * 1000.0
-
-    def step_clock(self, ms: int) -> None:
-        """Step the wall clock, as an administrator does."""
-        self._wall_base += ms
+        return self.wall.ms
 
     # --- tasks
 

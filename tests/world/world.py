@@ -104,7 +104,7 @@ class World:
         self.seed = seed
         self.machine = machine
         self.scheduler = machine.scheduler
-        self.oracle = Oracle()
+        self.oracle = Oracle(self.scheduler.wall)
         #: One that copies the log; where the master waits for it, `is_sync`.
         self.slave: Machine | None = None
         self.is_sync = False
@@ -175,10 +175,6 @@ class World:
             self.machine.run(lambda: False, min(0.25, end - self.now))
             if not self.machine.killed:
                 self.see_arrivals()
-
-    def step_clock(self, ms: int) -> None:
-        self.scheduler.step_clock(ms)
-        self.oracle.stepped(ms)
 
     @property
     def stalled(self) -> bool:

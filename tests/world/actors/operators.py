@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 STEPS_MS = (-3_600_000, -600_000, -3000, -300, 300, 3000, 600_000, 3_600_000)
+#: NTP slews by 0.0005 at most; the others are clocks of bad machines, and the broker takes them for many steps.
+RATES = (1.0, 1.0, 0.9995, 1.0005, 0.998, 1.002, 0.97, 1.03, 0.7, 1.3)
 
 
 def _wait(world: World, act: Act) -> str:
@@ -21,8 +23,14 @@ def _wait(world: World, act: Act) -> str:
 
 
 def _clock(world: World, act: Act) -> str:
-    world.step_clock(act["ms"])
+    world.scheduler.wall.step(act["ms"])
     world.pass_time(act["then"])
+    return ""
+
+
+def _rate(world: World, act: Act) -> str:
+    """From now on the clock runs faster or slower: slewed by a time service, or that of a bad machine."""
+    world.scheduler.wall.run_at(act["rate"])
     return ""
 
 
@@ -89,6 +97,7 @@ KINDS = [
         _wait,
     ),
     Kind("operators", "clock", 1, lambda chance, before: {"ms": chance.choice(STEPS_MS), "then": 0.0}, _clock),
+    Kind("operators", "rate", 0.5, lambda chance, before: {"rate": chance.choice(RATES)}, _rate),
     Kind(
         "operators",
         "kill",

@@ -285,7 +285,8 @@ def _move(world: World, act: Act) -> str:
         spans[queue] = world.look_at(topic, queue)
         if spans[queue] is None:
             return "no answer"
-    asked = -1 if act["to"] == "end" else max(0, world.wall_ms + act["to"])
+    before = world.wall_ms
+    asked = -1 if act["to"] == "end" else max(0, before + act["to"])
     for queue in range(count):
         world.oracle.moved.add((group, topic, queue))
         if (commits := world.oracle.commits.get((group, topic, queue))) is not None:
@@ -306,15 +307,14 @@ def _move(world: World, act: Act) -> str:
     for queue, offset in re.findall(rb'"queueId":(\d+)[^}]*}:(\d+)', answer.body):
         targets[int(queue)] = int(offset)
     for queue in range(count):
-        low, high = spans[queue]  # type: ignore[misc]
         if world.machine.broker.store.offset_range(topic, queue) != spans[queue]:
             world.oracle.offset_in_doubt((group, topic, queue))
             continue
-        shown = world.oracle.shown.get((topic, queue), {})
-        wanted = high if asked < 0 else world.oracle.search(topic, queue, low, high, asked, world.wall_ms)
         found = targets.get(queue, -1)
-        if not low <= found <= wanted or any(offset in shown for offset in range(found, wanted)):
-            raise Violation("a group is moved elsewhere", f"{act}: queue {queue} to {found}, not {wanted}")
+        if asked >= 0:
+            world.oracle.search(topic, queue, spans[queue], asked, (before, world.wall_ms), found)
+        elif found != spans[queue][1]:
+            raise Violation("a group is moved elsewhere", f"{act}: queue {queue} to {found}, not to its end")
         world.oracle.commits.setdefault((group, topic, queue), Commits()).moved(found)
     return f"{targets}"
 
