@@ -18,7 +18,9 @@ from typing import BinaryIO, NamedTuple
 from ..config import StoreConfig
 from ..store.disk import disk_usage
 from ..store.retention.clean_rules import watermarks
+from ..store.retention.deleted_topics import NAME as DELETED_TOPICS
 from .archive import BackupError, Sink, Step, disk_error, sink_for
+from .ends import deletions_with_ends
 from .manifest import FORMAT, Entry, Manifest, encode, sealed
 
 #: Files that are made again from the log at the first start, or belong to this process only.
@@ -153,13 +155,18 @@ def _make(
     for name in sorted(set(before) - set(timers), key=lambda name: (_rank(name), name)):
         copy(name, small[name])
     end = log_end()
+    files = _log_files(store_dir / "commitlog", end)
+    begin = files[0].start if files else end
     small = dict(_small_files(store_dir, own_dir))  # by now a table that was never changed may have its first file
+    noted = deletions_with_ends(store_dir, own_dir, begin, end, count)
+    if noted is not None:
+        name = f"rocketbox/{DELETED_TOPICS}"
+        small.pop(name, None)
+        entries.append(_bytes(sink, name, noted, count))
     for name in sorted(name for name in small if _AFTER_THE_END.match(name)):
         copy(name, small[name])
     for name in sorted(name for name in small if name.endswith(".sqlite3")):
         entries.append(_copy_database(sink, name, small[name], target.parent, count))
-    files = _log_files(store_dir / "commitlog", end)
-    begin = files[0].start if files else end
     total[0] = done[0] + sum(one.bytes for one in files)
     for one in files:
         needed_from[0] = one.start
@@ -205,9 +212,12 @@ def _copy(sink: Sink, name: str, path: Path, count: Step) -> Entry | None:
     with source:
         size = os.fstat(source.fileno()).st_size
         if size <= _AT_ONCE:
-            data = source.read(_AT_ONCE)
-            return Entry(name, len(data), len(data), sink.add(name, io.BytesIO(data), len(data), count))
+            return _bytes(sink, name, source.read(_AT_ONCE), count)
         return Entry(name, size, size, sink.add(name, source, size, count))
+
+
+def _bytes(sink: Sink, name: str, data: bytes, count: Step) -> Entry:
+    return Entry(name, len(data), len(data), sink.add(name, io.BytesIO(data), len(data), count))
 
 
 def _copy_timers(sink: Sink, directory: Path, count: Step) -> list[Entry]:

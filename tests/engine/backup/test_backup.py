@@ -21,7 +21,7 @@ import pytest
 from appliance.commands import backup as backup_command
 from appliance.commands import restore as restore_command
 from appliance.commands import store as store_command
-from appliance.engine.backup import BackupError, Damaged, check_backup, read_manifest, restore_backup
+from appliance.engine.backup import BackupError, Damaged, check_backup, make_backup, read_manifest, restore_backup
 from appliance.engine.backup import archive as archive_module
 from appliance.engine.store_tools.offline_store import OfflineStore
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields, start_engine
@@ -63,8 +63,8 @@ class Load:
         return self.sent
 
 
-def bodies(running: RunningEngine, queue: int) -> list[bytes]:
-    found, at, peer = [], 0, running.peer()
+def bodies(running: RunningEngine, queue: int, at: int = 0) -> list[bytes]:
+    found, peer = [], running.peer()
     while True:
         answer = peer.ask(11, pull_fields(TOPIC, queue, at, maxMsgNums=32))
         if answer.code != 0:
@@ -151,6 +151,58 @@ def test_by_the_command_beside_the_running_broker_and_after_it(running: RunningE
         backup_command.run([str(tmp_path / "after.tar"), "--data-dir", str(into)])
     assert restore_command.run([str(tmp_path / "after.tar")]) == 2
     assert backup_command.run([]) == 2
+
+
+@pytest.mark.parametrize("by", ["window", "command", "window, while more is sent"])
+def test_a_queue_without_messages_goes_on_where_it_ended(running: RunningEngine, tmp_path: Path, by: str):
+    """Its messages expired. Consumers that keep their offsets themselves would miss as many new ones."""
+    broker = running.engine.broker
+    assert broker is not None
+    store = broker.store
+    running.put("Rare", *(b"old" for _ in range(3)), queue=1)
+    running.put("Twice", b"old", b"old")
+    running.put(TOPIC, *(b"%d " % n + b"x" * 4000 for n in range(600)))
+    first = store.log.min_offset
+    store.cleaner._count_forced = lambda usage, stages: int(store.log.min_offset == first)  # type: ignore[method-assign]
+    wait_for(lambda: store.cleaner.look() or store.log.min_offset > first, "the first file is gone")
+    running.put("Twice", b"new")
+    low = wait_for(lambda: store.min_offset(TOPIC, 0), "the queues follow")
+    kept = bodies(running, 0, low)
+    assert 0 < low < 600
+    assert len(kept) == 600 - low
+    target = tmp_path / "one.tar"
+
+    def end_before_more() -> int:
+        end = store.published
+        running.put("Rare", b"after the end", queue=1)
+
+        def is_in_ledger() -> bool:
+            position = store.files.recovery_position.position
+            return position is not None and position.offset >= store.published
+
+        wait_for(is_in_ledger, "the queue ledger has it")
+        return end
+
+    if by == "command":
+        assert backup_command.run([str(target), "--quiet", "--data-dir", str(running.data_dir)]) == 0
+    elif by == "window":
+        running.window.make_backup(target)
+    else:
+        make_backup(target, store.paths.root, store.paths.own, version="x", log_end=end_before_more)
+    restored = tmp_path / "restored"
+    restore_backup(target, restored)
+    again = RunningEngine(restored, store={"mapped_file_size_commit_log": 1 << 20})
+    try:
+        assert again.engine.broker is not None
+        assert again.engine.broker.store.offset_range("Rare", 1) == (3, 3)
+        assert again.engine.broker.store.offset_range("Twice", 0) == (2, 3)
+        assert bodies(again, 0, low) == kept
+        again.put("Rare", b"new", queue=1)
+        answer = again.peer().ask(11, pull_fields("Rare", 1, 3))
+        assert [record.body for record in records(answer.body)] == [b"new"]
+    finally:
+        again.stop()
+    assert store_command.run(["verify", str(restored), "--quiet"]) == 0
 
 
 @pytest.fixture

@@ -244,6 +244,25 @@ def ledger_matches(place: LedgerPlace, paths: StorePaths, disk: Disk) -> bool:
         disk.close(fd)
 
 
+def queues_in(place: LedgerPlace, paths: StorePaths, disk: Disk) -> ConsumeQueueTable | None:
+    """Return the queues of a recovery position's ledger; None if it does not match. For tools, as above; the caller
+    closes the table."""
+    try:
+        fd = disk.open(paths.own / f"{PREFIX}{place.generation:08d}", read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        data = _read(disk, fd, place)
+    finally:
+        disk.close(fd)
+    if data is None or len(data) < HEADER.size or HEADER.unpack_from(data)[:2] != (MAGIC, VERSION):
+        return None
+    file_bytes = HEADER.unpack_from(data)[2]
+    queues = ConsumeQueueTable(paths, disk, file_bytes, descriptors=16)
+    QueueLedger(paths, disk, file_bytes)._fill(data, queues)
+    return queues
+
+
 def _pack(queue: ConsumeQueue, end: int) -> bytes:
     raw = queue.topic.encode()
     kind = BROKEN if queue.broken else WHOLE

@@ -158,14 +158,21 @@ class DeletedTopics:
             left -= len(ends.pop(topic))
             if left <= 0:
                 break
-        text = _joined(topics, self._topic_texts)
-        document = f'{{"topics": {text}, "crc32": {crc32(text.encode())}'
-        if ends:
-            text = _joined(ends, self._end_texts)
-            document += f', "ends": {text}, "ends_crc32": {crc32(text.encode())}'
-        raw = (document + "}").encode()
+        raw = _document(_joined(topics, self._topic_texts), _joined(ends, self._end_texts) if ends else "")
         self._disk.replace(self._path, raw)
         self._known = (raw, topics, ends)
+
+
+def encode(topics: Mapping[str, int], ends: Ends) -> bytes:
+    """Return the file's content."""
+    return _document(json.dumps(topics), json.dumps(ends) if ends else "")
+
+
+def _document(topics: str, ends: str) -> bytes:
+    document = f'{{"topics": {topics}, "crc32": {crc32(topics.encode())}'
+    if ends:
+        document += f', "ends": {ends}, "ends_crc32": {crc32(ends.encode())}'
+    return (document + "}").encode()
 
 
 def decode(found: Any) -> tuple[dict[str, int], Ends]:
