@@ -235,17 +235,22 @@ class ConsumerFilters:
                 self._remove(key)
 
     def _take_share(self, key: tuple[str, str], chars: int, peer: bytes | None) -> bool:
-        """Reserve room for an entry; False when there is none, or the peer has its share."""
+        """Reserve room for an entry, in place of the former one's. False when there is none, or the peer has its share;
+        the former one keeps its own then."""
+        former = self._owners.get(key)
         self._give_share(key)
         size = _ENTRY_CHARS + chars
         is_one_of_few = peer is not None and self._shares.of(peer) + size <= FEW_CHARS
-        if not self._make_room(key, chars) and not is_one_of_few:
-            return False
-        if peer is not None:
-            if not self._shares.take(peer, MOST_CHARS + _ENTRY_CHARS * MOST_ENTRIES, size):
-                return False
+        has_room = self._make_room(key, chars) or is_one_of_few
+        if has_room and peer is None:
+            return True
+        if has_room and self._shares.take(peer, MOST_CHARS + _ENTRY_CHARS * MOST_ENTRIES, size):
             self._owners[key] = peer, size
-        return True
+            return True
+        if former is not None:
+            self._shares.add(*former)
+            self._owners[key] = former
+        return False
 
     def _give_share(self, key: tuple[str, str]) -> None:
         owner = self._owners.pop(key, None)

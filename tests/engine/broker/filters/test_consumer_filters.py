@@ -116,6 +116,21 @@ def test_short_expressions_do_not_become_long_ones_where_there_is_no_room(filter
     assert sum(len(data.expression) for data in filters.all()) <= 2000
 
 
+def test_an_entry_that_stays_keeps_its_share(filters, monkeypatch):
+    """A peer whose longer expressions are refused would have what it has for nothing."""
+    monkeypatch.setattr(consumer_filters, "MOST_CHARS", 2000)
+    peer = bytes((10, 0, 0, 1, 0, 0, 0, 1))
+    assert filters.register("g", [sql()], peer=peer)
+    had = filters._shares.of(peer)
+    assert had > 0
+    too_long = "a = '" + "x" * consumer_filters.FEW_CHARS + "'"
+    assert not filters.register("g", [sql(expression=too_long, version=2)], peer=peer)
+    assert filters.get("T", "g").expression == "a > 1"
+    assert filters._shares.of(peer) == had
+    filters.unregister("g")
+    assert filters._shares.of(peer) == 0
+
+
 def test_a_file_that_holds_too_much_is_read_in_part(tmp_path, filters, monkeypatch, clock, caplog):
     for number in range(20):
         filters.register(f"g{number}", [sql()])
