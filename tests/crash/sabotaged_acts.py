@@ -164,9 +164,9 @@ def keep_the_old_place(life: Life) -> None:
     """A half that was put back stays open where it lay."""
     put_back, halves = life.decisions.put_back, life.halves
 
-    def twice(half, checks, due_ms):
-        done = put_back(half, checks, due_ms)
-        halves.open(half.record.queue_offset, due_ms, checks)
+    def twice(half, checks):
+        done = put_back(half, checks)
+        halves.open(half.record.queue_offset, 0, checks)
         return done
 
     life.decisions.put_back = twice

@@ -111,8 +111,7 @@ def test_one_that_was_put_back_before_it_expired(running):
     running.join("c1", "CG", TOPIC)
     broker = running.engine.broker
     one = broker.transaction_acts.half_at(0)
-    later = broker.check_transactions.now_ms() + 60_000
-    assert run_on_loop(running.engine.loop.call_soon, lambda: broker.decisions.put_back(one, 2, later), lambda: False)
+    assert run_on_loop(running.engine.loop.call_soon, lambda: broker.decisions.put_back(one, 2), lambda: False)
     told = wait_for(
         lambda: (found := running.window.message(HALF)) and what(found).count("half") == 2 and found, "both are known"
     )

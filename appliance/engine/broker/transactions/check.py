@@ -42,7 +42,7 @@ from ...store.retention.clean_rules import AgeClock
 from ..clients import ClientManager
 from ..offsets import ConsumerOffsetManager
 from .decisions import NOBODY, Decisions
-from .half import HALF_QUEUE, Half, as_checked, checks_of, half_of, immunity_ms
+from .half import FIRST_HALF, HALF_QUEUE, Half, as_checked, checks_of, half_of, immunity_ms
 from .open_halves import MOST_CHECKS, OpenHalves
 from .rebuild import Found, Rebuild
 
@@ -399,7 +399,7 @@ class CheckTransactions(ServiceThread):
                     self._stays = f"the half message {offset} cannot be set aside"
                     return False
             elif half.record.physical_offset < end or offset in held_up:
-                if not self._decisions.put_back(half, checks, self.now_ms() + settings.interval_ms):
+                if not self._decisions.put_back(half, checks):
                     self._stays = f"the half message {offset} cannot be stored once more: the log takes nothing"
                     return False
             else:
@@ -474,7 +474,8 @@ class CheckTransactions(ServiceThread):
         immunity = immunity_ms(record.properties, settings.timeout_ms)
         if record.queue_offset >= self._half_end and immunity <= LONG_WAIT_MS:
             return 0
-        put_back = find_property(record.properties, PREPARED_QUEUE_OFFSET) is not None
+        names = (PREPARED_QUEUE_OFFSET, FIRST_HALF)  # whoever put it back
+        put_back = any(find_property(record.properties, name) is not None for name in names)
         since_ms = record.born_time_ms if put_back else record.store_time_ms
         left = min(self._left_ms(record.physical_offset, since_ms + immunity, immunity), immunity)
         return min(left, max(LONG_WAIT_MS, immunity - left))

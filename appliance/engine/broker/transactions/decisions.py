@@ -171,9 +171,9 @@ class Decisions:
             self.counts[How.LOST] += 1
             self.on_ended(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b"")
 
-    def put_back(self, half: Half, checks: int, due_ms: float) -> bool:
-        """Store an open half again at the end of its queue, and have it wait there. False if that is not possible
-        now."""
+    def put_back(self, half: Half, checks: int) -> bool:
+        """Store an open half again at the end of its queue; it is asked about when it would have been. False if that is
+        not possible now."""
         record, store = half.record, self._store
         queue = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         offset = queue.next_offset
@@ -183,8 +183,7 @@ class Decisions:
         if not is_staged:
             return False
         now = (offset, store.tick.last_offset)
-        self._halves.close(record.queue_offset)
-        self._halves.open(offset, due_ms, checks)
+        self._halves.move(record.queue_offset, offset, checks)
         self.staged_to = store.log.stage_base + store.log.staged
         self._decided.append(record.queue_offset)
         for old in {record.queue_offset, *earlier_offsets(half)}:

@@ -52,6 +52,8 @@ class OpenHalves:
         self._bucket_times: list[int] = []
         #: Producer group -> halves that wait for a member of it.
         self._parked: dict[str, array[int]] = {}
+        #: Offset that a bucket or a group still has -> the offset to which its half has moved since.
+        self._moved: dict[int, int] = {}
         #: Time of the last look for due halves; before the first one nothing counts as far away.
         self._now_ms = math.inf
         self.count = 0
@@ -92,6 +94,24 @@ class OpenHalves:
         if not page.count:
             del self._pages[number]
         return True
+
+    def move(self, offset: int, now: int, checks: int) -> None:
+        """Have an open half lie at the offset `now`. It keeps its due time, or goes on waiting for its producers."""
+        self.close(offset)
+        self._mark(now, checks)
+        self._moved[offset] = now
+
+    def _place(self, offset: int) -> int:
+        """Return where the half lies that a bucket or a group has at this offset."""
+        while (now := self._moved.get(offset)) is not None:
+            offset = now
+        return offset
+
+    def _take(self, offset: int) -> int:
+        """Return the same for an entry that leaves its bucket or group."""
+        while (now := self._moved.pop(offset, None)) is not None:
+            offset = now
+        return offset
 
     def checks(self, offset: int) -> int | None:
         """Return how often a half's producers were asked; None if it is not open."""
@@ -165,7 +185,8 @@ class OpenHalves:
         parked.append(offset)
         for _ in range(2):  # so for a group that never comes, at most twice as many stay as are open
             at = random.randrange(len(parked))
-            if self.checks(parked[at]) is None:
+            if self.checks(self._place(parked[at])) is None:
+                self._take(parked[at])
                 last = parked.pop()
                 if at < len(parked):
                     parked[at] = last
@@ -213,7 +234,8 @@ class OpenHalves:
                 heapq.heappop(self._bucket_times)
                 del self._buckets[at]
             left -= len(taken) + 1
-            found += [offset for offset in taken if self.checks(offset) is not None]
+            places = map(self._take, taken) if self._moved else taken
+            found += [offset for offset in places if self.checks(offset) is not None]
         return found
 
     # --- other threads: what they take is copied with one C call
@@ -235,25 +257,34 @@ class OpenHalves:
     def due_times(self, wanted: set[int]) -> dict[int, float]:
         """Return when each of these is asked about, ms of the steady clock; without those that wait for a producer."""
         found: dict[int, float] = {}
+        entries = self._entries_of(wanted)
+        wanted = set(entries)
         for at, bucket in list(self._buckets.items()):
-            for offset in _among(bucket, wanted):
+            for entry in _among(bucket, wanted):
+                offset = entries[entry]
                 found[offset] = max(at * STEP_MS, found.get(offset, 0))
         return found
+
+    def _entries_of(self, wanted: set[int]) -> dict[int, int]:
+        """Return the offset that a bucket or a group may have for one of these halves -> where it lies."""
+        moved = {entry: self._place(entry) for entry in list(self._moved)}
+        return {entry: offset for entry, offset in moved.items() if offset in wanted} | {one: one for one in wanted}
 
     def open_parked(self, group: str) -> tuple[int, int | None]:
         """Return (how many open halves of a group wait for a producer, the oldest of them)."""
         count, oldest = 0, None
         parked = self._parked.get(group) or array("q")
         for begin in range(0, len(parked), _PIECE):
-            still = [offset for offset in parked[begin : begin + _PIECE] if self.checks(offset) is not None]
+            places = map(self._place, parked[begin : begin + _PIECE])
+            still = [offset for offset in places if self.checks(offset) is not None]
             count += len(still)
             oldest = min(still if oldest is None else [oldest, *still], default=None)
         return count, oldest
 
     def parked_among(self, group: str, wanted: set[int]) -> set[int]:
         """Return those of `wanted` that wait for a producer of the group."""
-        parked = self._parked.get(group)
-        return set() if parked is None else _among(parked, wanted)
+        parked, entries = self._parked.get(group), self._entries_of(wanted)
+        return set() if parked is None else {entries[entry] for entry in _among(parked, set(entries))}
 
 
 def _among(offsets: array[int], wanted: set[int]) -> set[int]:

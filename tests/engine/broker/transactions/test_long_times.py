@@ -15,6 +15,7 @@ from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
+from tests.engine.broker.transactions.test_put_back import leave
 from tests.engine.broker.transactions.test_transactions import (
     ASIDE,
     COMMIT,
@@ -207,3 +208,15 @@ def test_immunity(running: Moved, clock: SkippingClock, immunity: str, asked_aft
     if asked_after_ms is not None:
         clock.skipped_ms += 1700
         assert times(question(producer)) == "1"
+
+
+def test_a_long_immunity_does_not_begin_anew_where_a_half_is_stored_once_more(
+    running: Moved, clock: SkippingClock
+) -> None:
+    long = "CHECK_IMMUNITY_TIME_IN_SECONDS\x01150\x02"
+    send_half(running.peer(), "K", long, g=str(clock.wall_ms()))
+    for _ in range(4):
+        clock.skipped_ms += 40 * S
+        leave(running)
+    clock.skipped_ms += 60 * S
+    assert times(question(running.fresh_producer())) == "1"

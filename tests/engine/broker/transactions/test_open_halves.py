@@ -48,6 +48,40 @@ def test_near_times_are_kept_to_a_step():
         assert halves.take_due(due_ms + STEP_MS, 1) == [offset]
 
 
+def test_one_that_moves_keeps_its_time():
+    halves = OpenHalves()
+    halves.is_due(0)
+    halves.open(7, 5000.0, 1)
+    halves.move(7, 20, 2)
+    halves.move(20, 30, 3)
+    assert (halves.count, halves.checks(7), halves.checks(20), halves.checks(30)) == (1, None, None, 3)
+    assert halves.due_times({30}) == {30: 5000.0 + STEP_MS}
+    assert halves.take_due(4999.0, 9) == []
+    assert halves.take_due(5000.0 + STEP_MS, 9) == [30]
+    assert halves._moved == {}, "nothing is kept of it"
+    halves.wait(30, 9000.0)
+    halves.move(30, 40, 3)
+    halves.close(40)
+    assert halves.take_due(9000.0 + STEP_MS, 9) == []
+    assert halves._moved == {}
+
+
+def test_one_that_moves_goes_on_waiting_for_its_producers():
+    halves = OpenHalves()
+    halves.open(7, 0.0)
+    assert halves.take_due(STEP_MS, 9) == [7]
+    halves.park(7, "G")
+    halves.move(7, 20, 0)
+    assert halves.parked_among("G", {20, 21}) == {20}
+    assert halves.open_parked("G") == (1, 20)
+    halves.open(8, 0.0)
+    assert halves.take_due(STEP_MS, 9) == [8]
+    halves.park(8, "G")
+    assert halves.open_parked("G") == (2, 8), "it is not forgotten as one that was decided"
+    halves.unpark("G", 100.0)
+    assert sorted(halves.take_due(200.0, 9)) == [8, 20]
+
+
 def test_before_anybody_looked_a_steady_clock_says_nothing():
     """A steady clock starts at an arbitrary number."""
     halves = OpenHalves()

@@ -188,6 +188,18 @@ def test_twice_and_after_a_restart(running: RunningEngine) -> None:
     assert len(stored(peer, TOPIC, 2)) == 1
 
 
+def test_its_producers_are_asked_when_they_would_have_been(running: RunningEngine) -> None:
+    """Where log files go faster than questions come, a half would never be asked about."""
+    send_half(running.peer(), "K")
+    assert running.engine.broker is not None
+    halves = running.engine.broker.open_halves
+    due_ms = halves.due_times({0})[0]
+    for number in (1, 2, 3):
+        leave(running)
+        assert halves.due_times({number}) == {number: due_ms}
+    assert halves.count == 1
+
+
 def test_old_ones_are_put_back_when_much_was_decided_behind_them(
     running: RunningEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
