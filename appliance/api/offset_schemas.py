@@ -14,11 +14,12 @@ _MOST = (1 << 62) - 1
 
 class OffsetResetIn(In):
     """Where to. topics: left out: all that the group subscribes to or has offsets of, its retry topic not among them.
-    queues: left out: all. to: time needs at_ms, shift needs by, offset needs offset and queues."""
+    queues: left out: all. to: time needs at_ms, shift needs by, offset needs offset and queues. skip needs them, too,
+    and goes behind the message at that offset; 409 when the group has gone on."""
 
     topics: list[str] | None = Field(None, min_length=1, max_length=1000)
     queues: list[int] | None = Field(None, min_length=1, max_length=4096)
-    to: Literal["earliest", "latest", "time", "offset", "shift"]
+    to: Literal["earliest", "latest", "time", "offset", "skip", "shift"]
     at_ms: Moment | None = None
     offset: int | None = Field(None, ge=0, le=_MOST)
     by: int | None = Field(None, ge=-_MOST, le=_MOST)

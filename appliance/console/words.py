@@ -769,6 +769,9 @@ SENTENCES: dict[str, str] = {
     ),
     "offset_behind_end": gettext_noop("The queue ends before %(offset)d; it goes to the end, %(target)d."),
     "offset_moved_on": gettext_noop("It was sent to %(sent)d and is at %(now)d now."),
+    "offset_passed": gettext_noop(
+        "The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message."
+    ),
     "offsets_online": gettext_noop("Connected clients, which are told: %(count)d."),
     "offsets_undone": gettext_noop("This was taken back before."),
     "offsets_all_gone": gettext_noop("None of these queues can be moved back."),

@@ -51,6 +51,19 @@ def test_a_dry_run_the_act_where_it_stands_and_back(by_token, group):
     assert [one.action for one in AuditEntry.objects.order_by("id")] == ["group.reset", "group.undo_reset"]
 
 
+def test_a_skip_that_comes_late_is_refused(by_token, running, group):
+    body = {"topics": [group], "queues": [0], "to": "skip", "offset": 6}
+    operator = by_token("operator")
+    preview = operator.post(f"/groups/{group}/offset-resets?dry_run=true", body)
+    assert [(move["before"], move["to"]) for move in answer_of(preview)["moves"]] == [(6, 7)]
+    running.commit(group, group, 0, 9)
+    late = operator.post(f"/groups/{group}/offset-resets", body)
+    assert "it is at 9, behind that message" in problem_of(late, 409, "conflict")["detail"]
+    late = operator.ask("POST", f"/groups/{group}/offset-resets", body, if_match=preview.headers["ETag"])
+    assert "it is at 9, behind that message" in problem_of(late, 412, "revision_mismatch")["detail"]
+    assert running.window.offset_resets(group) == ()
+
+
 def test_all_topics_of_the_group_when_none_is_named(by_token, running, group):
     other = next(NAMES)
     running.window.create_topic(other, read_queues=1, write_queues=1)

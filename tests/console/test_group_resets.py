@@ -111,6 +111,18 @@ def test_where_to(client_as, broker, group, asked, offsets):
     assert {move.queue_id: move.now for move in broker.offset_resets(group)[0].moves} == offsets
 
 
+def test_a_skip_that_comes_late_is_refused_in_a_sentence(client_as, broker, group):
+    operator, address = client_as("operator"), f"/groups/{group}/reset/"
+    asked = ASK | {"topic": group, "queues": "0", "to": "skip", "offset": "3"}
+    preview = content(operator.post(address, asked | {"step": "preview"}))
+    revision = re.search(r'name="revision" value="([^"]+)"', preview)[1]
+    commit(group, 0, 6)
+    late = operator.post(address, asked | {"step": "apply", "revision": revision})
+    assert late.status_code == 409
+    assert f"The group has gone on: in queue 0 of {group} it is at 6" in late.content.decode()
+    assert [queue.committed for queue in broker.group(group).queues if queue.queue_id == 0] == [6]
+
+
 def test_a_preview_asks_again_for_the_moment_that_it_showed(client_as, broker, group):
     """An hour ago is another moment by the time that a user has read the preview."""
     page = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"to": "time", "at_ms": "1 h ago"})

@@ -100,7 +100,7 @@ VERBS = (
     Verb("group diagnosis NAME", "GET /groups/{name}/diagnosis",
          "Why it is behind, with the message that holds up each queue that stands, and what to do about it."),
     Verb("group reset NAME", "POST /groups/{name}/offset-resets",
-         "Move its offsets: to earliest, latest, a time, an offset, or by a number of messages.",
+         "Move its offsets: to earliest, latest, a time, an offset, by a number of messages, or behind one (skip).",
          body="to topics=topic:list queues=queue:ints at_ms=at:time offset:int by:int", dry_run=True, ask_first=True,
          columns=_MOVES),
     Verb("group queues NAME", "GET /groups/{name}/queues", "Who holds each queue, what waits, what is with the client.",

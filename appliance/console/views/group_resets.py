@@ -66,6 +66,7 @@ class ResetForm(Form):
             ("time", gettext_lazy("a time: the first message stored then or later")),
             ("earliest", gettext_lazy("the earliest message that is kept")),
             ("latest", gettext_lazy("the end: skip all that waits")),
+            ("skip", gettext_lazy("behind the message with the offset below, unless the group has gone on")),
             ("offset", gettext_lazy("an offset, the same in each queue named above")),
             ("shift", gettext_lazy("so many messages on, or back with a minus")),
         ),

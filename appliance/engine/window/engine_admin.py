@@ -266,8 +266,8 @@ class EngineAdmin(ReplicationWindow):
         queues: Sequence[int] | None = None,
     ) -> Target:
         """Return the target of `reset_offsets`. to: "earliest", "latest", "time" (at_ms), "shift" (by: number of
-        messages, backwards if negative) or "offset" (offset, and queues: each of them goes there). InvalidInput if an
-        argument that it needs is missing."""
+        messages, backwards if negative), "offset" (offset, and queues: each of them goes there) or "skip" (the same,
+        behind the message at that offset). InvalidInput if an argument that it needs is missing."""
         return target_of(to, at_ms, offset, by, queues)
 
     def reset_offsets(
@@ -284,7 +284,7 @@ class EngineAdmin(ReplicationWindow):
         """Move a group's offsets of a topic, or of several (its %RETRY% topic, too), as one act: all queues or none.
         topic None: all topics that it subscribes to or has offsets of, its %RETRY% topic left out.
 
-        to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})` or `Shift(n)` of
+        to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})`, `Skip({queue: offset})`, `Shift(n)` of
         `broker.offset_resets.targets`. queue_id: only this queue, or these. Durable when it returns. Connected members
         get the new offsets at once and start over from there (Java 5.x and C++ within a second, 4.9 and Go within some
         11 s); commits that they send for the time before do not count. The reset is kept for 24 h, for `undo_reset`.
@@ -293,7 +293,7 @@ class EngineAdmin(ReplicationWindow):
 
         An offset that has expired, or a shift beyond an end, becomes the nearest offset, which the queue's `note` says.
         NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
-        Unavailable (a queue's files are being rebuilt), Conflict.
+        Unavailable (a queue's files are being rebuilt), Conflict (also of a `Skip` if the group has gone on).
         """
         return self._changing().offset_commands.reset(group, topic, to, queue_id, revision, dry_run, by)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -14,7 +14,7 @@ from ..broker.groups import SubscriptionGroupManager
 from ..broker.offset_resets.journal import KEPT_MS
 from ..broker.offset_resets.records import NONE, Move, ResetRecord
 from ..broker.offset_resets.service import MOST_QUEUES, OffsetResets
-from ..broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Shift, Target, text_of
+from ..broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Shift, Skip, Target, text_of
 from ..broker.offsets import ConsumerOffsetManager, is_brokers_own
 from ..broker.topics import TopicConfigManager
 from ..errors import Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
@@ -27,12 +27,14 @@ from .sentences import Sentence, say
 
 #: Queues whose oldest message is looked up for one preview; each look-up may read the disk.
 _MOST_TIMES = 512
+_Check = Callable[[Sequence[PlannedMove | Move]], None]
 #: Names of the targets.
-TARGETS = ("earliest", "latest", "time", "offset", "shift")
+TARGETS = ("earliest", "latest", "time", "offset", "skip", "shift")
 
 
 def target_of(to: str, at_ms: int | None, offset: int | None, by: int | None, queues: Sequence[int] | None) -> Target:
-    """Make a target from one of TARGETS and its arguments; InvalidInput. offset: for each of the queues."""
+    """Make a target from one of TARGETS and its arguments; InvalidInput. offset: for each queue; for "skip" that of the
+    message."""
     match to:
         case "earliest":
             return Earliest()
@@ -48,9 +50,22 @@ def target_of(to: str, at_ms: int | None, offset: int | None, by: int | None, qu
             raise InvalidInput("by", say("offsets_no_shift"))
         case "offset" if offset is not None and queues:
             return Exactly(dict.fromkeys(queues, offset))
-        case "offset":
+        case "skip" if offset is not None and queues:
+            return Skip(dict.fromkeys(queues, offset + 1))
+        case "offset" | "skip":
             raise InvalidInput("offset" if offset is None else "queues", say("offsets_need_offset"))
     raise InvalidInput("to", say("one_of", field="to", choices=", ".join(TARGETS)))
+
+
+def _check_nothing(_moves: Sequence[PlannedMove | Move]) -> None:
+    pass
+
+
+def _check_not_passed(moves: Sequence[PlannedMove | Move]) -> None:
+    """Raise Conflict if a queue is there already, or beyond."""
+    for move in moves:
+        if move.before >= move.target:
+            raise Conflict(say("offset_passed", topic=move.topic, queue=move.queue_id, now=move.before))
 
 
 class OffsetCommands:
@@ -97,12 +112,14 @@ class OffsetCommands:
         self._check_target(to)
         chosen = [queue_id] if isinstance(queue_id, int) else queue_id
         planned = self._planned(group, names, to, None if chosen is None else list(dict.fromkeys(chosen)))
+        check = _check_not_passed if isinstance(to, Skip) else _check_nothing
+        check(planned)
         preview = self._preview("reset", group, by, text_of(to), planned, self._revision(group, to, planned))
         if dry_run:
             return preview
         if revision is not None and revision != preview.revision:
             raise Conflict(say("changed_since"))
-        return self._done(preview, planned, 0)
+        return self._done(preview, planned, 0, check)
 
     def _planned(
         self, group: str, topics: Sequence[str], to: Target, queue_ids: Sequence[int] | None
@@ -241,12 +258,14 @@ class OffsetCommands:
 
     # --- what is shown
 
-    def _done(self, preview: OffsetReset, planned: Sequence[PlannedMove], undoes: int) -> OffsetReset:
+    def _done(
+        self, preview: OffsetReset, planned: Sequence[PlannedMove], undoes: int, check: _Check = _check_nothing
+    ) -> OffsetReset:
         def job() -> ResetRecord:
             if undoes and self._resets.journal.undone_by(undoes):
                 raise Conflict(say("offsets_undone"))
             return self._resets.apply(
-                preview.kind, preview.group, planned, preview.by or "console", preview.asked, undoes
+                preview.kind, preview.group, planned, preview.by or "console", preview.asked, undoes, check
             )
 
         record = self._pool.run(job)

@@ -444,6 +444,7 @@ TEMPLATES: dict[str, str] = {
     "offset_expired": "The messages from %(offset)d on have expired; it goes to the first that is there, %(target)d.",
     "offset_behind_end": "The queue ends before %(offset)d; it goes to the end, %(target)d.",
     "offset_moved_on": "It was sent to %(sent)d and is at %(now)d now.",
+    "offset_passed": "The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message.",
     "offsets_online": "Connected clients, which are told: %(count)d.",
     "offsets_undone": "This was taken back before.",
     "offsets_all_gone": "None of these queues can be moved back.",

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.engine.broker.offset_resets import pending as pendings
 from appliance.engine.broker.offset_resets.journal import KEPT_MS
-from appliance.engine.broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, Shift
+from appliance.engine.broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, Shift, Skip
 from appliance.engine.errors import Conflict, InvalidInput, NotFound
 from tests.support.engine import Peer, RunningEngine, pull_fields
 
@@ -173,6 +173,39 @@ def test_a_preview_holds_against_progress_and_not_against_another_reset(filled):
     assert moves(done) == [(0, 8, 2, 6, 0)], "what it was at that moment"
     with pytest.raises(Conflict):
         filled.window.reset_offsets("CG", "Orders", to, revision=preview.revision)
+
+
+def test_a_skip_that_comes_late_does_not_take_the_group_back(filled):
+    skip = filled.window.offset_target("skip", offset=7, queues=[0])
+    assert skip == Skip({0: 8})
+    preview = filled.window.reset_offsets("CG", "Orders", skip, dry_run=True)
+    assert moves(preview) == [(0, 7, 8, 0, 1)]
+    for there in (9, 8):
+        filled.commit("CG", "Orders", 0, there)
+        for options in ({"revision": preview.revision}, {"dry_run": True}):
+            with pytest.raises(Conflict, match=f"in queue 0 of Orders it is at {there}, behind that message"):
+                filled.window.reset_offsets("CG", "Orders", skip, **options)
+    assert offsets(filled)[0] == 8
+    assert filled.window.offset_resets("CG") == ()
+    filled.commit("CG", "Orders", 0, 7)
+    assert moves(filled.window.reset_offsets("CG", "Orders", skip)) == [(0, 7, 8, 0, 1)]
+
+
+def test_a_commit_between_the_plan_of_a_skip_and_its_act_counts(filled, monkeypatch):
+    service = filled.engine.broker.offset_resets
+    real = service._checked
+
+    def checked(group: str, planned: Any) -> Any:
+        filled.commit("CG", "Orders", 0, 10)
+        return real(group, planned)
+
+    monkeypatch.setattr(service, "_checked", checked)
+    with pytest.raises(Conflict, match="it is at 10"):
+        filled.window.reset_offsets("CG", "Orders", Skip({0: 8}))
+    assert offsets(filled)[0] == 10
+    filled.commit("CG", "Orders", 0, 9)
+    assert offsets(filled)[0] == 9, "commits count again"
+    assert filled.window.offset_resets("CG") == ()
 
 
 def test_a_topic_deleted_after_the_preview(filled):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from ...clock import Clock
-from ...errors import RefusedRequest
+from ...errors import Conflict, RefusedRequest
 from ...loop_calls import in_steps, run_on_loop
 from ...protocol.codes import ResponseCode
 from ...remoting.event_loop import EventLoop
@@ -184,9 +184,11 @@ class OffsetResets:
         by: str,
         asked: str,
         undoes: int = 0,
+        check: Callable[[Sequence[Move]], None] = lambda moves: None,
     ) -> ResetRecord:
         """Do what was planned; durable on return.
 
+        check: called when no commit changes the group's offsets any more; may raise Conflict, and nothing is done then.
         Refuses with 26, 17 or 1 if the group, a topic or the offsets are gone since then, with 1 if it cannot be
         written down, with 2 if too many moves wait for their consumers or the broker stops. Nothing was done then,
         except that a broker that stops may do it at its next start.
@@ -204,7 +206,11 @@ class OffsetResets:
         held = self._hold(group, targets, number)
         record = ResetRecord(number, kind, group, by, self._clock.wall_ms(), asked, held.moves(targets), undoes)
         try:
+            check(record.moves)
             self.journal.append(record)
+        except Conflict:
+            self.on_loop(lambda: self._offsets.pending.restore(held.pending))
+            raise
         except (OSError, ValueError) as error:  # ValueError: a name that is no text, from another program's store
             self.on_loop(lambda: self._offsets.pending.restore(held.pending))
             reason = getattr(error, "strerror", None) or str(error)

@@ -34,6 +34,11 @@ class Exactly:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip(Exactly):
+    """The same, behind one message of each queue. Refused if the group has gone on behind it: it never goes back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shift:
     """This many messages forward, or back when it is negative; queues without an offset stay."""
 
