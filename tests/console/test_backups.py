@@ -9,7 +9,7 @@ import time
 import pytest
 from django.db import DatabaseError
 
-from appliance.console import backup_clock, backups
+from appliance.console import backup_clock, backups, streams
 from appliance.console.backup_clock import BackupClock
 from appliance.console.jobs import board
 from appliance.console.jobs.runner import run_waiting
@@ -53,6 +53,14 @@ def test_the_list_and_who_sees_it(client_as, some):
         assert fetcher.get(f"/system/backups/{name}/download/").status_code == 404, name
     age_login(fetcher)
     assert fetcher.get(f"/system/backups/{some[0]}/download/").headers["Location"].startswith("/confirm/")
+
+
+def test_a_download_that_is_refused_is_not_in_the_audit_log(client_as, people, some, monkeypatch):
+    fetcher = client_as("admin", "may_read_bodies", "may_export")
+    monkeypatch.setitem(streams._open, people["admin"].pk, streams.STREAMS_EACH)
+    assert fetcher.get(f"/system/backups/{some[0]}/download/").status_code == 429
+    assert fetcher.get(f"/api/v1/system/backups/{some[0]}/file").status_code == 429
+    assert not AuditEntry.objects.exists()
 
 
 def test_the_schedule_and_how_many_are_kept(client_as, some):

@@ -94,5 +94,4 @@ def backup_file(request: HttpRequest, name: str = Name) -> Any:
     auth.require_all_names(request)
     auth.require_recent_login(request)
     path = backups.path_of(name)
-    audit(request, "backup.download", name)
-    return stream(request, path, name, path.stat().st_size)
+    return stream(request, path, name, path.stat().st_size, "backup.download")

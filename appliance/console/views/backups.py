@@ -91,5 +91,4 @@ def backup_check(request: HttpRequest, name: str) -> HttpResponse:
 def backup_download(request: HttpRequest, name: str) -> HttpResponseBase:
     """Download a backup, to keep it elsewhere."""
     path = backups_.path_of(name)
-    audit(request, "backup.download", name)
-    return stream(request, path, name, path.stat().st_size)
+    return stream(request, path, name, path.stat().st_size, "backup.download")

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_POST, require_safe
 from ...engine.errors import Conflict, NotFound
 from .. import jobs as jobs_
 from .. import streams
+from ..audit import audit
 from . import errors
 from .window import (
     CSV_ROWS,
@@ -143,11 +144,14 @@ def file_answer(request: HttpRequest, found: jobs_.Job, name: str) -> HttpRespon
     return stream(request, path, name, listed.bytes)
 
 
-def stream(request: HttpRequest, path: Path, name: str, size: int) -> HttpResponseBase:
-    """Return a file as a download, piece by piece; a browser never shows or runs it."""
+def stream(request: HttpRequest, path: Path, name: str, size: int, action: str = "") -> HttpResponseBase:
+    """Return a file as a download, piece by piece; a browser never shows or runs it. action: what the audit log says of
+    a download that begins; "" for no entry."""
     place = streams.begin(request)
     if place is None:
         return errors.too_many_streams(request)
+    if action:
+        audit(request, action, name)
     response = StreamingHttpResponse(_pieces(place, path), content_type="application/octet-stream")
     response.headers["Content-Disposition"] = content_disposition_header(True, name)
     response.headers["Content-Length"] = str(size)

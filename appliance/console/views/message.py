@@ -64,8 +64,8 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     """Show the record as it is stored in the log."""
     admin = runtime.window()
     detail = admin.message(ref, story=False)
-    audit(request, "message.read_raw", _place(detail.row))
     context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.message_raw(ref)}
+    audit(request, "message.read_raw", _place(detail.row))
     return render(request, "message/raw.html", context)
 
 
