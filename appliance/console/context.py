@@ -14,20 +14,23 @@ from . import asked
 from .access import MASTERS_WORK, allows
 from .identity import AnonymousUser
 from .navigation import menu
+from .scope import opens
 
 if TYPE_CHECKING:
     from ..engine.window.engine_admin import EngineAdmin
 
 
 class Permissions:
-    """`can.topic_create`: True if the access table admits this user to that view. False on a slave if only a master
-    can do the view's work."""
+    """`can.topic_create`: True if the access table admits this user to that view, and their patterns do for some names.
+    False on a slave if only a master can do the view's work."""
 
     def __init__(self, user: Any) -> None:
         self._user = user
 
     def __getitem__(self, name: str) -> bool:
-        return allows(self._user, name) and not (name in MASTERS_WORK and _slave() is not None)
+        if not allows(self._user, name) or not opens(self._user, name):
+            return False
+        return not (name in MASTERS_WORK and _slave() is not None)
 
 
 def _slave() -> EngineAdmin | None:

@@ -43,6 +43,11 @@ OF_A_REPLAY = frozenset(("replay", "replay_progress", "replay_results_file", "re
 LISTS = frozenset(("topics", "groups", "dead_letter_groups"))
 
 
+def opens(user: Any, view: str) -> bool:
+    """True if a user's patterns allow them to see a page at all, be it for some names only."""
+    return names_for(user).is_every or view in OWN | LISTS | OF_A_REPLAY | OF_A_TOPIC | OF_A_GROUP
+
+
 def admits(user: Any, view: str, name: str | None) -> bool:
     """True if a user's patterns allow them to see a page. name: the topic or group in its address."""
     names = names_for(user)
@@ -51,6 +56,12 @@ def admits(user: Any, view: str, name: str | None) -> bool:
     if view in OF_A_TOPIC:
         return name is not None and names.has_topic(name)
     return view in OF_A_GROUP and name is not None and names.has_group(name)
+
+
+def may_move(user: Any, reset: Any) -> bool:
+    """True if a user's patterns allow them all topics whose queues an offset reset moves."""
+    names = names_for(user)
+    return all(names.has_topic(topic) for topic in {move.topic for move in reset.moves})
 
 
 def cut(request: HttpRequest, kind: str, fetch: Fetch) -> Fetch:

@@ -1,5 +1,8 @@
 """Users who are kept to some names: what pages and API show them, and what they refuse."""
 
+import html
+import re
+
 import pytest
 
 from appliance.console.access import ACCESS
@@ -7,6 +10,10 @@ from appliance.console.identity import names_for
 from appliance.console.models import User
 from appliance.console.patterns import Names
 from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_REPLAY, OF_A_TOPIC, OWN
+from appliance.engine.broker.offset_resets.targets import Earliest
+from appliance.engine.window import lateness
+from tests.support.engine import Peer
+from tests.support.members import Member
 
 from .conftest import signed_in
 from .test_access import PAGES, address_of
@@ -90,3 +97,43 @@ def test_what_scope_lists_exists():
 
 def test_who_has_no_pattern_sees_all(people):
     assert names_for(people["viewer"]).is_every
+
+
+def test_no_page_leads_where_a_user_with_patterns_may_not_go(kept, broker, monkeypatch):
+    """Each link and form of the pages that are open to them, with a group that consumes a topic that is not."""
+    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    broker.create_topic("orders-links", read_queues=1, write_queues=1)
+    broker.create_topic("payments-links", read_queues=1, write_queues=1)
+    broker.create_group("billing-links")
+    broker.create_group("shipping-links")
+    peer = Peer(broker.system().broker_address)
+    for topic in ("orders-links", "payments-links"):
+        for body in (b"a", b"b", b"c"):
+            broker.send_test_message(topic, body, queue_id=0)
+        for group in ("billing-links", "shipping-links"):
+            assert peer.ask(15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}).code == 0
+    peer.close()
+    member = Member(broker.system().broker_address, "one@10.0.0.9", "billing-links", "orders-links", 0.0)
+    reset = broker.reset_offsets("billing-links", ["orders-links", "payments-links"], Earliest())
+    pages = [
+        *("/topics/?show=all", "/topics/orders-links/", "/groups/", "/dead-letters/", "/account/", "/system/tokens/"),
+        *(f"/groups/billing-links/{rest}" for rest in ("", "?tab=clients", "?tab=subscriptions", "?tab=settings")),
+        *(f"/groups/billing-links/{rest}" for rest in ("diagnosis/", "resets/", "retries/", f"resets/{reset.id}/")),
+        "/groups/billing-links/reset/?topic=orders-links&to=latest&step=preview",
+    ]
+    found, texts = {}, {}
+    for page in pages:
+        answer = kept.get(page)
+        assert answer.status_code == 200, page
+        texts[page] = answer.content.decode()
+        for link in re.findall(r'(?:href|action|hx-get)="(/[^"#]*)', texts[page]):
+            found.setdefault(html.unescape(link), page)
+    member.close()
+    closed = {link: page for link, page in found.items() if kept.get(link).status_code == 403}
+    assert not closed
+    assert "/topics/orders-links/" in found, "what is open to them is a link"
+    diagnosis = texts["/groups/billing-links/diagnosis/"]
+    assert "a queue is stuck</span>" in diagnosis
+    assert "Message that holds it up" in diagnosis
+    assert "Look at it" not in diagnosis
+    assert "payments-links" in texts["/groups/billing-links/"], "what is not open to them is a name"

@@ -10,11 +10,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from ..access import allows
+from ..scope import admits, may_move
 from ..template_tags import as_bytes, as_duration, as_time, thousands
 from ..words import ADVICE, EVIDENCE, WORDS
 
@@ -115,6 +118,22 @@ def skip_query(held: Any) -> str:
         "step": "preview",
     }
     return urlencode(asked)
+
+
+@register.simple_block_tag(takes_context=True)
+def link(context: Any, content: SafeString, view: str, *names: object, query: str = "") -> SafeString:
+    """Return the block as a link to a view, or just as it is to users who may not open that page."""
+    user = context["user"]
+    if not allows(user, view) or not admits(user, view, str(names[0]) if names else None):
+        return content
+    address = reverse(view, args=names) + (f"?{query}" if query else "")
+    return format_html('<a href="{}">{}</a>', address, content)
+
+
+@register.filter
+def is_movable_by(reset: Any, user: Any) -> bool:
+    """True if the user's patterns allow them all that an offset reset moves."""
+    return may_move(user, reset)
 
 
 @register.filter

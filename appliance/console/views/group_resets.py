@@ -17,8 +17,8 @@ from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..forms import Form
 from ..identity import names_for
-from ..patterns import Names
 from ..reset_notes import note_reset
+from ..scope import may_move
 from . import errors
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .window import (
@@ -107,7 +107,7 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     context: dict[str, Any] = {"name": name, "form": form, "clients": detail.row.clients}
     if (quick or is_submitted(request)) and form.is_valid():
         try:
-            if not names.is_every and not _may_move(names, _reset(request, name, form.cleaned_data, False)):
+            if not names.is_every and not may_move(request.user, _reset(request, name, form.cleaned_data, False)):
                 return errors.outside_pattern(request, str(names))
             done = _reset(request, name, form.cleaned_data, is_final(request))
         except NotFound as error:
@@ -128,11 +128,6 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     context |= {"topics": _topics_of(detail), "heading": _("Move the offsets of %(name)s") % {"name": name}}
     status = 409 if "changed" in context else form_status(form)
     return render(request, "groups/reset_form.html", context, status=status)
-
-
-def _may_move(names: Names, preview: Any) -> bool:
-    """True if a caller with these names may access all topics whose queues would be moved."""
-    return all(names.has_topic(topic) for topic in {move.topic for move in preview.moves})
 
 
 def _reset(request: HttpRequest, name: str, asked: dict[str, Any], final: bool) -> Any:
@@ -205,9 +200,8 @@ def group_reset_progress(request: HttpRequest, name: str, number: int) -> HttpRe
 @asks_the_engine
 def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Undo a reset: show what that would do, then do it."""
-    names = names_for(request.user)
-    if not _may_move(names, _of(name, number)):
-        return errors.outside_pattern(request, str(names))
+    if not may_move(request.user, _of(name, number)):
+        return errors.outside_pattern(request, str(names_for(request.user)))
     admin = runtime.window()
     if is_final(request):
         revision = request.POST.get("revision") or None
