@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,10 @@ VERSION_STEP = 500
 MOST_ENTRIES = 250_000
 #: Offsets in all that clients may make, some 100 bytes each: a topic may have very many queues.
 MOST_OFFSETS = 2_000_000
+#: Time for which slaves are told of a move by an administrator, and the name for that; they ask every 3 s. Apache's do
+#: not read it.
+LATELY_S = 300.0
+LATELY_MOVED = "rocketboxMoved"
 _TELL_EVERY_S = 10.0
 _QUEUE_ID_MAX = (1 << 31) - 1
 _OFFSET_MAX = (1 << 63) - 1
@@ -107,6 +111,8 @@ class ConsumerOffsetManager:
         #: Recent moves by administrators, (entry, queue ids), which do not count as consumption. Each is added before
         #: the offsets change and again after: a thread that copies offsets first and then looks here misses none.
         self.moved_by_hand: deque[tuple[QueueOffsets, Collection[int]]] = deque(maxlen=4096)
+        #: The last of these moves, for slaves: (monotonic s, topic, group, queue id -> offset). Written by remoting-io.
+        self._last_moves: deque[tuple[float, str, str, dict[int, int]]] = deque(maxlen=4096)
         #: The offsets up to which groups have pulled; not in the file.
         self.pulled = PullOffsets()
         # Entries, and offsets, that each client had made since the start; owned by remoting-io.
@@ -168,12 +174,21 @@ class ConsumerOffsetManager:
         end = self.end_of(topic, queue_id)
         return offset if offset <= end else end if self.cuts else -1
 
-    def take_copies(self, found: list[tuple[str, str, int, int]]) -> None:
+    def take_copies(
+        self, found: list[tuple[str, str, int, int]], by_hand: Mapping[tuple[str, str], Collection[int]] | None = None
+    ) -> None:
         """Take over offsets of this broker's master, (group, topic, queue id, offset), also those of the broker's own
-        group."""
+        group. by_hand: (group, topic) -> queue ids of those that an administrator moved there."""
+        moved = [
+            (entry, queue_ids)
+            for (group, topic), queue_ids in (by_hand or {}).items()
+            if (entry := self._table.get(f"{topic}@{group}")) is not None
+        ]
+        self.moved_by_hand.extend(moved)
         for group, topic, queue_id, offset in found:
             if 0 <= queue_id <= _QUEUE_ID_MAX and 0 <= offset <= _OFFSET_MAX:
                 self._keep(group, topic, queue_id, offset)
+        self.moved_by_hand.extend(moved)
 
     def commit_own(self, topic: str, offset: int) -> None:
         """Store the broker's own progress with half messages, or with op messages; the next start relies on it."""
@@ -228,6 +243,7 @@ class ConsumerOffsetManager:
         self.moved_by_hand.append((entry, (queue_id,)))
         self.commit(group, topic, queue_id, offset)
         self.moved_by_hand.append((entry, (queue_id,)))
+        self._last_moves.append((self._clock.monotonic(), topic, group, {queue_id: offset}))
         self.pending.arm((group, topic, queue_id), offset, reset_id)
 
     def reset_all(self, move: GroupMove) -> None:
@@ -239,6 +255,7 @@ class ConsumerOffsetManager:
             self.moved_by_hand.append((entry, queues))
             entry.queues.update(queues)
             self.moved_by_hand.append((entry, queues))
+            self._last_moves.append((self._clock.monotonic(), topic, group, queues))
             entry.changes += 1
             self._commits += 1
         self.pending.table.update(move.pending)
@@ -350,6 +367,15 @@ class ConsumerOffsetManager:
             self._removed = removed
             raise
         self._saved_commits = commits
+
+    def lately_moved(self) -> dict[str, dict[int, int]]:
+        """Return "topic@group" -> queue id -> offset of what administrators moved in the last LATELY_S."""
+        found: dict[str, dict[int, int]] = {}
+        since = self._clock.monotonic() - LATELY_S
+        for at, topic, group, queues in list(self._last_moves):
+            if at >= since:
+                found.setdefault(f"{topic}@{group}", {}).update(queues)
+        return found
 
     def document(self) -> bytes:
         """Return the text that the file would hold now."""

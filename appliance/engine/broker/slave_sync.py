@@ -29,7 +29,7 @@ from ..store.retention.deleted_topics import Begin, Deletion
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .groups import SubscriptionGroupManager
-from .offsets import ConsumerOffsetManager
+from .offsets import LATELY_MOVED, ConsumerOffsetManager
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
 from .topic_places import MOST_TOPICS, decode_ends, decode_places, differences, not_deleted
 from .topics import TopicConfigManager
@@ -272,20 +272,27 @@ class SlaveSync(ServiceThread):
         table = document.get("offsetTable") if isinstance(document, dict) else None
         if not isinstance(table, dict):
             raise ValueError("there is no offsetTable")
+        moved = document.get(LATELY_MOVED)
         found: list[tuple[str, str, int, int]] = []
+        by_hand: dict[tuple[str, str], set[int]] = {}
         for key, queues in table.items():
             topic, at, group = key.partition("@")
             if not at or not isinstance(queues, dict):
                 continue
             for queue_id, offset in queues.items():
                 number = int(queue_id)
-                if type(offset) is int and self._offsets.get(group, topic, number) != offset:
-                    found.append((group, topic, number, offset))
+                before = self._offsets.get(group, topic, number)
+                if type(offset) is not int or before == offset:
+                    continue
+                found.append((group, topic, number, offset))
+                sent = moved[key].get(queue_id) if moved and key in moved else None
+                if sent is not None and before < sent <= offset:  # else it was taken over before
+                    by_hand.setdefault((group, topic), set()).add(number)
         if any(one[0] == CHECK_GROUP for one in found) and not self._is_ripe(address):
             found = [one for one in found if one[0] != CHECK_GROUP]
         while found and not self.stopped:
             some, found = found[:_OFFSETS_A_TURN], found[_OFFSETS_A_TURN:]
-            self._on_loop(partial(self._offsets.take_copies, some))
+            self._on_loop(partial(self._offsets.take_copies, some, by_hand))
 
     def _take_delays(self, address: str) -> None:
         """Write the file of delays for the case that this broker becomes the master; nothing on a slave reads it."""

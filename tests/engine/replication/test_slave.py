@@ -8,7 +8,10 @@ from contextlib import closing
 
 import pytest
 
+from appliance.engine.broker.offset_resets.targets import Exactly
+from appliance.engine.broker.offsets import LATELY_MOVED
 from appliance.engine.errors import Unavailable
+from appliance.engine.fastjson import loads
 from tests.exchange.both_ways import missing_keys, read_everything
 from tests.support.engine import send_fields
 from tests.support.members_of_set import DELETE_TOPIC, make, send
@@ -59,6 +62,32 @@ def test_an_empty_slave_gets_all_of_several_files_and_serves_it(pair, flush):
     assert len(content.records) == 240
     assert read_everything(slave.engine.broker_address, topics) == content
     assert missing_keys(slave.engine.broker_address, content) == []
+
+
+def test_a_reset_at_the_master_is_no_consumption_here_either(pair):
+    master = pair[0]()
+    master.window.create_group("CG")
+    for queue in (0, 1):
+        master.put("Orders", *[b"x"] * 10, queue=queue)
+        master.commit("CG", "Orders", queue, 2)
+    slave = pair[1](master)
+    sampler = slave.window._parts.sampler
+
+    def counted_when_at(queue: int, offset: int) -> int:
+        wait_for(lambda: slave.engine.broker.offsets.get("CG", "Orders", queue) == offset, "the offset")
+        slave.sample()
+        return sampler.pairs["Orders", "CG"].moved(sampler.count)
+
+    counted_when_at(1, 2)
+    master.commit("CG", "Orders", 1, 4)
+    assert counted_when_at(1, 4) == 2
+    master.window.reset_offsets("CG", "Orders", Exactly({0: 9}))
+    assert counted_when_at(0, 9) == 2
+    master.window.reset_offsets("CG", "Orders", Exactly({1: 9}))
+    assert counted_when_at(1, 9) == 2
+    told = loads(master.peer().ask(43, {}).body)
+    assert told["offsetTable"]["Orders@CG"] == {"0": 9, "1": 9}
+    assert told[LATELY_MOVED] == {"Orders@CG": {"0": 9, "1": 9}}
 
 
 def test_it_refuses_sends_and_makes_no_topic_for_them(pair):

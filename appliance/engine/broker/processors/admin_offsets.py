@@ -28,7 +28,7 @@ from ..clients import ClientChannel, ClientManager
 from ..groups import SubscriptionGroupManager
 from ..offset_resets.service import OffsetResets
 from ..offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Target, text_of
-from ..offsets import ConsumerOffsetManager
+from ..offsets import LATELY_MOVED, ConsumerOffsetManager
 from ..queue_json import queue_key, queue_table
 from ..topic_config import TopicConfig
 from ..topics import TopicConfigManager
@@ -191,5 +191,8 @@ class AdminOffsetsProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """43: the whole table, as its file has it."""
-        return RemotingCommand.response(ResponseCode.SUCCESS, body=self._offsets.document())
+        """43: the whole table, as its file has it; in LATELY_MOVED what administrators moved, if anything."""
+        body, moved = self._offsets.document(), self._offsets.lately_moved()
+        if moved:
+            body = b'%b,"%b":%b}' % (body[:-1].rstrip(), LATELY_MOVED.encode(), msgspec.json.encode(moved))
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
