@@ -18,7 +18,7 @@ from ..broker.delays.progress import FILE_NAME as DELAY_PROGRESS
 from ..broker.timers.apache_files import checkpoint_of, checkpoint_path, read_checkpoint, remove_schedule
 from ..fastjson import encode_pretty, loads
 from ..protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from ..protocol.properties import DELAY_TIME_LEVEL, TIMER_OUT_MS, UNIQUE_KEY, find_property
+from ..protocol.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_WAS_OUT_MS, UNIQUE_KEY, find_property
 from ..protocol.record import Record
 from ..store.closed_store import ClosedStore
 from ..store.disk import Disk
@@ -76,11 +76,12 @@ class ProgressCut:
                 if _NUMBER.match(word):
                     self._half = int(word) if self._half is None else min(self._half, int(word))
         elif topic not in (SCHEDULE_TOPIC, HALF_TOPIC):
-            out_ms = find_property(properties, TIMER_OUT_MS)
+            # The second name is that of copies that Apache or an older version delivered.
+            out_ms = find_property(properties, TIMER_WAS_OUT_MS) or find_property(properties, TIMER_OUT_MS)
             if out_ms is not None and out_ms.isascii() and out_ms.isdigit():
                 self._timer_seen = True
                 self._timer_ms = int(out_ms) if self._timer_ms is None else min(self._timer_ms, int(out_ms))
-            if find_property(properties, DELAY_TIME_LEVEL) is not None:
+            if find_property(properties, REAL_TOPIC) is not None:  # of all that waited somewhere
                 self._copy_count += 1
                 if len(self._copies) < MAX_COPIES:
                     self._copies.add(_who(record))

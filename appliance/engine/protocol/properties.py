@@ -7,6 +7,8 @@ accept both. They drop pairs without 0x01, with an empty name or an empty value;
 in Java's readers.
 """
 
+from collections.abc import Collection
+
 NAME_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
 
@@ -47,6 +49,7 @@ TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"  # of a message whose time came, or that w
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it then: wall ms
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored again while it waited
 TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # RocketBox's, of such records and the first: ROLL_TIMES:QUEUE_OFFSET:STORED_MS
+TIMER_WAS_OUT_MS = "ROCKETBOX_TIMER_OUT_MS"  # RocketBox's, of a message whose time came: its TIMER_OUT_MS before
 TIMER_OF = "ROCKETBOX_TIMER_OF"  # RocketBox's, of a mark: queue offset of the first record of the message it removes
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"  # of a request and its reply: client id of the requester
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # of a pushed reply: the broker's wall ms
@@ -76,6 +79,12 @@ def find_property(text: str, name: str) -> str | None:
     if not found:
         return None
     return rest.partition(PAIR_SEPARATOR)[0] or None
+
+
+def without_properties(text: str, names: Collection[str]) -> str:
+    """Return a properties text without these names; all else stays as it is."""
+    pairs = text.split(PAIR_SEPARATOR)
+    return PAIR_SEPARATOR.join([pair for pair in pairs if pair.partition(NAME_SEPARATOR)[0] not in names])
 
 
 def java_hash(text: str) -> int:

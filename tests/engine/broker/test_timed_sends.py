@@ -76,10 +76,27 @@ def test_it_waits_and_comes_when_it_is_due(engine, peer, topic, properties, dela
     copied = decode_properties(copy.properties)
     assert int(copied.pop("TIMER_DEQUEUE_MS")) >= due
     assert int(copied.pop("TIMER_ENQUEUE_MS")) == waiting.store_time_ms
-    assert copied == found
+    assert copied.pop("ROCKETBOX_TIMER_OUT_MS") == found["TIMER_OUT_MS"]
+    asked = {"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS"}
+    assert copied == {name: value for name, value in found.items() if name not in asked}
     queue = engine.broker.store.find_queue(topic, 0)
     [(_, _, code)] = unpack_entries(engine.broker.store.queues.read_entries(queue, 0, 1))
     assert code == tag_code("A")
+
+
+@pytest.mark.parametrize(
+    "asks", ["DELAY\x011", "TIMER_DELAY_SEC\x011", "TIMER_DELAY_MS\x01300", "TIMER_DELIVER_MS\x01{}"]
+)
+def test_a_consumer_passes_on_what_it_got_without_a_delay_or_with_one_of_its_own(engine, peer, topic, asks):
+    asks = asks.format(now_ms() + 300)
+    assert send(peer, topic, f"{asks}\x02UNIQ_KEY\x017F01\x02", b"body").code == 0
+    [copy] = wait_for(lambda: arrived(peer, topic), "what is due")
+    answer = send(peer, topic, copy.properties, copy.body)
+    assert stored(engine, answer).topic == topic, "passed on, it waits once more"
+    name, _, value = asks.partition("\x01")
+    later = str(now_ms() + 2000) if name == "TIMER_DELIVER_MS" else value
+    waiting = stored(engine, send(peer, topic, f"{copy.properties}\x02{name}\x01{later}\x02", copy.body))
+    assert waiting.topic == ("SCHEDULE_TOPIC_XXXX" if name == "DELAY" else TIMERS), "a delay of its own does not count"
 
 
 def test_they_come_by_due_time_and_not_as_they_were_sent(peer, topic):

@@ -34,6 +34,10 @@ def delayed(number):
     return b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02UNIQ_KEY\x01U%d\x02" % number
 
 
+def delivered(number):
+    return delayed(number).replace(b"DELAY\x011\x02", b"")
+
+
 def write(member, name, document):
     (member.paths.config / name).write_text(encode_pretty(document))
 
@@ -42,14 +46,15 @@ def read(member, name):
     return loads((member.paths.config / name).read_bytes())["offsetTable"]
 
 
-def test_delayed_messages_whose_copies_were_cut_off_are_delivered_again(member):
+@pytest.mark.parametrize("copied", [delivered, delayed], ids=["as they are", "as Apache leaves them"])
+def test_delayed_messages_whose_copies_were_cut_off_are_delivered_again(member, copied):
     for number in range(10):
         put(member, SCHEDULE_TOPIC, 0, b"m%d" % number, delayed(number))
         put(member, SCHEDULE_TOPIC, 1, b"n%d" % number, delayed(100 + number))
     for number in range(5):
-        put(member, "T", 0, b"m%d" % number, delayed(number))
-    point = put(member, "T", 0, b"m5", delayed(5))
-    put(member, "T", 0, b"m7", delayed(7))  # 6 was settled, and has no copy
+        put(member, "T", 0, b"m%d" % number, copied(number))
+    point = put(member, "T", 0, b"m5", copied(5))
+    put(member, "T", 0, b"m7", copied(7))  # 6 was settled, and has no copy
     put(member, "T", 0, b"other", b"UNIQ_KEY\x01U2\x02")
     write(member, "delayOffset.json", {"offsetTable": {1: 8, 2: 3}})
     member.box.stop()
@@ -61,7 +66,7 @@ def test_delayed_messages_that_were_cut_off_are_not_passed_over(member):
     for number in range(6):
         put(member, SCHEDULE_TOPIC, 0, b"m%d" % number, delayed(number))
     point = put(member, SCHEDULE_TOPIC, 0, b"m6", delayed(6))
-    put(member, "T", 0, b"m6", delayed(6))
+    put(member, "T", 0, b"m6", delivered(6))
     write(member, "delayOffset.json", {"offsetTable": {1: 7}})
     member.box.stop()
     member.cut(point)
@@ -71,7 +76,7 @@ def test_delayed_messages_that_were_cut_off_are_not_passed_over(member):
 def test_progress_that_rests_on_nothing_that_was_cut_off_stays(member):
     for number in range(6):
         put(member, SCHEDULE_TOPIC, 0, b"m%d" % number, delayed(number))
-        put(member, "T", 0, b"m%d" % number, delayed(number))
+        put(member, "T", 0, b"m%d" % number, delivered(number))
     point = put(member, "T", 0, b"another")
     write(member, "delayOffset.json", {"offsetTable": {1: 6}})
     write(member, "consumerOffset.json", {"offsetTable": {"T@G": {0: 7}}})
@@ -82,10 +87,11 @@ def test_progress_that_rests_on_nothing_that_was_cut_off_stays(member):
     assert {path.name: path.read_bytes() for path in member.paths.config.iterdir()} == before
 
 
-def test_timers_go_back_to_the_earliest_whose_copy_was_cut_off(member):
+@pytest.mark.parametrize("name", [b"ROCKETBOX_TIMER_OUT_MS", b"TIMER_OUT_MS"], ids=["as they are", "as Apache's are"])
+def test_timers_go_back_to_the_earliest_whose_copy_was_cut_off(member, name):
     put(member, TIMER_TOPIC, 0, b"a", b"TIMER_OUT_MS\x014999\x02REAL_TOPIC\x01T\x02")
-    point = put(member, "T", 0, b"a", b"TIMER_OUT_MS\x014999\x02REAL_TOPIC\x01T\x02")
-    put(member, "T", 0, b"b", b"TIMER_OUT_MS\x017999\x02REAL_TOPIC\x01T\x02")
+    point = put(member, "T", 0, b"a", name + b"\x014999\x02REAL_TOPIC\x01T\x02")
+    put(member, "T", 0, b"b", name + b"\x017999\x02REAL_TOPIC\x01T\x02")
     save_checkpoint(member.box.disk, member.paths.root, 9_000_000, 4, 1)
     timers = member.paths.own / "timers"
     timers.mkdir()

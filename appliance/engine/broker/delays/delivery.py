@@ -1,7 +1,8 @@
 """Delivers delayed messages when they are due.
 
 Each level is delivered in the order of its queue in SCHEDULE_TOPIC_XXXX: a message that is due is read from the log,
-and `OwnAppends` stores its copy in the topic and queue it is for; the copy keeps DELAY and REAL_*, as Apache's does.
+and `OwnAppends` stores its copy in the topic and queue it is for; the copy keeps REAL_*, as Apache's does, and has no
+DELAY, so that a consumer may pass it on.
 One batch of a level is under way at a time, so that no message passes one that was refused; levels do not wait for each
 other. Memory holds nothing for a message that waits, only the position and the due time of each level's next message.
 

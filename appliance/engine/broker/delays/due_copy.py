@@ -11,7 +11,16 @@ from collections.abc import Callable
 from ...clock import Clock
 from ...few_lines import FewLines
 from ...protocol.names import HALF_TOPIC
-from ...protocol.properties import UNIQUE_KEY, find_property
+from ...protocol.properties import (
+    DELAY_TIME_LEVEL,
+    TIMER_FIRST,
+    TIMER_NAMES,
+    TIMER_OUT_MS,
+    TIMER_WAS_OUT_MS,
+    UNIQUE_KEY,
+    find_property,
+    without_properties,
+)
 from ...protocol.record import body_crc, hosts
 from ...store.record_reader import Missing, StoredRecord
 from ..sending.own_appends import OwnMessage, copy_of
@@ -22,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 #: Most messages given up that are logged in a period, and its seconds; the others are only counted.
 _TOLD, _TELL_S = 10, 10.0
+#: Properties that a message has only while it waits. A consumer that passes the message on would delay it again; with
+#: TIMER_OUT_MS, a new time would not count.
+_OF_WAITING = (DELAY_TIME_LEVEL, *TIMER_NAMES, TIMER_OUT_MS, TIMER_FIRST, TIMER_WAS_OUT_MS)
 
 FindTopic = Callable[[str], TopicConfig | None]
 
@@ -65,9 +77,14 @@ class GivenUpMessages:
         )
 
 
+def arrived_properties(text: str) -> str:
+    """Return the properties of the copy of a message that waited. text: the message's."""
+    return without_properties(text, _OF_WAITING)
+
+
 def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, properties: str | None = None) -> OwnMessage:
     """Return the copy of a message that waited, for where it is to go. waits_in: the place its record must be from.
-    properties: of the copy, the record's own if None. Raises GivenUp."""
+    properties: of the copy, the `arrived_properties` if None. Raises GivenUp."""
     record = found.record
     if (record.topic, record.queue_id) != waits_in:
         raise GivenUp("damaged", f"the record is one of {record.topic}-{record.queue_id}")
@@ -82,7 +99,7 @@ def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, proper
         record,
         hosts(found.data)[0],
         Place(target.topic, _queue_of(target, find_topic)),
-        record.properties if properties is None else properties,
+        arrived_properties(record.properties) if properties is None else properties,
         find_property(record.properties, UNIQUE_KEY) or "",
         record.reconsume_times,
     )

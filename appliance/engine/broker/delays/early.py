@@ -34,6 +34,7 @@ from ...store.message_store import MessageStore
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
 from ..topic_config import TopicConfig
+from .due_copy import arrived_properties
 from .early_batch import Cannot, Chosen, Claimed, EarlyBatches, EarlyWork, Ended, Fate
 from .levels import Place, queue_for, queue_of_level, target_of
 from .settled import Claim, How, Settled, SettledDelays
@@ -130,7 +131,8 @@ class EarlyActs(EarlyBatches):
             return EarlyDelay(one, unique_key, None, record)
         if how is How.DELIVERED:
             target = self._target(record.properties)
-            return EarlyDelay(one, unique_key, early_copy(record, target, record.properties, unique_key), record)
+            text = arrived_properties(record.properties)
+            return EarlyDelay(one, unique_key, early_copy(record, target, text, unique_key), record)
         topic = properties.get(REAL_TOPIC, "")
         if not topic.startswith(RETRY_PREFIX):
             raise Cannot(Fate.NO_RETRY)

@@ -17,6 +17,7 @@ from ...protocol.properties import (
     REAL_TOPIC,
     RETRY_TOPIC,
     TIMER_NAMES,
+    TIMER_WAS_OUT_MS,
     UNIQUE_KEY,
     decode_properties,
     encode_properties,
@@ -37,6 +38,7 @@ _DROPPED = (
     REAL_QUEUE_ID,
     *("RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "TIMER_OUT_MS", "TIMER_ROLL_TIMES"),
     *("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_DELAY_LEVEL"),
+    TIMER_WAS_OUT_MS,
 )
 
 

@@ -2,9 +2,9 @@
 
 The thread adds to the index what was stored in the timer topic, and takes from it what is due: messages of one topic by
 due time and then in the order they were stored in, several topics in turns while more is due than can be delivered at
-once. A message is read from the log, and `OwnAppends` stores its copy in the topic and queue it is for; the copy keeps
-the properties that Apache's keeps, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS. A few batches are under way at a time;
-after one that was refused there is a pause.
+once. A message is read from the log, and `OwnAppends` stores its copy in the topic and queue it is for; the copy has
+TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS, as Apache's has, and nothing that would make it wait again. A few batches are
+under way at a time; after one that was refused there is a pause.
 
 Marks say which records no longer count (`marks.py`). They come before the messages they are for, or are looked up if
 the clock was set in between, and are kept while a message with their TIMER_OUT_MS may come. A message that a recall or
@@ -32,15 +32,17 @@ from ...protocol.properties import (
     TIMER_ENQUEUE_MS,
     TIMER_FIRST,
     TIMER_ROLL_TIMES,
+    TIMER_WAS_OUT_MS,
     decode_properties,
     encode_properties,
+    without_properties,
 )
 from ...protocol.record import Record
 from ...service_thread import ServiceThread
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, unpack_entries
 from ...store.record_reader import Missing
-from ..delays.due_copy import FindTopic, GivenUp, GivenUpMessages, NotNow, due_copy, look_at_missing
+from ..delays.due_copy import FindTopic, GivenUp, GivenUpMessages, NotNow, arrived_properties, due_copy, look_at_missing
 from ..delays.levels import Place
 from ..delays.waiting_time import WaitingTime
 from ..sending.outcome import PutOutcome
@@ -566,7 +568,7 @@ class DeliverTimers(ServiceThread):
         if entry.queue_offset in self.index.rolling or not self._claims.enter(key, timed.out_ms):
             raise _Aside(key, timed.out_ms)
         try:
-            properties = with_times(record, self.clock.wall_ms())
+            properties = with_times(record, timed, self.clock.wall_ms())
             message = due_copy(found, _PLACE, self._find_topic, properties)
         except BaseException:
             self._claims.leave(key, timed.out_ms)
@@ -676,18 +678,17 @@ class DeliverTimers(ServiceThread):
         self.index.done(one)
 
 
-def with_times(record: Record, now_ms: int) -> str:
-    """Return the properties of the copy: the record's, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS; as they are if there
-    is no room for these."""
-    added = {TIMER_ENQUEUE_MS: str(record.store_time_ms), TIMER_DEQUEUE_MS: str(now_ms)}
-    text = record.properties
-    if TIMER_ENQUEUE_MS in text:
-        found = decode_properties(text) | added
-        found.pop(TIMER_FIRST, None)  # has no meaning in the target topic
-        return encode_properties(found)
+def with_times(record: Record, timed: Timed, now_ms: int) -> str:
+    """Return the properties of the copy, with TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS as Apache's has them, if there is
+    room for these, and with ROCKETBOX_TIMER_OUT_MS, by which a cut of the log sets timers back."""
+    text = without_properties(arrived_properties(record.properties), (TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS))
     end = "" if not text or text.endswith("\x02") else "\x02"
-    longer = f"{text}{end}{encode_properties(added)}"
-    return longer if len(longer.encode()) <= MAX_PROPERTIES_BYTES else text
+    due = {TIMER_WAS_OUT_MS: str(timed.out_ms)}
+    for added in ({TIMER_ENQUEUE_MS: str(record.store_time_ms), TIMER_DEQUEUE_MS: str(now_ms)} | due, due):
+        longer = f"{text}{end}{encode_properties(added)}"
+        if len(longer.encode()) <= MAX_PROPERTIES_BYTES:
+            return longer
+    return text
 
 
 def rolled_properties(record: Record, timed: Timed, now_ms: int) -> str:

@@ -152,12 +152,12 @@ class EarlyTimerActs(EarlyBatches):
         topic = find_property(record.properties, REAL_TOPIC) or ""
         if timed is None or timed.cancels is not None or not unique_key or not topic:
             raise Cannot(Fate.REFUSED, "its record has no unique key, topic or time")
-        copy = self._copy(found) if how is How.DELIVERED else None
+        copy = self._copy(found, timed) if how is How.DELIVERED else None
         return _Work(one, unique_key, copy, topic, timed)
 
-    def _copy(self, found: StoredRecord) -> OwnMessage:
+    def _copy(self, found: StoredRecord, timed: Timed) -> OwnMessage:
         try:
-            return due_copy(found, _PLACE, self._find_topic, with_times(found.record, self._clock.wall_ms()))
+            return due_copy(found, _PLACE, self._find_topic, with_times(found.record, timed, self._clock.wall_ms()))
         except GivenUp as error:
             raise Cannot(Fate.NO_TOPIC if error.reason == "no topic" else Fate.GONE, str(error)) from None
 

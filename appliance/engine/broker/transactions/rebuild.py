@@ -32,6 +32,7 @@ from ...protocol.properties import (
     TIMER_ENQUEUE_MS,
     TIMER_OUT_MS,
     TIMER_ROLL_TIMES,
+    TIMER_WAS_OUT_MS,
     TRANSACTION_CHECK_TIMES,
     UNIQUE_KEY,
     find_property,
@@ -76,6 +77,7 @@ _OF_LATER_COPIES = (
     TIMER_ROLL_TIMES,
     TIMER_ENQUEUE_MS,
     TIMER_DEQUEUE_MS,
+    TIMER_WAS_OUT_MS,
 )
 
 #: Offset where a half lay -> (offset, physical offset) where it lies now.

@@ -320,7 +320,8 @@ def test_rolled_it_comes_once(under_test, timers, clock):
     assert timers.arrived() == [b"short", b"long"]
     copy = decode_properties(under_test.records(TARGET, 0)[1].properties)
     assert int(copy["TIMER_ENQUEUE_MS"]) == rolled.store_time_ms
-    assert "ROCKETBOX_TIMER_FIRST" not in copy
+    assert copy["ROCKETBOX_TIMER_OUT_MS"] == found["TIMER_OUT_MS"]
+    assert not copy.keys() & {"ROCKETBOX_TIMER_FIRST", "TIMER_OUT_MS", "TIMER_DELAY_MS"}
     timers.close()
 
 
