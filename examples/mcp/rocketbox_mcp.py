@@ -201,7 +201,11 @@ def main() -> int:
     parser.add_argument("--openapi", help="the description in a file; else it is fetched from the server")
     parser.add_argument("--write", action="store_true", help="offer operations that change something, too")
     options = parser.parse_args()
-    server = RocketBox(os.environ.get("ROCKETBOX_URL", "http://127.0.0.1:8080"), os.environ.get("ROCKETBOX_TOKEN", ""))
+    url = os.environ.get("ROCKETBOX_URL")
+    if not url:  # whoever listens on an assumed port would get the token
+        print("Set ROCKETBOX_URL to the address of RocketBox's console.", file=sys.stderr)
+        return 1
+    server = RocketBox(url, os.environ.get("ROCKETBOX_TOKEN", ""))
     try:
         if options.openapi:
             with open(options.openapi, encoding="utf-8") as file:

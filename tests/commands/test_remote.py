@@ -587,7 +587,7 @@ def test_the_status_of_a_set_says_who_is_behind():
     )
 
 
-@pytest.mark.parametrize("relays", [False, True])
+@pytest.mark.parametrize("relays", ["not", "from another port", "from another address"])
 def test_no_token_is_sent_to_another_program_on_the_expected_port(server, secret, relays):
     """Not even to a program that lets the real server answer the question."""
     key = (server.data_dir / "rocketbox/secret-key").read_text().strip()
@@ -599,7 +599,7 @@ def test_no_token_is_sent_to_another_program_on_the_expected_port(server, secret
         def do_GET(self) -> None:
             shown.append(str(self.headers))
             proof = ""
-            if relays:
+            if relays != "not":
                 real = http.client.HTTPConnection(server.ready["http"], timeout=10)
                 real.request("GET", self.path, headers={server_proof.ASK: self.headers[server_proof.ASK]})
                 proof = real.getresponse().headers[server_proof.ANSWER]
@@ -613,12 +613,14 @@ def test_no_token_is_sent_to_another_program_on_the_expected_port(server, secret
 
         def log_message(self, *arguments: object) -> None: ...
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Impostor)
+    port = int(server.ready["http"].rpartition(":")[2])
+    place = ("127.0.0.2", port) if relays == "from another address" else ("127.0.0.1", 0)
+    listener = ThreadingHTTPServer(place, Impostor)
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         with pytest.raises(client.Unreachable, match="sent no token"):
-            client.Server(f"http://127.0.0.1:{listener.server_port}", secret, key).ask("GET", "/me")
+            client.Server(f"http://{place[0]}:{listener.server_port}", secret, key).ask("GET", "/me")
     finally:
         listener.shutdown()
         listener.server_close()

@@ -146,6 +146,15 @@ def test_a_wrong_token_is_said(server: Server):
     assert "ROCKETBOX_TOKEN" in client.close()
 
 
+def test_without_an_address_nothing_is_sent_anywhere():
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(PROGRAM)], env={"ROCKETBOX_TOKEN": "rbx_x"}, input="", text=True,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Set ROCKETBOX_URL" in done.stderr
+
+
 def test_the_kept_description_makes_tools(server: Server, token: str):
     client = Client(server, token, "--openapi", str(ROOT / "docs/openapi.json"))
     assert {"list_topics", "topic_settings"} <= {tool["name"] for tool in client.ask("tools/list")["result"]["tools"]}

@@ -91,8 +91,8 @@ class Server:
         response.read(PIECE_BYTES)
         # An answer that ends the connection proves nothing: the next connection may reach another program.
         if connection.sock is not None:
-            port = connection.sock.getpeername()[1]
-            if server_proof.is_proven(self.key or "", word, port, response.headers.get(server_proof.ANSWER)):
+            host, port = connection.sock.getpeername()[:2]
+            if server_proof.is_proven(self.key or "", word, host, port, response.headers.get(server_proof.ANSWER)):
                 connection.auto_open = 0  # never change to another connection
                 return
         raise Unreachable(

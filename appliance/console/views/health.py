@@ -16,8 +16,10 @@ async def healthz(request: HttpRequest) -> HttpResponse:
     response = HttpResponse("ok\n", content_type="text/plain; charset=utf-8")
     word = request.headers.get(server_proof.ASK)
     if word is not None:
-        port = (getattr(request, "scope", {}).get("server") or ("", 0))[1]
-        response.headers[server_proof.ANSWER] = server_proof.proof(settings.SECRET_KEY, word, int(port or 0)) or ""
+        host, port = getattr(request, "scope", {}).get("server") or ("", 0)
+        response.headers[server_proof.ANSWER] = (
+            server_proof.proof(settings.SECRET_KEY, word, host, int(port or 0)) or ""
+        )
     return response
 
 
