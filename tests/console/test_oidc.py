@@ -292,20 +292,23 @@ def test_there_is_no_password_to_such_a_user(allow, provider, client):
 
 @pytest.mark.parametrize("part", ["header", "body"])
 def test_a_provider_that_drips_its_answer_is_given_up(allow, provider, monkeypatch, part):
-    """Byte after byte, each in time."""
-    over = threading.Event()
+    """Byte after byte, each in time: the whole would take 2 s."""
+    over, within = threading.Event(), oidc._within
 
     def drip(listener: socket.socket) -> None:
         peer, _ = listener.accept()
         with peer, contextlib.suppress(OSError):
             if part == "body":
-                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n")
             else:
                 peer.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-            while not over.wait(0.02):
+            for _ in range(100):
+                if over.wait(0.02):
+                    return
                 peer.sendall(b" ")
+            peer.sendall(b"\r\n\r\n")
 
-    monkeypatch.setattr(oidc, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(oidc, "_within", lambda limit_s, *call, **named: within(0.3, *call, **named))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
