@@ -81,9 +81,12 @@ def test_a_store_that_fails_from_the_start_is_told_of_with_its_reason(store, mem
     assert caplog.text.count("the leader store fails") == 1
 
 
-def test_a_store_that_takes_no_writes_does_not_pass_for_one_that_answers(store, members, monkeypatch):
-    member = members()
-    wait_for(member.leads, "it leads")
+def test_a_store_that_takes_no_writes_does_not_pass_for_one_that_answers(store, members, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    leader = members()
+    wait_for(leader.leads, "the first leads")
+    follower = members(elect_after=3600.0)
+    wait_for(lambda: leader.leads(2), "the second is in sync")
 
     def full(*args):
         raise StoreUnavailable("database space exceeded")
@@ -91,12 +94,21 @@ def test_a_store_that_takes_no_writes_does_not_pass_for_one_that_answers(store, 
     with monkeypatch.context() as patch:
         patch.setattr(store, "swap", full)
         patch.setattr(store, "put", full)
-        wait_for(lambda: not member.status.store_ok, "it is known")
-        for _ in range(20):
-            member.service.wakeup()
-            assert member.status.store_why == "database space exceeded"
-            assert not member.status.store_ok
-    wait_for(lambda: member.status.store_ok, "it takes them again")
+        wait_for(lambda: leader.status.why == "the leader store takes no writes", "the leader says so")
+        follower.service._announced_at -= 3600
+        wait_for(lambda: not follower.status.store_ok, "the follower knows it")
+        for _ in range(3):
+            read_at = follower.status.read_at
+            wait_for(lambda at=read_at: follower.status.read_at > at, "it reads on")
+            for member in (leader, follower):
+                assert not member.status.store_ok
+                assert member.status.store_why == "database space exceeded"
+        assert "failover: the leader store fails: database space exceeded" in caplog.text
+        assert not re.search("does not answer|the leader store answers", caplog.text)
+    follower.service._announced_at -= 3600
+    for member in (leader, follower):
+        wait_for(lambda member=member: member.status.store_ok, "it takes them again")
+    assert caplog.text.count("failover: the leader store answers") == 2
 
 
 def test_members_whose_settings_contradict_are_told_of_once(members, caplog):
