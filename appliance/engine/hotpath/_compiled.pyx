@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, auto_pickle=False
 """The compiled twin; see `__init__.py` for what it is and `pure.py` for the reference.
 
-One module, cut into files by what they do. Rules that hold in all of them:
+One module, cut into files by subject. Rules that hold in all of them:
 
-- Everything here runs with the GIL, on the thread that owns what it touches, unless a line says `nogil`.
-- Nothing is changed before it is certain that a frame is taken as a whole. What is not usual is left to the Python code.
-- No pointer into a Python object outlives a call into Python: a stage, a tail or a route may be another one behind it.
+- Code runs with the GIL, on the thread that owns the data it touches, unless a line says `nogil`.
+- A frame changes nothing before it is certain that all of it is taken. Unusual frames are left to the Python code.
+- No pointer into a Python object outlives a call into Python: that call may replace the stage, the tail or the route.
 """
 
 cdef extern from *:
@@ -17,7 +17,7 @@ cdef extern from *:
     const unsigned long ROCKETBOX_SOURCES
 
 INTERFACE = 4
-#: What `building.mark_of_sources` said when this was built.
+#: The number that `building.mark_of_sources` returned for the sources of this build.
 SOURCES = ROCKETBOX_SOURCES
 
 include "states.pxi"

@@ -1,6 +1,6 @@
-# What an expression sees of stored messages. Reference: `property_values` of filter/projection.py, over records that
-# `store/settling.py` has read. Here each record is read by itself, without its body where that is long, and all of it
-# happens without the GIL: nobody waits for a scan.
+# The properties of stored messages that a SQL92 expression names. Reference: `property_values` of filter/projection.py,
+# over records that `store/settling.py` has read. Here each record is read on its own, without its body where that is
+# long. All of it happens without the GIL, so that a scan never holds up the event loop.
 
 from os import strerror as os_strerror
 
@@ -13,12 +13,12 @@ cdef extern from *:
 cdef enum:
     _VALUES_MOST_NAMES = 16
     _VALUES_ENTRY = 20
-    # Up to this a record is read in one piece, body and all.
+    # Up to this size a record is read in one piece, with its body.
     _VALUES_SHORT_RECORD = 8192
     # Up to the body's length, with two IPv6 hosts.
     _VALUES_HEAD = 112
     _VALUES_BEHIND_BODY = 2 * (2 + 0xFFFF)
-    # Records that lie close together are read at once; a read call costs what copying so much does.
+    # Records that lie close together are read with one call: a call costs as much as copying a gap of this size.
     _VALUES_WINDOW = 128 * 1024
     _VALUES_GAP = 4096
 
@@ -36,7 +36,7 @@ cdef inline long long _values_number(const unsigned char* at, int size) noexcept
 
 
 cdef struct Values:
-    # All keys, one behind the other, and where each ends; -1 where there is none.
+    # All keys, one behind the other, and the end of each in `data`; -1 for a record without a key.
     char* data
     Py_ssize_t size
     Py_ssize_t room
@@ -62,7 +62,10 @@ cdef bint _values_add(Values* all, const char* text, Py_ssize_t size) noexcept n
 cdef bint _values_of_properties(
     Values* all, const char* at, const char* end, const Name* names, int name_count
 ) noexcept nogil:
-    """Add the key of one record's properties, as `decode_properties` reads them; False without memory."""
+    """Add the key of one record: the values of `names`, joined by 0x02. False if there is no memory.
+
+    As `decode_properties` reads them: a pair with an empty name or value does not count, of two with one name the last.
+    """
     cdef const char* found[_VALUES_MOST_NAMES]
     cdef Py_ssize_t sizes[_VALUES_MOST_NAMES]
     cdef const char* stop
@@ -90,14 +93,14 @@ cdef bint _values_of_properties(
 
 
 cdef struct Window:
-    # What was read of the file: [begin, end) lies in `data`.
+    # The bytes [begin, end) of the file are in `data`.
     unsigned char* data
     long long begin
     long long end
 
 
 cdef long long _values_span(const unsigned char* lines, Py_ssize_t count, long long start, long long end) noexcept nogil:
-    """Where a read may end that begins at the first entry's record and takes those that lie just behind it, too."""
+    """Return the end of a read that begins at the first entry's record and takes short ones close behind it, too."""
     cdef long long physical = _values_number(lines, 8), size = _values_number(lines + 8, 4)
     cdef long long first = physical, reached = physical + size
     cdef Py_ssize_t number
@@ -116,9 +119,9 @@ cdef int _values_of_record(
     Values* all, int fd, Window* window, long long position, long long size, long long reach, const Name* names,
     int name_count,
 ) noexcept nogil:
-    """1: the record's key was added. 0: there is no such record. -1: the disk fails, or there is no memory.
+    """Return 1 if the record's key was added, 0 if there is no such record, -1 if the disk or the memory fails.
 
-    reach: how far a read that begins here may go.
+    reach: where a read that begins here may end; see `_values_span`.
     """
     cdef unsigned char* buffer = window.data
     cdef ssize_t got
@@ -183,10 +186,10 @@ cdef int _values_of_record(
 
 
 def values_of(int fd, long long start, long long end, bytes entries, Py_ssize_t first, Py_ssize_t most, tuple names):
-    """Of the records of up to `most` queue entries from the one numbered `first`: the key of each, None for what is no
-    record; fewer where a record lies outside the log file `fd`, which holds [start, end). names: bytes, 16 at most.
+    """Return the keys of the records of up to `most` queue entries, from entry `first` on; None for what is no record.
 
-    None for too many names. Raises OSError.
+    Ends early at a record outside the log file `fd`, which holds the physical offsets [start, end). names: bytes, at
+    most 16; the result is None if there are more. Raises OSError, MemoryError.
     """
     cdef Name some[_VALUES_MOST_NAMES]
     cdef Values all

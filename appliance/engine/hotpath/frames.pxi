@@ -1,23 +1,23 @@
-# The walk over the frames of a read: whole and usual ones are taken, at anything else it stops.
+# The walk over the frames of one read: it takes whole, usual frames and stops at the first other one.
 #
 # The reference: `Connection._consume`, `Dispatcher.dispatch`.
 
 cdef enum:
-    # Frame and header limits are those of `protocol/command.py`: longer ones are Python's to refuse.
+    # Frame and header limits are those of `protocol/command.py`; Python refuses longer ones.
     MAX_FRAME_BYTES = 16777216
     MAX_HEADER_BYTES = 262144
-    # Of a longer one in ROCKETMQ Python counts the fields first; see `Dispatcher.dispatch`.
+    # Above this, Python counts the fields of a header in the binary encoding first; see `Dispatcher.dispatch`.
     MANY_FIELDS_BYTES = 65536
 
 
 cdef class FrameRunner:
     """Takes the usual frames of one listening port's connections. Owned by remoting-io."""
-    # By the codes that may be taken; None: Python does.
+    # One per request code; None: Python handles the code.
     cdef SendRuns send, send_letters, send_batch
     cdef PullRuns pull, lite_pull
 
     def __init__(self, dict runs):
-        """runs: request code -> who takes its usual frames."""
+        """runs: request code -> the SendRuns or PullRuns that takes its usual frames."""
         self.send = runs.get(10)
         self.send_letters = runs.get(310)
         self.send_batch = runs.get(320)
@@ -25,7 +25,7 @@ cdef class FrameRunner:
         self.lite_pull = runs.get(361)
 
     def run(self, PeerState peer, view, Py_ssize_t position, Py_ssize_t end):
-        """Take the usual frames from `view[position]` on; returns where the first other one begins, or `end`."""
+        """Take the usual frames from `view[position]` on; return where the first other one begins, or `end`."""
         cdef Py_buffer buffer
         PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
         try:
@@ -43,7 +43,7 @@ cdef class FrameRunner:
         cdef Py_ssize_t head, body, most
         cdef int64_t code
         try:
-            while end - position >= 8 and not peer.halted:  # a pull may halt its peer, and cost it the connection
+            while end - position >= 8 and not peer.halted:  # a pull may halt its peer, or close the connection
                 length = i32_at(p + position)
                 if length < 4 or length > MAX_FRAME_BYTES - 4 or position + 4 + length > end:
                     break
@@ -74,7 +74,7 @@ cdef class FrameRunner:
                         else parse_binary(p + head, body - head, &header)):
                     break
                 if run is None:
-                    if sends is not None:  # a pull calls into Python
+                    if sends is not None:  # a pull calls into Python, which must find a complete tick
                         sends.end()
                         sends = None
                     if not pulls.one(peer, &header, code == 361):
@@ -92,7 +92,10 @@ cdef class FrameRunner:
 
 
 cdef int64_t code_of(const byte* p, Py_ssize_t size, uint32_t codec) noexcept nogil:
-    """The request code of a header that begins as clients write it; -1 for others."""
+    """Return the request code of a header that begins as clients write it; -1 for any other header.
+
+    A look at its first bytes only: frames of other codes go to Python, so parsing them here would be wasted.
+    """
     cdef Py_ssize_t i = 8
     cdef int64_t code = 0
     if codec == 1:

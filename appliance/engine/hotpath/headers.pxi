@@ -1,7 +1,7 @@
-# A request's header, in either encoding, taken apart into places of its bytes, and the values of its fields.
+# Parsing of a request's header, in either encoding, into pointers to its bytes, and the values of its fields.
 #
-# Strict: what a Java, Go or C++ client writes is understood, whatever else may be right is "unusual" (0), and Python
-# decides about it. Formats: `protocol/header_codecs.py`.
+# Strict: it understands what Java, Go and C++ clients write. Everything else is "unusual" (0), even if it is correct:
+# Python decides about it. So nothing here has to reproduce Python's json module. Formats: `protocol/header_codecs.py`.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -13,7 +13,7 @@ ctypedef unsigned char byte
 cdef enum:
     MOST_FIELDS = 48
 
-    # What a field's value is: text as it stands, text with JSON's escapes, a whole number, true, false.
+    # Kinds of a field's value: text as it stands, text with JSON's escapes, a whole number, true, false, null.
     TEXT = 1
     ESCAPED = 2
     NUMBER = 3
@@ -33,7 +33,7 @@ cdef struct Header:
     int64_t opaque
     int64_t flag
     int64_t version
-    # Which of the four were there, as bits 1, 2, 4, 8; 16 for extFields.
+    # Bits 1, 2, 4, 8: the four fields above that the header has; 16: it has extFields.
     int has
     int count
     Field fields[MOST_FIELDS]
@@ -68,7 +68,7 @@ cdef inline void put_i64(byte* p, int64_t value) noexcept nogil:
 
 
 cdef bint is_utf8(const byte* p, Py_ssize_t size) noexcept nogil:
-    """Whether Python would decode it: no overlong forms, no surrogates, nothing beyond U+10FFFF."""
+    """True if Python would decode these bytes: no overlong forms, no surrogates, nothing beyond U+10FFFF."""
     cdef Py_ssize_t i = 0
     cdef int more, k
     cdef uint32_t c, least
@@ -107,7 +107,10 @@ cdef inline int hex_digit(byte c) noexcept nogil:
 
 
 cdef Py_ssize_t end_of_text(const byte* p, Py_ssize_t at, Py_ssize_t end, int* kind) noexcept nogil:
-    """Where the closing quote of the JSON text is whose first character is `p[at]`; -1 when it is unusual."""
+    """Return the place of the quote that ends the JSON text starting at `p[at]`; -1 when the text is unusual.
+
+    kind: set to TEXT or ESCAPED.
+    """
     cdef Py_ssize_t begin = at
     cdef bint wide = False
     cdef byte c
@@ -132,7 +135,7 @@ cdef Py_ssize_t end_of_text(const byte* p, Py_ssize_t at, Py_ssize_t end, int* k
                     if hex_digit(p[at + k]) < 0:
                         return -1
                 if hex_digit(p[at + 1]) == 13 and hex_digit(p[at + 2]) >= 8:
-                    return -1  # half a surrogate pair is no text, whatever field it is in
+                    return -1  # half of a surrogate pair is not valid text in any field
                 at += 4
             elif not (c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116):
                 return -1
@@ -145,7 +148,10 @@ cdef Py_ssize_t end_of_text(const byte* p, Py_ssize_t at, Py_ssize_t end, int* k
 
 
 cdef bint number_of(const byte* p, Py_ssize_t size, int64_t* value) noexcept nogil:
-    """A whole number as clients write it: no sign but a minus, no leading zeros, at most 18 digits."""
+    """Parse a whole number as clients write it: no sign but a minus, no leading zeros, at most 18 digits.
+
+    18 digits always fit into 64 bits, so the sum below needs no check for overflow.
+    """
     cdef Py_ssize_t i = 0
     cdef int64_t n = 0
     cdef bint negative = False
@@ -166,7 +172,7 @@ cdef bint number_of(const byte* p, Py_ssize_t size, int64_t* value) noexcept nog
 
 
 cdef Py_ssize_t json_value(const byte* p, Py_ssize_t at, Py_ssize_t end, Field* field) noexcept nogil:
-    """Read a text, a whole number, true, false or null; returns what follows it, -1 when it is something else."""
+    """Read a text, a whole number, true, false or null; return the place behind it, -1 for any other value."""
     cdef Py_ssize_t stop
     cdef int64_t number
     cdef byte c
@@ -199,7 +205,7 @@ cdef Py_ssize_t json_value(const byte* p, Py_ssize_t at, Py_ssize_t end, Field* 
 
 
 cdef Py_ssize_t json_fields(const byte* p, Py_ssize_t at, Py_ssize_t end, Header* header) noexcept nogil:
-    """The object `extFields` from its first key on; returns what follows it, -1 when it is unusual."""
+    """Read the object `extFields` from its first key on; return the place behind it, -1 when it is unusual."""
     cdef Py_ssize_t stop
     cdef int kind
     cdef Field* field
@@ -227,7 +233,7 @@ cdef Py_ssize_t json_fields(const byte* p, Py_ssize_t at, Py_ssize_t end, Header
 
 
 cdef bint take_member(const byte* name, Py_ssize_t size, Field* value, Header* header) noexcept nogil:
-    """One of the header's own four numbers; others are passed over."""
+    """Keep one of the header's own four numbers, ignore other members; False for one that is doubled or no int32."""
     cdef int64_t* place
     cdef int bit
     if size == 4 and memcmp(name, b"code", 4) == 0:
@@ -252,7 +258,7 @@ cdef bint parse_json(const byte* p, Py_ssize_t end, Header* header) noexcept nog
     cdef Field value
     header.has = header.count = 0
     header.code = header.opaque = header.flag = header.version = 0
-    while end > 1 and p[end - 1] == 10:  # C++ ends its line
+    while end > 1 and p[end - 1] == 10:  # the C++ client ends its header with a newline
         end -= 1
     if end < 2 or p[0] != 123:  # {
         return False
@@ -277,7 +283,7 @@ cdef bint parse_json(const byte* p, Py_ssize_t end, Header* header) noexcept nog
         if at >= end:
             return False
         if p[at] == 125:
-            # All of it, and the numbers that every request has.
+            # The object ends with the header, and code, opaque and extFields were there.
             return at + 1 == end and header.has & 19 == 19
         if p[at] != 44:
             return False
@@ -289,7 +295,7 @@ cdef bint parse_binary(const byte* p, Py_ssize_t size, Header* header) noexcept 
     cdef Py_ssize_t at = 21, end
     cdef int64_t length
     cdef Field* field
-    if size < 21 or u32_at(p + 13):  # with a remark it is unusual
+    if size < 21 or u32_at(p + 13):  # requests carry no remark
         return False
     header.has = 31
     header.count = 0
@@ -326,8 +332,11 @@ cdef bint parse_binary(const byte* p, Py_ssize_t size, Header* header) noexcept 
 
 
 cdef Py_ssize_t unescape(const byte* p, Py_ssize_t size, byte* out) noexcept nogil:
-    """A JSON text without its escapes, in `out`, which has room for `size` bytes; -1 for half a surrogate pair, and
-    for a whole one, too: nobody writes those."""
+    """Write a JSON text without its escapes to `out`, which has room for `size` bytes; return its length.
+
+    -1 for an escaped surrogate, also for a whole pair: clients write characters beyond U+FFFF as UTF-8. Reads no byte
+    behind the text: `end_of_text` has checked that each escape is complete.
+    """
     cdef Py_ssize_t i = 0, n = 0
     cdef uint32_t c
     while i < size:
@@ -376,14 +385,14 @@ cdef Py_ssize_t unescape(const byte* p, Py_ssize_t size, byte* out) noexcept nog
 
 
 cdef bint whole_number(Field* field, int64_t least, int64_t most, int64_t* value) noexcept nogil:
-    """A field's number, written as one or as text."""
+    """Read a field's number, written as a JSON number or as text; False unless it is within `least` and `most`."""
     if (field.kind != NUMBER and field.kind != TEXT) or not number_of(field.value, field.size, value):
         return False
     return least <= value[0] <= most
 
 
 cdef bint truth(Field* field, bint* value) noexcept nogil:
-    """A field's boolean, written as one or as text."""
+    """Read a field's boolean, written as a JSON literal or as text; False if it is neither."""
     value[0] = False
     if field.kind == TRUE or (field.kind == TEXT and field.size == 4 and memcmp(field.value, b"true", 4) == 0):
         value[0] = True

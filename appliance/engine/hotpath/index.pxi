@@ -1,6 +1,6 @@
-# The key index. References: `scan_keys` takes what `store/index/index_keys.py` would find by itself in usual records, the
-# others are those of `pure_index.py`. A slice's bulk is done without the GIL: its data are bytes, which nobody changes,
-# and keys and table belong to who holds the index's lock.
+# The key index. References: `store/index/index_keys.py` for `scan_keys`, which finds the keys of usual records, and
+# `pure_index.py` for the rest. Large slices are handled without the GIL. That is safe because their data are immutable
+# bytes, and keys and table belong to the thread that holds the index's lock.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,10 +14,10 @@ cdef enum:
     _KEY_RECORD_BYTES = 91  # of a V1 record with IPv4 hosts, without body, topic and properties
     _KEY_ENTRY_BYTES = 20
     _KEY_FIRST_ENTRY = 1
-    # Below that much work the GIL is kept: giving it up costs both sides more.
+    # Smaller amounts of work keep the GIL: releasing it and taking it back would cost more.
     _KEY_SCAN_GIL_BYTES = 32768
     _KEY_PUT_GIL = 256
-    # A table of slots is larger than the processor's caches: slots are asked for this many keys ahead.
+    # The table of slots is larger than the processor's caches, so slots are prefetched this many keys ahead.
     _KEY_AHEAD = 16
 
 cdef struct PackedKey:
@@ -27,8 +27,10 @@ cdef struct PackedKey:
 
 
 cdef class Keys:
-    """Keys in their order, (hash, physical offset, store time in ms) each, without a tuple for any: of a list it has
-    what the index uses. Belongs to one thread at a time."""
+    """Keys in their order, (hash, physical offset, store time in ms) each, packed instead of a tuple each.
+
+    Has the methods of a list that the index uses. Used by one thread at a time.
+    """
 
     cdef PackedKey* keys
     cdef Py_ssize_t count
@@ -60,7 +62,7 @@ cdef class Keys:
 
 
 cdef bint _key_append(Keys found, unsigned int code, long long physical, long long time_ms) noexcept nogil:
-    """False when there is no memory."""
+    """Append a key; False if there is no memory."""
     cdef PackedKey* moved
     cdef Py_ssize_t room
     if found.count == found.room:
@@ -93,11 +95,11 @@ cdef inline void _key_put_u32(unsigned char* at, unsigned int value) noexcept no
 
 
 cdef bint _key_hash(const unsigned char* at, Py_ssize_t size, unsigned int* code) noexcept nogil:
-    """Take Java's hash on over a text of so many more bytes; False when it is no UTF-8."""
+    """Continue Java's hash in `code` over `size` bytes of text; False if they are not UTF-8."""
     cdef const unsigned char* begin = at
     cdef const unsigned char* end = at + size
     cdef unsigned int value = code[0], seen = 0
-    while size >= 4:  # four at once: one multiplication waits for another only every four
+    while size >= 4:  # four bytes a step: a multiplication then depends on the one before it only once in four bytes
         value = value * 923521u + at[0] * 29791u + at[1] * 961u + at[2] * 31u + at[3]
         seen |= at[0] | at[1] | at[2] | at[3]
         at += 4
@@ -114,7 +116,7 @@ cdef bint _key_hash(const unsigned char* at, Py_ssize_t size, unsigned int* code
 
 
 cdef bint _key_hash_units(const unsigned char* at, const unsigned char* end, unsigned int* code) noexcept nogil:
-    """The same over any text: Java counts UTF-16 units."""
+    """As `_key_hash`, for text with non-ASCII characters: Java hashes UTF-16 units."""
     cdef unsigned int value = code[0], c, least, more
     while at < end:
         c = at[0]
@@ -147,14 +149,18 @@ cdef bint _key_hash_units(const unsigned char* at, const unsigned char* end, uns
 
 
 cdef inline unsigned int _key_abs(unsigned int code) noexcept nogil:
-    """Java's abs of a hash, 0 for -2**31."""
+    """Return the absolute value of a hash, as Apache's index does: 0 for -2**31."""
     return code if code < 0x80000000u else (0u - code) & 0x7FFFFFFFu
 
 
 cdef Py_ssize_t _key_scan(
     const unsigned char* data, Py_ssize_t at, Py_ssize_t end, long long base, Keys found, Py_ssize_t* limit
 ) noexcept nogil:
-    """Where it stopped, with what is left of the limit; -1 when there is no memory."""
+    """Append the keys of usual records from `data[at]` on; return the place where it stopped, -1 if there is no memory.
+
+    limit: most records to read; reduced by those that were read. Nothing of the record at the place returned is in
+    `found`, so that Python can take over there.
+    """
     cdef const unsigned char* record
     cdef const unsigned char* p
     cdef const unsigned char* q
@@ -189,6 +195,7 @@ cdef Py_ssize_t _key_scan(
             at += size
             limit[0] -= 1
             continue
+        # Neighbours mostly have the same topic, whose hash every key continues: it is computed once.
         if topic == NULL or p[0] != topic_size or memcmp(p + 1, topic, topic_size) != 0:
             code = 0
             if not _key_hash(p + 1, p[0], &code):
@@ -215,7 +222,7 @@ cdef Py_ssize_t _key_scan(
                     break
             p = q + 1
         if (unique != NULL and unique_size == 0) or (words != NULL and words_size == 0):
-            break  # one before it may count
+            break  # an empty value does not count, so an earlier pair with this name may: Python decides
         time_ms = _key_i64(record + 56)
         before = found.count
         if unique != NULL:
@@ -246,8 +253,8 @@ cdef Py_ssize_t _key_scan(
 
 
 def scan_keys(bytes data, Py_ssize_t at, long long base, Keys found, Py_ssize_t limit):
-    """(where it stopped in `data`, records of `limit` that are left): `KeyScanner.scan` up to the first record that is
-    unusual, not whole, or none."""
+    """Run `KeyScanner.scan` up to the first record that is unusual, incomplete, or no record; return (the place in
+    `data` where it stopped, records of `limit` that are left)."""
     cdef const unsigned char* raw = <const unsigned char*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     if at < 0:
@@ -326,13 +333,14 @@ cdef Py_ssize_t _key_link(
 
 
 cdef inline Py_ssize_t _key_slot(const unsigned char* entry, Py_ssize_t slots) noexcept nogil:
-    """Of a stored entry, whose hash may be anything."""
+    """Return the slot of a stored entry. Its hash may be negative: only the entries of this broker are known to be
+    positive."""
     cdef Py_ssize_t slot = <int>_key_u32(entry) % slots
     return slot if slot >= 0 else slot + slots
 
 
 cdef int _key_table(object table, Py_buffer* view) except -1:
-    """Hold a table of slots; whoever does lets it go."""
+    """Acquire the buffer of a table of slots, which the caller releases. Raises ValueError for another buffer."""
     PyObject_GetBuffer(table, view, PyBUF_SIMPLE | PyBUF_WRITABLE)
     if view.len < 4 or view.len % 4 or view.len // 4 > 0x7FFFFFFF:
         PyBuffer_Release(view)
@@ -341,7 +349,7 @@ cdef int _key_table(object table, Py_buffer* view) except -1:
 
 
 def put_keys(table, Keys keys, Py_ssize_t begin, Py_ssize_t count, Py_ssize_t number, Py_ssize_t used, begin_ms):
-    """(the entries of `count` keys from `keys[begin]` on, slots in use then); see `pure_index.py`."""
+    """Return (the entries of `count` keys from `keys[begin]` on, slots in use then); see `pure_index.py`."""
     cdef Py_buffer view
     cdef KeyPlace place
     cdef const PackedKey* first

@@ -1,8 +1,8 @@
-# Pulls: which entries an answer may hold, and the answer itself, from the page cache to the socket.
+# Pulls: the choice of entries for an answer, and the answer itself, from the page cache to the socket.
 #
-# The reference is Python: `pick_entries` of store/message_reader.py, PullProcessor._pull, PullPath.pull and PullAnswers.
-# What is here answers a pull that finds messages at once, of a peer that takes them at once. For any other it goes on
-# where PullPath begins.
+# The reference is Python: `pick_entries` of store/message_reader.py, PullProcessor._pull, PullPath.pull and
+# PullAnswers. The code here answers a pull that finds messages at once, from a peer that can receive them at once. All
+# other pulls go to PullPath, with their request already made.
 
 import os
 
@@ -16,7 +16,7 @@ cdef extern from "Python.h":
 cdef enum: PULL_ENTRY = 20
 cdef enum: PULL_HOLE_SIZE = 0x7FFFFFFF
 cdef enum: PULL_MIN_CODE = -2147483648
-# No log gets so long; numbers beyond are damage, and left to Python, which adds them without overflow.
+# No log gets this long. A larger number means damage; Python handles it, since its sums cannot overflow.
 cdef long long PULL_FARTHEST = <long long>1 << 62
 # More tags than this in one expression are compared in Python.
 cdef enum: PULL_MOST_CODES = 64
@@ -28,18 +28,18 @@ cdef enum: PULL_MAX_COUNT = 1048576
 # Group, topic, expression and its type, together.
 cdef enum: PULL_KEY_BYTES = 1024
 cdef enum: PULL_MOST_PLANS = 16384
-# Entries read at once, for this pull and the next ones; how many queues' are remembered, 5 KiB each.
+# Entries read at once, for this pull and the next ones; number of queues whose entries are kept, 5 KiB each.
 cdef enum: PULL_AHEAD = 256
 cdef enum: PULL_MOST_BLOCKS = 256
 # As in pull_answers.py.
 cdef enum: PULL_BYTES_FOR_A_CALL = 12000
 cdef enum: PULL_SENDFILE_FROM = 8192
 cdef enum: PULL_HEAD_BYTES = 640
-# How many numbers stand in it.
+# Numbers in the head of an answer.
 cdef enum: PULL_NUMBERS = 6
-# What one sendmsg takes, the header included. Linux: IOV_MAX.
+# Most pieces of one sendmsg, the header included. Linux: IOV_MAX.
 cdef enum: PULL_MOST_PIECES = 1024
-# A delivery event, and what one has room for: broker/deliveries/event_format.py.
+# Bytes of a delivery event, and the largest numbers that fit in it: broker/deliveries/event_format.py.
 cdef enum: PULL_EVENT = 16
 cdef enum: PULL_MOST_COUNT = 0xFFFF
 cdef long long PULL_MOST_OFFSET = (<long long>1 << 47) - 1
@@ -51,8 +51,8 @@ cdef struct PullRun:
 
 
 cdef struct Picked:
-    # count, size: of the matching records. scanned: entries looked through. removed: some of them had no record any
-    # more. damaged: one has no size, the file lost what it had.
+    # count, size: of the matching records. scanned: entries looked through. removed: the records of some entries were
+    # deleted. damaged: an entry has no size, so the file has lost its content.
     Py_ssize_t run_count
     long long count
     long long size
@@ -72,8 +72,10 @@ cdef bint pick(
     PullRun* runs,
     Picked* out,
 ) noexcept nogil:
-    """`pick_entries`; code_count: -1 for all. False: left to Python, which can ask the extension. `runs` has room for
-    as many as there are entries."""
+    """As `pick_entries`. code_count: -1 if all entries match. `runs` has room for one run an entry.
+
+    False: left to Python, which can look a tag's address up in the queue's extension.
+    """
     cdef Py_ssize_t number, count
     cdef long long physical, code, last = 0, first, total = 0, run_begin = -1, run_end = -1
     cdef int size, smallest, largest, index
@@ -83,6 +85,8 @@ cdef bint pick(
     if entry_count < 1 or limit_count < 1 or log_begin < 0:
         return False
     if code_count < 0:
+        # The usual pull: all entries match, have records and fit. One loop without branches finds out; if any of that
+        # is not so, the loop below begins anew.
         count = entry_count if entry_count < limit_count else <Py_ssize_t>limit_count
         smallest, largest = PULL_HOLE_SIZE, -PULL_HOLE_SIZE
         for number in range(count):
@@ -150,7 +154,7 @@ cdef bint pick(
 
 
 cdef int take_codes(codes, long long* into) except -2:
-    """How many codes there are, -1 for all; -2 is an error, and PULL_MOST_CODES + 1 says that they are too many."""
+    """Copy a filter's tag codes; return their number. -1: all match; PULL_MOST_CODES + 1: too many; -2: error."""
     cdef int count = 0
     if codes is None:
         return -1
@@ -163,7 +167,7 @@ cdef int take_codes(codes, long long* into) except -2:
 
 
 def pick_entries(bytes entries, codes, long long log_begin, long long limit_count, long long limit_bytes):
-    """`pick_entries` of store/message_reader.py; None where that one has to ask the extension, and for what is odd."""
+    """As `pick_entries` of store/message_reader.py; None if it needs the extension, or for unusual arguments."""
     cdef long long some[PULL_MOST_CODES]
     cdef int code_count = take_codes(codes, some)
     cdef Py_ssize_t entry_count = PyBytes_GET_SIZE(entries) // PULL_ENTRY, number
@@ -196,7 +200,7 @@ cdef class AnswersState:
 
 
 cdef struct PullAsk:
-    # What a header asks for. The texts are UTF-8, and lie where the frame lies; NULL is as good as empty.
+    # The fields of a pull. Texts are UTF-8 and point into the frame, or into Python's strings; NULL means empty.
     const char* group
     const char* topic
     const char* subscription
@@ -226,7 +230,7 @@ cdef bint text_of(const Field* field, const char** text, Py_ssize_t* size) noexc
 
 
 cdef bint pull_of(Header* header, PullAsk* ask) noexcept nogil:
-    """Take the fields that PullFields has; of several of one name the last one counts. False for what is unusual."""
+    """Take the fields that PullFields has; of several with one name the last one counts. False for an unusual pull."""
     cdef int index
     cdef int has = 0
     cdef int64_t low = -(<int64_t>1 << 62), high = <int64_t>1 << 62
@@ -283,8 +287,11 @@ cdef class EntryBlock:
 
 
 cdef class PullPlan:
-    """What PullAdmission let through once. It holds as long as the configurations and the subscription are the same
-    objects: these are never changed, but replaced."""
+    """A pull that PullAdmission has admitted, for later ones with the same key.
+
+    Valid as long as the configurations and the subscription are the same objects: a change never alters these objects,
+    it replaces them. So comparing identities is all the admission that the next pull needs.
+    """
 
     cdef object group
     cdef object topic
@@ -302,9 +309,9 @@ cdef class PullPlan:
 
 
 cdef class PullRuns:
-    """Serves the pulls of consumers that were admitted before. Owned by remoting-io, but for `take_options`.
+    """Serves the pulls of consumers that were admitted before. Owned by remoting-io, except `take_options`.
 
-    hits: pulls that were answered here. asked: pulls whose header was enough, and that PullPath served or holds.
+    hits: pulls answered here. asked: pulls that were admitted here, then served or held by PullPath.
     """
 
     cdef public long long hits
@@ -312,7 +319,7 @@ cdef class PullRuns:
     cdef dict _plans
     cdef object _find_group, _get_topic, _consumer_group
     cdef object _find_queue, _settings, _published, _files, _log
-    # Queue -> what was read of its file last, good as long as no file was deleted or replaced.
+    # Queue -> the EntryBlock read last from its file; valid until a file is deleted or replaced (`_deletions`).
     cdef dict _blocks
     cdef list _deletions
     cdef object _deletions_seen
@@ -328,14 +335,14 @@ cdef class PullRuns:
     cdef PullRun* _runs
     cdef Py_ssize_t _run_room
     cdef tuple _head
-    # Of the options.
+    # Copies of options.
     cdef bint _readable, _lite
     cdef bint _long_polling
     cdef long long _short_ms
-    # Of the settings.
+    # Copies of settings, taken again when the store has another settings object than `_known_settings`.
     cdef object _known_settings
     cdef long long _bytes_in_memory, _count_in_memory, _bytes_on_disk, _count_on_disk, _scan_entries, _memory_bytes
-    # Where readers are told of slaves it is Python that tells them.
+    # True if a reader far behind is sent to a slave. Python makes that answer.
     cdef bint _slave_reads
 
     def __cinit__(self):
@@ -357,7 +364,8 @@ cdef class PullRuns:
         self._answers, self._loop, self._deliveries = parts.answers, parts.loop, parts.deliveries
         assert PyByteArray_GET_SIZE(self._deliveries.room) % PULL_EVENT == 0
         self._buffer = parts.buffer
-        # The view keeps its bytes where they are as long as it is there; to hold it a second time would serve nothing.
+        # `_buffer` is a memoryview, which pins its bytes as long as this object refers to it. So the pointer stays
+        # valid after the release below.
         PyObject_GetBuffer(self._buffer, &view, PyBUF_WRITABLE)
         self._bytes, self._buffer_bytes = <char*>view.buf, view.len
         PyBuffer_Release(&view)
@@ -370,20 +378,24 @@ cdef class PullRuns:
         free(self._runs)
 
     def take_options(self, options):
-        """Options were changed: these count from now on. Any thread."""
+        """Take changed options over. Any thread."""
         self._readable = options.broker_permission & PULL_PERM_READ != 0
         self._lite = options.lite_pull_message_enable
         self._long_polling = options.long_polling_enable
         self._short_ms = options.short_polling_time_ms
 
     def forget_plans(self):
-        """What was learned may not hold with other options. On remoting-io."""
+        """Drop all plans, after a change of options that admission depends on. On remoting-io."""
         self._plans.clear()
 
     # --- plans
 
     cdef bytes _key(self, const PullAsk* ask):
-        """What tells plans apart; None for what is too long."""
+        """Return the key of a pull's plan; None if it would be too long.
+
+        The lengths come first, so that two pulls whose texts only join to the same bytes have different keys. A pull
+        without a subscription of its own leaves expression and type out.
+        """
         cdef char key[PULL_KEY_BYTES]
         cdef bint own = ask.sys_flag & PULL_SUBSCRIPTION != 0
         cdef Py_ssize_t size = 16 + ask.group_bytes + ask.topic_bytes
@@ -413,13 +425,13 @@ cdef class PullRuns:
         return PyBytes_FromStringAndSize(key, size)
 
     def learn(self, fields, request):
-        """PullAdmission made `request` of `fields` a moment ago."""
+        """Keep a plan for the pull that PullAdmission has just admitted: it made `request` from `fields`."""
         cdef PullAsk ask
         cdef PullPlan plan
         if not self._ask_of(fields, &ask):
             return
         if ask.sys_flag & PULL_SUBSCRIPTION and not (fields.subscription or "").isprintable():
-            return  # nobody's expression, and a key would keep it
+            return  # no client writes such an expression, and its plan would keep the text
         key = self._key(&ask)
         if key is None:
             return
@@ -434,7 +446,7 @@ cdef class PullRuns:
         plan.usual = plan.code_count <= PULL_MOST_CODES and not plan.wanted.reads_records
         if not ask.sys_flag & PULL_SUBSCRIPTION:
             if not plan.group.consume_broadcast_enable:
-                return  # whether it is served depends on the last heartbeat's model, too
+                return  # its admission also depends on the message model in the last heartbeat
             plan.subscription = self._consumer_group(plan.group_name).subscriptions[plan.topic_name]
             plan.sub_version = plan.subscription.sub_version
         if len(self._plans) >= PULL_MOST_PLANS:
@@ -442,7 +454,7 @@ cdef class PullRuns:
         self._plans[key] = plan
 
     cdef bint _ask_of(self, fields, PullAsk* ask) except -1:
-        """False for what no plan is made of."""
+        """Fill `ask` from a PullFields, whose texts it points to; False if no plan is made for such a pull."""
         memset(ask, 0, sizeof(PullAsk))
         try:
             ask.group = PyUnicode_AsUTF8AndSize(fields.group, &ask.group_bytes)
@@ -459,7 +471,7 @@ cdef class PullRuns:
         return 0 <= ask.queue_id < 1 << 30 and ask.group_bytes > 0 and ask.topic_bytes > 0
 
     cdef PullPlan _plan(self, const PullAsk* ask):
-        """The plan of a pull, None where there is none or it holds no more."""
+        """Return the plan of a pull; None if there is none, or if it is no longer valid."""
         cdef PullPlan plan
         cdef void* found
         if not 0 <= ask.queue_id < 1 << 30:
@@ -486,7 +498,7 @@ cdef class PullRuns:
     # --- serving
 
     cdef int one(self, PeerState conn, Header* header, bint lite) except -1:
-        """Serve a pull: 1 when it is done, 0 when Python has to look at it; then nothing has changed."""
+        """Serve a pull: return 1 when it is done, 0 when Python has to handle it; then nothing has changed."""
         cdef PullAsk ask
         if header.flag or not pull_of(header, &ask):
             return 0
@@ -494,7 +506,7 @@ cdef class PullRuns:
         return self.serve(conn, &ask)
 
     cdef int serve(self, PeerState conn, const PullAsk* ask) except -1:
-        """1 when the pull was served, 0 when nothing was done: Python is to serve it."""
+        """Return 1 if the pull was served, 0 if nothing was done and Python has to serve it."""
         cdef PullPlan plan
         cdef long long hold_ms = 0, max_count = ask.max_count
         if not self._readable or (ask.lite and not self._lite):
@@ -504,7 +516,7 @@ cdef class PullRuns:
             return 0
         if len(self._resets) and (plan.group_name, plan.topic_name, plan.queue_id) in self._resets:
             return 0
-        # From here on it is served as a whole.
+        # The pull is admitted. From here on it must not go back to Python's admission: its commit would count twice.
         if ask.sys_flag & PULL_COMMIT:
             self._commit(plan.group_name, plan.topic_name, plan.queue_id, ask.commit_offset, conn.born_host)
         if max_count > PULL_MAX_COUNT:
@@ -523,9 +535,9 @@ cdef class PullRuns:
         return 1
 
     def answer_woken(self, request):
-        """As PullPath.pull for one that was held and finds messages; False when nothing was done.
+        """As PullPath.pull for a request that was held and now finds messages; False if nothing was done.
 
-        The plan stands for the group, the topic and the filter that it was admitted with.
+        As PullPath, it uses the group, topic and filter that the request was admitted with, even if they have changed.
         """
         cdef PullPlan plan = request.plan
         if plan is None or not plan.usual:
@@ -545,12 +557,13 @@ cdef class PullRuns:
         return 0
 
     cdef bint _answer(self, PeerState conn, long long opaque, PullPlan plan, long long offset, long long max_count) except -1:
-        """As PullPath.pull and PullAnswers.found for a pull that finds messages; False when nothing was done."""
+        """As PullPath.pull and PullAnswers.found for a pull that finds messages; False if nothing was done."""
         cdef QueueState queue
         cdef Picked picked
         cdef const byte* entries
         cdef Py_ssize_t entry_count
         cdef long long low, high, scan, most, in_files, begin, log_end, log_begin, limit_bytes, limit_count
+        # With an answer still in the outbox, this one must not go to the socket directly: it would overtake that one.
         if conn.closed or conn.full or PyList_GET_SIZE(conn._out):
             return False
         found_queue = self._find_queue(plan.topic_name, plan.queue_id)
@@ -619,8 +632,12 @@ cdef class PullRuns:
     cdef bytes _read_ahead(
         self, PullPlan plan, QueueState queue, long long offset, long long scan, long long in_files, long long* begin
     ):
-        """Entries of the queue's file, of which those from `offset` on begin at `begin`: `scan` of them, or fewer where
-        the file ends. None where the page cache does not have them."""
+        """Return entries of the queue's file; those from `offset` on start at byte `begin`. None if they are not in
+        the page cache.
+
+        They are `scan` entries, or fewer where the file ends. More are read than this pull needs, since a consumer
+        mostly pulls the next ones soon: these then cost no system call.
+        """
         cdef EntryBlock block
         cdef void* found
         if self._deletions[0] != self._deletions_seen:
@@ -654,7 +671,7 @@ cdef class PullRuns:
     # --- sending
 
     cdef Py_ssize_t _render(self, char* into, const long long* numbers, long long size) except -1:
-        """The answer up to its records, of which there are `size` bytes; returns its own length."""
+        """Write the answer's head, up to the records, which have `size` bytes; return the length of the head."""
         cdef Py_ssize_t number, at = 8
         cdef bytes piece
         for number in range(PULL_NUMBERS + 1):
@@ -671,7 +688,7 @@ cdef class PullRuns:
     cdef int _served(
         self, PeerState conn, PullPlan plan, queue, long long next_offset, const Picked* picked
     ) except -1:
-        """It is certain that the answer leaves now."""
+        """Count the answer and note its delivery. Called when it is certain that the answer will be sent."""
         self._note(plan.group_name, queue, next_offset)
         self._answers.found_count += 1
         self._answers.message_count += picked.count
@@ -728,7 +745,7 @@ cdef class PullRuns:
     cdef int _send_file(
         self, PeerState conn, const char* head, Py_ssize_t head_bytes, int source, long long position, long long size
     ) except -1:
-        """As Outbox.send_file."""
+        """As Outbox.send_file. The head goes out with MSG_MORE, so that it shares a packet with the first records."""
         cdef int fd = conn.fd, error = 0
         cdef ssize_t done
         cdef long long sent = -head_bytes
@@ -751,7 +768,7 @@ cdef class PullRuns:
         return 0
 
     cdef int _give_up(self, PeerState conn, int error, bint quietly) except -1:
-        """The socket refused."""
+        """Close the connection after an error of its socket; unless `quietly`, log one that is no ConnectionError."""
         try:
             raise OSError(error, os.strerror(error))
         except ConnectionError:
@@ -764,8 +781,11 @@ cdef class PullRuns:
         return 0
 
     cdef bint _read_records(self, const Picked* picked) except -1:
-        """Read the records into the shared buffer, in one piece; False when the page cache does not have them, or
-        they lie too far apart. Each run's offset is then its place in the buffer."""
+        """Read the records into the shared buffer, in one piece, and turn each run's offset into its place there.
+
+        False if they are not in the page cache, or lie so far apart that reading the gaps would cost more than one call
+        for each run.
+        """
         cdef PullRun* runs = self._runs
         cdef Py_ssize_t number, count = picked.run_count
         cdef long long base = runs[0].offset, span, worth
@@ -774,7 +794,7 @@ cdef class PullRuns:
         worth = min(worth, <long long>self._buffer_bytes)
         if not 0 < span <= worth or count >= PULL_MOST_PIECES:
             return False
-        for number in range(count):  # in order, as far as nothing is damaged
+        for number in range(count):  # entries are in order, unless the queue file is damaged
             if runs[number].offset < base or runs[number].offset + runs[number].size > base + span:
                 return False
         if count > 1:
@@ -825,7 +845,7 @@ cdef class PullRuns:
     cdef int _queue_rest(
         self, PeerState conn, const iovec* pieces, Py_ssize_t count, long long sent, long long total
     ) except -1:
-        """Copy what the socket did not take: the buffer is used again."""
+        """Queue a copy of the bytes that the socket did not take, since the next pull overwrites the buffer."""
         cdef bytes rest = PyBytes_FromStringAndSize(NULL, total - sent)
         cdef char* at = PyBytes_AS_STRING(rest)
         cdef Py_ssize_t number, size

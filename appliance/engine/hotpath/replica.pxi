@@ -1,5 +1,6 @@
-# Records of another broker's log, looked at before they are appended. References: `decode_record` of protocol/record.py,
-# `check_place` of store/log/log_scan.py, `Dispatch` of store/dispatch.py. All but the CRCs happens without the GIL.
+# Checks on the records of another broker's log, before they are appended. References: `decode_record` of
+# protocol/record.py, `check_place` of store/log/log_scan.py, `Dispatch` of store/dispatch.py. All but the CRCs are
+# checked without the GIL.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t
 from libc.string cimport strlen
@@ -9,7 +10,7 @@ cdef enum:
     _COPY_LEAST_BYTES = 91
     _COPY_MOST_RECORDS = 4096
     _COPY_MOST_QUEUES = 256
-    _COPY_SLOTS = 1024  # a power of two, and four times as many as queues: a search ends soon
+    _COPY_SLOTS = 1024  # a power of two; four times the queues, so that a search ends after few steps
 
 # MAX_QUEUE_OFFSET of store/replica.py.
 cdef int64_t _COPY_MOST_OFFSET = <int64_t>1 << 58
@@ -23,7 +24,7 @@ cdef struct CopiedRecord:
     int32_t body_size
     int32_t crc
     int32_t size
-    int32_t queue  # its number among the queues found; -1 without an entry
+    int32_t queue  # index in `queues`; -1 for a record without a queue entry
 
 cdef struct CopiedQueue:
     Py_ssize_t topic
@@ -37,13 +38,13 @@ cdef struct CopiedQueue:
 cdef struct CopiedPart:
     CopiedRecord* records
     CopiedQueue* queues
-    int16_t* slots  # queue + 1, 0 for none
+    int16_t* slots  # a hash table of `queues`: index + 1, 0 for an empty slot
     int count
     int queue_count
 
 
 cdef bint _copy_is_utf8(const byte* p, Py_ssize_t size) noexcept nogil:
-    """`is_utf8`, sooner done where it is ASCII."""
+    """As `is_utf8`, but faster for ASCII, which most texts are: eight bytes at a time."""
     cdef Py_ssize_t i = 0
     cdef uint64_t word, seen = 0
     while i + 8 <= size:
@@ -57,7 +58,10 @@ cdef bint _copy_is_utf8(const byte* p, Py_ssize_t size) noexcept nogil:
 
 
 cdef bint _copy_is_topic(const byte* p, Py_ssize_t size) noexcept nogil:
-    """Whether a queue can be of it, and its entries have tag codes."""
+    """True for a name that a topic's directory can have, unless it is the schedule topic.
+
+    The entries of that topic hold due times instead of tag codes, so Python makes them.
+    """
     cdef Py_ssize_t i
     if size == 0 or (p[0] == 46 and (size == 1 or (size == 2 and p[1] == 46))):  # . and ..
         return False
@@ -70,7 +74,7 @@ cdef bint _copy_is_topic(const byte* p, Py_ssize_t size) noexcept nogil:
 
 
 cdef int64_t _copy_tag_code(const byte* p, Py_ssize_t size) noexcept nogil:
-    """`properties_tag_code` of a text that is UTF-8."""
+    """As `properties_tag_code`, for a text that is valid UTF-8."""
     cdef const byte* end = p + size
     cdef const byte* tag = NULL
     cdef const byte* stop
@@ -90,7 +94,11 @@ cdef int64_t _copy_tag_code(const byte* p, Py_ssize_t size) noexcept nogil:
 cdef int _copy_queue(
     CopiedPart* part, const byte* data, Py_ssize_t topic, Py_ssize_t size, int32_t queue_id, int64_t offset
 ) noexcept nogil:
-    """The number of the queue that this is the next entry of; -1 when it is not the next one, or there is no room."""
+    """Count an entry with queue offset `offset`; return the index of its queue in `queues`.
+
+    -1 when it is not the queue's next entry, or the table is full. Only the end of the topic is hashed: names of one
+    program mostly differ there.
+    """
     cdef CopiedQueue* queue
     cdef uint32_t slot = <uint32_t>queue_id * 31u
     cdef Py_ssize_t i
@@ -123,7 +131,7 @@ cdef int _copy_queue(
 cdef void _copy_walk(
     CopiedPart* part, const byte* data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes
 ) noexcept nogil:
-    """Look at records from `data[at]` on, but at their bodies' CRCs, until there is an unusual one."""
+    """Collect the records from `data[at]` on, up to the first unusual one. Does not check the CRCs of bodies."""
     cdef CopiedRecord* found
     cdef const byte* record
     cdef int64_t left, size, body
@@ -168,7 +176,7 @@ cdef void _copy_walk(
         found = part.records + part.count
         found.store_ms = i64_at(record + (68 if flags & 0x10 else 56))
         if part.count and found.store_ms < part.records[part.count - 1].store_ms:
-            return  # the next part begins here: within one, store times do not go back
+            return  # ends the part: within one, store times must not go back
         if (flags & 0xC == 0 or flags & 0xC == 8) and not flags & 0x80:
             queue = _copy_queue(part, data, at + topic, topic_size, queue_id, queue_offset)
             if queue < 0:
@@ -182,25 +190,27 @@ cdef void _copy_walk(
 
 
 cdef class RecordWalk:
-    """Takes usual records of a log's bytes, many at a time. Belongs to one thread."""
+    """Takes usual records from a log's bytes, many at a time. Owned by one thread."""
 
     cdef CopiedRecord records[_COPY_MOST_RECORDS]
     cdef CopiedQueue queues[_COPY_MOST_QUEUES]
     cdef int16_t slots[_COPY_SLOTS]
     cdef object crc32
     cdef _Window window
-    #: How many records were taken.
+    #: Number of records taken.
     cdef readonly int64_t taken
 
     def __init__(self, crc32):
-        """crc32: zlib-ng's."""
+        """crc32: zlib-ng's function."""
         self.crc32 = crc32
         self.window = _Window()
 
     def walk(self, data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes):
-        """The records from `data[at]` on that begin before `most`, up to the first that is unusual, wrong, older than
-        the one before it or not whole by `end`: (where that is, the last one's physical offset, their latest store time in ms, [(topic, queue id, first
-        queue offset, how many, their queue entries)]). A queue's records follow each other. None when there is none.
+        """Take the records from `data[at]` on that begin before `most`. None if there are none.
+
+        Ends before the first record that is unusual, wrong, older than the one before it or not complete by `end`.
+        Returns (the place of that record in `data`, physical offset of the last record taken, latest store time in ms,
+        [(topic, queue id, first queue offset, number of entries, the entries)]); a queue's offsets are consecutive.
 
         base: the physical offset of `data[0]`, which may lie in another file.
         """
@@ -222,7 +232,7 @@ cdef class RecordWalk:
             PyBuffer_Release(&view)
 
     cdef int check(self, CopiedPart* part, const byte* data) except -1:
-        """Leave out the first record whose body does not match its CRC, and what follows it."""
+        """Drop the first record whose body does not match its CRC, and all records behind it."""
         cdef int i
         cdef CopiedRecord* found
         for i in range(part.count):
@@ -247,7 +257,7 @@ cdef class RecordWalk:
                 part.queues[part.records[i].queue].count += 1
         for i in range(part.queue_count):
             queue = part.queues + i
-            if not queue.count:  # its first record is one that was left out
+            if not queue.count:  # `check` dropped its first record
                 continue
             entries = PyBytes_FromStringAndSize(NULL, queue.count * <Py_ssize_t>ENTRY_BYTES)
             queue.out = <byte*>PyBytes_AS_STRING(entries)

@@ -1,6 +1,8 @@
 # Usual sends (10, 310, 320): from a header's fields and a body to the stage, the queue's tail and the tick.
 #
-# The reference: `broker/sending/send_path.py` and what it calls, `store/appender.py`, `protocol/record.py`.
+# The reference: `broker/sending/send_path.py` and the parts that it calls, `store/appender.py`, `protocol/record.py`.
+# Each send is checked completely before its first byte is staged: a send that turns out to be unusual halfway would
+# otherwise leave half a record in the stage, and Python would stage it again behind that.
 
 from cpython.dict cimport PyDict_GetItem, PyDict_SetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
@@ -17,24 +19,24 @@ cdef enum:
     MAX_PROPERTIES_BYTES = 32767
     SECTOR_BYTES = 512
     HOSTS_IPV6 = 0x30
-    UNUSUAL_FLAGS = 0x8C  # a transaction's bits, and that of an inner batch
+    UNUSUAL_FLAGS = 0x8C  # the bits of a transaction and of an inner batch
     ONEWAY = 2
     RESPONSE = 1
-    # Texts longer than this are not unescaped here.
+    # Longer escaped texts are left to Python.
     SCRATCH_BYTES = 65536
-    # Queues of one run that are noted before the tick is told.
+    # Most queues that a run notes before it writes them to the tick.
     MOST_TOUCHED = 64
     # As in `batch_body.py`.
     MEMBERS_KEPT = 1024
     LONGEST_SHAPE = 256
     MOST_MEMBERS = 16384
-    # Of a unique key that the broker makes: `UniqueKeys`.
+    # Length of a unique key that the broker makes: `UniqueKeys`.
     KEY_BYTES = 32
-    # Topics kept; the table is emptied beyond.
+    # Most routes kept; a full table is emptied.
     ROUTES_KEPT = 50000
 
 
-# --- what a send asks
+# --- a send's fields
 
 
 cdef struct Send:
@@ -49,7 +51,7 @@ cdef struct Send:
 
 
 cdef int letter_of(Field* field) noexcept nogil:
-    """Which letter of SendMessageRequestHeaderV2 a name of SendMessageRequestHeader stands for; 0 for another name."""
+    """Return the letter of SendMessageRequestHeaderV2 for a name of SendMessageRequestHeader; 0 for another name."""
     cdef const byte* name = field.name
     cdef Py_ssize_t size = field.name_size
     if size == 5:
@@ -92,7 +94,7 @@ cdef int letter_of(Field* field) noexcept nogil:
 
 
 cdef bint send_of(Header* header, bint letters, Send* send) noexcept nogil:
-    """The fields of a send, all of them checked; false when one is missing, doubled or unusual."""
+    """Take the fields of a send and check all of them; False when one is missing, doubled or unusual."""
     cdef int i, letter
     cdef uint32_t seen = 0, bit
     cdef int64_t number
@@ -144,7 +146,7 @@ cdef bint send_of(Header* header, bint letters, Send* send) noexcept nogil:
                 send.flag = number
             elif letter == 106:
                 send.reconsume_times = number
-    # a to i: without properties a send is unusual, too.
+    # All of a to i, so also the properties: Python completes a send without any.
     return seen & 0x1FF == 0x1FF
 
 
@@ -158,13 +160,17 @@ cdef struct Found:
 
 
 cdef inline bint ends_with(const byte* text, Py_ssize_t at, const char* name, Py_ssize_t size) noexcept nogil:
-    """Whether the bytes before `text[at]` are `name`."""
+    """True if the bytes before `text[at]` are `name`."""
     return at >= size and memcmp(text + at - size, name, size) == 0
 
 
 cdef int look_at_properties(const byte* text, Py_ssize_t size, Found* found) noexcept nogil:
-    """Find the unique key and the tag: 1. 0 when the properties have to go by the map (`SendProperties.stored`), 2 when
-    they would for nothing but want of a unique key."""
+    """Find the unique key and the tag: return 1. 0 when the properties need the map (`SendProperties.stored`), 2 when
+    they need it only because they lack a unique key.
+
+    Names are compared only at bytes that are rare in properties: an underscore, a `Y`, the separator 0x01 behind a
+    name. A name that is found inside a value does no harm: the send is then unusual, and Python reads the pairs.
+    """
     cdef Py_ssize_t i, tag_at = -1, tag_end
     cdef uint32_t code = 0
     cdef byte c
@@ -223,7 +229,7 @@ cdef int look_at_properties(const byte* text, Py_ssize_t size, Found* found) noe
 
 
 cdef uint32_t java_hash(const byte* text, Py_ssize_t size) noexcept nogil:
-    """`properties.java_hash`, over UTF-16's units; `text` is UTF-8."""
+    """`properties.java_hash`, which counts UTF-16 units; `text` is valid UTF-8, as `is_utf8` has checked."""
     cdef Py_ssize_t i = 0
     cdef uint32_t code = 0, c
     while i < size:
@@ -251,7 +257,7 @@ cdef uint32_t java_hash(const byte* text, Py_ssize_t size) noexcept nogil:
 
 
 cdef bint is_plain_map(const byte* text, Py_ssize_t size) noexcept nogil:
-    """Whether decoding the pairs and encoding them again changes nothing but the last separator."""
+    """True if decoding the pairs and encoding them again would change nothing but the last separator."""
     cdef Py_ssize_t begins[8]
     cdef Py_ssize_t sizes[8]
     cdef Py_ssize_t at = 0, end
@@ -281,7 +287,10 @@ cdef bint is_plain_map(const byte* text, Py_ssize_t size) noexcept nogil:
 
 
 cdef class _Window:
-    """A place in memory for zlib-ng: one object instead of a new one a message."""
+    """A buffer object over a place in memory, for zlib-ng: one for all messages instead of a new one for each.
+
+    Valid for the one call that follows: nothing here keeps the memory alive.
+    """
     cdef const byte* data
     cdef Py_ssize_t size
 
@@ -303,7 +312,7 @@ cdef extern from "Python.h":
 
 
 cdef class Places:
-    """Sends of one connection that one read brought: what each became, until its tick is published (`ReplyTo`).
+    """Outcomes of the sends that one read of a connection brought, until their tick is published (`ReplyTo`).
 
     Packed one behind the other: opaque 4, queue id 4, queue offset 8, messages 4, bytes of the key 4, key, physical
     offsets 8 each; in the machine's byte order.
@@ -313,7 +322,7 @@ cdef class Places:
     cdef char* data
     cdef Py_ssize_t used, room
     cdef int count
-    # How long the answers get at most, without what `answers` gives.
+    # Messages in all of these sends, each of which gets a message id in its answer.
     cdef Py_ssize_t ids
 
     def __dealloc__(self):
@@ -322,7 +331,7 @@ cdef class Places:
     cdef char* note(
         self, int32_t opaque, int32_t queue_id, int64_t offset, int32_t messages, const byte* key, int32_t key_size
     ) except NULL:
-        """Note one send; returns where its physical offsets go, all of which the caller writes."""
+        """Note one send; return the place for its physical offsets, all of which the caller has to write."""
         cdef Py_ssize_t needed = self.used + 24 + key_size + 8 * <Py_ssize_t>messages, room = self.room
         cdef char* p
         if needed > room:
@@ -345,7 +354,7 @@ cdef class Places:
         return p + 24 + key_size
 
     def put_ended(self, outcome):
-        """As `SendReply.put_ended`, for each of them."""
+        """As `SendReply.put_ended`, for each of these sends."""
         try:
             if outcome.code in (0, 10, 12):
                 queue_answer(self.peer, self.render(outcome.code))
@@ -356,7 +365,7 @@ cdef class Places:
             self.peer.fail()
 
     def opaques(self):
-        """Of its requests, in their order."""
+        """Return the opaques of the requests, in their order."""
         cdef int32_t opaque, messages, key_size
         cdef Py_ssize_t at = 0
         found = []
@@ -369,7 +378,7 @@ cdef class Places:
         return found
 
     cdef bytes render(self, int64_t code):
-        """The answers, one frame behind the other."""
+        """Return the answers, one frame behind the other."""
         cdef tuple pieces = self.answers.pieces
         cdef bytes host = <bytes?>pieces[7], out
         cdef const char* piece[7]
@@ -384,7 +393,7 @@ cdef class Places:
             one = <bytes?>pieces[k]
             piece[k], size[k] = PyBytes_AS_STRING(one), PyBytes_GET_SIZE(one)
             fixed += size[k]
-        # Four numbers of at most 20 characters, the frame's two lengths; the keys are within `used`.
+        # A frame has four numbers of at most 20 characters and two lengths; the keys are counted in `used`.
         room = self.count * (fixed + 88) + self.ids * (host_size + 17) + self.used
         out = PyBytes_FromStringAndSize(NULL, room)
         begin = p = <byte*>PyBytes_AS_STRING(out)
@@ -463,7 +472,7 @@ cdef byte* put_decimal(byte* p, int64_t number) noexcept nogil:
 
 
 cdef byte* put_hex(byte* p, uint64_t number) noexcept nogil:
-    """16 digits, capitals."""
+    """Write 16 hexadecimal digits in capitals, as Apache's message ids have them."""
     cdef int i, digit
     for i in range(16):
         digit = (number >> (60 - 4 * i)) & 15
@@ -475,7 +484,7 @@ cdef byte* put_hex(byte* p, uint64_t number) noexcept nogil:
 
 
 cdef class _Route:
-    """What sends to a topic need, for one generation of the topic table."""
+    """A topic's queues and encoded name, valid for one generation of the topic table."""
     cdef bytes topic
     cdef bytes topic_field
     cdef list queues
@@ -495,7 +504,7 @@ cdef struct Member:
 
 
 cdef class SendRuns:
-    """Usual sends, put without Python's help. Owned by remoting-io. taken: how many frames that were."""
+    """Puts usual sends without Python's help. Owned by remoting-io. taken: number of frames put."""
     cdef LoopState loop
     cdef StageState log
     cdef AppenderState store
@@ -504,14 +513,15 @@ cdef class SendRuns:
     cdef object path, properties, answers, shapes, member_look, looker, crc32, stored
     cdef _Window window
     cdef bytes store_host
-    # Options, as `refresh` found them.
+    # Options, as of the last `refresh`.
     cdef int64_t max_message_size
     cdef bytes suffix
     # Topic -> route, for this generation.
     cdef dict routes
     cdef int64_t generation
     cdef _Route route
-    # What members of batches were found to be, by the shape of the batch.
+    # Members of batches seen before: `known` maps a member's properties without its unique key to (what the batch adds,
+    # tag code), for batches of one shape. `shape`, `shape_added`, `shape_code`: the last of these, to save the look-up.
     cdef bytes known_key
     cdef dict known
     cdef bytes shape
@@ -519,7 +529,7 @@ cdef class SendRuns:
     cdef int64_t shape_code
     cdef byte* scratch
     cdef byte* common
-    # The properties of a batch whose unique key is the broker's to make.
+    # The properties of a batch to which the broker has to give a unique key.
     cdef byte* keyed
     cdef bint needs_key
     cdef Py_ssize_t common_size
@@ -545,8 +555,8 @@ cdef class SendRuns:
         PyMem_Free(self.members)
 
     def __init__(self, loop, store, topics, admission, path, properties, answers, shapes, member_look, crc32, stored):
-        """path, properties, answers: whose options count. shapes, member_look: of batches, see `batch_body.py`.
-        stored: the outcome that says of a run that all of it was stored."""
+        """path, properties, answers: the parts whose options are used. shapes, member_look: for batches, see
+        `batch_body.py`. stored: the outcome of a run all of which was stored."""
         self.loop = loop
         self.store = store
         self.log = store.log
@@ -561,12 +571,16 @@ cdef class SendRuns:
         self.refresh()
 
     def refresh(self):
-        """Options were changed: these count from now on."""
+        """Take changed options over."""
         self.max_message_size = self.path.max_message_size
         self.suffix = self.properties.suffix
 
     cdef _Route find_route(self, const byte* topic, Py_ssize_t size):
-        """The route that the last sends to this topic took; None leaves it to Python."""
+        """Return the topic's route; None leaves the send to Python.
+
+        Routes are learned from `admission`, after Python admitted a send to the topic. They are good for one generation
+        of the topic table: a change of any topic drops them all.
+        """
         cdef _Route route = self.route
         if self.generation != self.topics.generation or self.generation != self.admission.generation:
             self.routes.clear()
@@ -595,7 +609,7 @@ cdef class SendRuns:
     cdef int one(
         self, PeerState peer, Header* header, bint letters, const byte* body, Py_ssize_t body_size
     ) except -1:
-        """Put one send: 1 when it is done, 0 when Python has to look at it; then nothing has changed."""
+        """Put one send: return 1 when it is done, 0 when Python has to handle it; then nothing has changed."""
         cdef Send send
         cdef Found found
         cdef const byte* text
@@ -619,7 +633,8 @@ cdef class SendRuns:
             size, text = send.properties.size, send.properties.value
         looked = look_at_properties(text, size, &found)
         if looked == 2 and send.batch and is_plain_map(text, size):
-            # Java 4.9, Go and C++ give the members of a batch unique keys, and the batch none.
+            # Java 4.9, Go and C++ give unique keys to the members of a batch, but none to the batch. Its key is made
+            # once the batch is taken (`put_batch`); until then zeros hold the place.
             if not size + 9 + KEY_BYTES < SCRATCH_BYTES:
                 return 0
             memcpy(self.keyed, text, size)
@@ -651,7 +666,7 @@ cdef class SendRuns:
         return self.put(peer, header, &send, queue, route, body, body_size, text, size, raw_size, &found)
 
     cdef inline int64_t now(self):
-        """The store time of what is put next; `Appender.next_store_ms`."""
+        """Return the store time of the next record, `Appender.next_store_ms`: it does not go back with the clock."""
         if self.loop.wall_ms > self.store.store_ms:
             self.store.store_ms = self.loop.wall_ms
         return self.store.store_ms
@@ -690,14 +705,14 @@ cdef class SendRuns:
         return 0
 
     cdef Places places_for(self, PeerState peer):
-        """Where this run's acknowledgements go."""
+        """Return the Places of this run, made for its first send that wants an answer."""
         if self.places is None:
             self.places = Places()
             self.places.peer, self.places.answers = peer, self.answers
         return self.places
 
     cdef int end(self) except -1:
-        """The run is over: the tick learns what it staged, before anything else may be put."""
+        """End the run: write to the tick what it staged. Called before Python code may put anything."""
         if self.touched_count:
             self.tell_tick()
         if self.places is not None:
@@ -762,7 +777,7 @@ cdef class SendRuns:
         return 1
 
     cdef byte* put_properties(self, byte* p, const byte* text, Py_ssize_t size):
-        """A send's properties as they are stored: its own, and what the broker adds."""
+        """Write a send's properties as they are stored: its own, then those that the broker adds."""
         p = put_piece(p, <const char*>text, size)
         if text[size - 1] != 2:
             p[0] = 2
@@ -770,7 +785,7 @@ cdef class SendRuns:
         return put_piece(p, PyBytes_AS_STRING(self.suffix), PyBytes_GET_SIZE(self.suffix))
 
     cdef byte* put_shared(self, byte* p, PeerState peer, Send* send):
-        """What the records of a batch have in common: sys flag to prepared transaction offset."""
+        """Write the fields that all records of a batch share: sys flag to prepared transaction offset."""
         cdef Py_ssize_t born_size = PyBytes_GET_SIZE(peer.born_host), host_size = PyBytes_GET_SIZE(self.store_host)
         cdef uint32_t hosts = (0x10 if born_size == 20 else 0) | (0x20 if host_size == 20 else 0)
         put_u32(p, (<uint32_t>send.sys_flag & ~<uint32_t>HOSTS_IPV6) | hosts)
@@ -813,7 +828,7 @@ cdef class SendRuns:
         cdef byte* entry
         cdef char* ids = NULL
         cdef list kept = []
-        # The batch's own properties as they would be stored; the unescaped text is in `scratch`, so they go elsewhere.
+        # The batch's own properties as they would be stored. Not into `scratch`, which may hold the unescaped text.
         self.find_known(self.put_properties(self.common, text, text_size) - self.common, found)
         count = self.split(body, body_size, overhead, log.stage_room - at, &total, kept)
         if count <= 0:
@@ -866,10 +881,10 @@ cdef class SendRuns:
         return 1
 
     cdef int find_known(self, Py_ssize_t common_size, Found* found) except -1:
-        """Turn to what is known of members of such batches; the batch's own properties are in `common`."""
+        """Select `known`, the members seen in batches of this shape; the batch's own properties are in `common`."""
         cdef Py_ssize_t head = found.key_at - 9, rest = common_size - found.key_end
         cdef const char* key
-        # It gives members the batch's own unique key, which differs from batch to batch of one shape.
+        # It gives the batch's unique key to members without one, and that differs between batches of one shape.
         self.looker = None
         self.common_size = common_size
         if self.known_key is not None and PyBytes_GET_SIZE(self.known_key) == head + rest:
@@ -894,17 +909,17 @@ cdef class SendRuns:
         Py_ssize_t* total,
         list kept,
     ) except -1:
-        """Take a batch's body apart into `members`; returns how many there are, 0 when Python has to look at it.
+        """Split a batch's body into `members`; return their number, 0 when Python has to handle the batch.
 
-        room: for their records; who sends more than that keeps the GIL no longer. kept: holds what the members point
-        to and nothing else holds.
+        room: bytes left for their records; a batch that needs more is left at once, without work under the GIL. kept:
+        holds the objects that the members point to and nothing else refers to.
         """
         cdef Py_ssize_t at = 0, record
         cdef int64_t length, following, own_size, added_size
         cdef int32_t count = 0
         cdef Member* member
         total[0] = 0
-        # What is too much is seen before Python looks at any of them.
+        # A batch that is too large is found before Python has worked on any of its members.
         while size - at >= 22:
             count += 1
             following = i32_at(body + at)
@@ -953,7 +968,12 @@ cdef class SendRuns:
         return 0
 
     cdef bint know(self, Member* member, list kept) except -1:
-        """What the batch adds to a member, and the tag code of both; false for one that Python has to look at."""
+        """Set the properties that the batch adds to a member, and its tag code; False if Python has to handle it.
+
+        Members of a batch mostly differ in their unique key only, which is their first property. So the result is kept
+        by the rest of the text. `cut`: length of that key's pair; 0 where the text does not begin with one, or is not
+        ASCII or too long, which Python judges each time.
+        """
         cdef const byte* own = member.own
         cdef Py_ssize_t size = member.own_size, cut = 0, i
         cdef const byte* found
@@ -979,13 +999,13 @@ cdef class SendRuns:
             seen = <object>item
         else:
             if self.needs_key and not cut:
-                return False  # it might get the batch's key, which is not made yet
+                return False  # it may need the batch's key, which does not exist yet
             if self.looker is None:
                 self.looker = self.member_look(PyBytes_FromStringAndSize(<char*>self.common, self.common_size))
             try:
                 seen = self.looker.look_at(PyBytes_FromStringAndSize(<const char*>own, size))
             except Exception:
-                return False  # Python says why
+                return False  # Python meets the same error, and answers with it
             if shape is not None and size - cut <= LONGEST_SHAPE:
                 self.known[shape] = seen
         added = <bytes?>seen[0]
@@ -1005,7 +1025,7 @@ cdef inline void put_entry(byte* p, int64_t physical, int32_t record, int64_t ta
 cdef inline byte* put_head(
     byte* p, uint32_t record, uint32_t crc, uint32_t queue_id, uint32_t flag, int64_t offset, int64_t physical
 ) noexcept nogil:
-    """A record's own fields."""
+    """Write the fields that differ from record to record; return the place behind them."""
     put_u32(p, record)
     put_u32(p + 4, MAGIC_V1)
     put_u32(p + 8, crc)
@@ -1019,7 +1039,7 @@ cdef inline byte* put_head(
 cdef inline byte* put_middle(
     byte* p, const byte* body, Py_ssize_t body_size, bytes topic_field, Py_ssize_t properties_size
 ):
-    """A record's body, its topic, and the length of its properties, which follow."""
+    """Write a record's body, its topic, and the length of its properties, which the caller writes next."""
     put_u32(p, <uint32_t>body_size)
     p = put_piece(p + 4, <const char*>body, body_size)
     p = put_piece(p, PyBytes_AS_STRING(topic_field), PyBytes_GET_SIZE(topic_field))

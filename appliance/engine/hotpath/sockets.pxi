@@ -1,4 +1,4 @@
-# What a socket brings and takes, without a Python object for it.
+# Receiving from sockets and sending to them, without a Python object for each frame or answer.
 #
 # The reference: `Connection.on_event` and `_read`, `Outbox.flush`.
 
@@ -7,7 +7,7 @@ cdef enum:
     # As in `connection.py` and `outbox.py`.
     OWN_BUFFER_BYTES = 65536
     JOINED_BYTES = 1048576
-    # Outboxes that one release of the GIL sends, and pieces of one outbox.
+    # Most outboxes sent in one release of the GIL, and most pieces of one outbox.
     MOST_OUTBOXES = 64
     MOST_PIECES = 16
 
@@ -15,7 +15,7 @@ cdef enum:
 cdef class SocketReader:
     """Watches one connection: reads its usual frames, and calls the connection for everything else.
 
-    runner: of the connection's port. Owned by remoting-io.
+    runner: the FrameRunner of the connection's port. Owned by remoting-io.
     """
     cdef PeerState peer
     cdef FrameRunner runner
@@ -52,7 +52,7 @@ cdef class SocketReader:
         with nogil:
             received = recv_unbroken(fd, p + kept, room - kept, 0)
         if received <= 0:
-            peer.on_event(mask)  # it meets the same, and knows what to do
+            peer.on_event(mask)  # reads again, meets the same error or end, and handles it
             return
         peer.last_active = self.loop.monotonic
         try:
@@ -65,7 +65,7 @@ cdef class SocketReader:
 
 
 def flush_outboxes(list batch, double monotonic):
-    """Send what usual outboxes hold, as far as their sockets take it; returns the others, which Python flushes."""
+    """Send the content of usual outboxes, as far as their sockets take it; return the others, for Python to flush."""
     cdef list left = []
     cdef PeerState peer
     cdef iovec pieces[MOST_OUTBOXES * MOST_PIECES]
@@ -99,7 +99,8 @@ def flush_outboxes(list batch, double monotonic):
                 memset(&messages[count], 0, sizeof(msghdr))
                 messages[count].msg_iov = &pieces[count * MOST_PIECES]
                 messages[count].msg_iovlen = size
-                # `batch` holds the peer, the peer its pieces: nobody else touches them while the GIL is away.
+                # `batch` refers to the peer, and the peer to its pieces. Only this thread changes either, so they stay
+                # alive while the GIL is released.
                 peers[count], fds[count] = <PyObject*>peer, peer.fd
                 count += 1
                 continue
@@ -112,7 +113,7 @@ def flush_outboxes(list batch, double monotonic):
             if peer.closed:
                 continue  # for the sake of all outboxes together, by one before it
             if sent[i] < 0:
-                left.append(peer)  # it tries again, and knows what to do
+                left.append(peer)  # Python's flush tries again and handles the error
             elif sent[i] == peer._out_bytes:
                 peer.dirty = False
                 peer._out.clear()

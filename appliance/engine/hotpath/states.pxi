@@ -1,4 +1,4 @@
-# The fields of the engine's parts that compiled code reads and writes as plain numbers. Their meaning: `pure.py`.
+# The fields of the engine's parts that compiled code uses as plain C values. `pure.py` describes them.
 
 
 cdef class LoopState:

@@ -1,4 +1,4 @@
-# System calls. None of them waits: sockets do not block, and what is read from files is in the page cache.
+# System calls. None of them waits: sockets are non-blocking, and `sendfile` is called for bytes in the page cache only.
 
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport uint64_t
@@ -24,7 +24,7 @@ cdef extern from *:
     #define MSG_NOSIGNAL 0
     #endif
 
-    /* A call that a signal broke off before it did anything is made again. */
+    /* Repeat a call that a signal interrupted before it did anything. */
     #define UNBROKEN(name, parameters, call) \\
         static ssize_t name parameters { ssize_t done; do done = call; while (done < 0 && errno == EINTR); return done; }
     UNBROKEN(recv_unbroken, (int fd, void *buffer, size_t size, int flags), recv(fd, buffer, size, flags))
