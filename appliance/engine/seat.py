@@ -4,6 +4,14 @@ role.
 The old broker is closed as at a stop, and the new one is built as at a start; a broker never changes its role inside.
 Meanwhile requests wait in their sockets for a second; then they are answered 14. If the new broker cannot be built, the
 seat stays empty, and answers and `health()` give the reason.
+
+`OwnBrokers.lead` (failover/brokers.py) calls `change` on the thread `failover`. On `remoting-io` the ports are given to
+`Meanwhile`, held pulls are answered, pools finish their requests, and the broker leaves the loop. It stops as at a
+stop, and its store closes clean. The store may then be changed while it is closed (a cut). The next broker opens it and
+attaches the parts of its role: a leader its links, the position it waits for, and its tables (`broker/promotion.py`).
+It starts, registers, and on `remoting-io` gets ports, connections and the table of clients; from then on the window
+asks it. So promotion, demotion, a cut of the log and a start after a crash are one path: recovery. `fence` comes first:
+a watermark below everything stops publication at once, from any thread, whatever `remoting-io` is doing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,19 @@
 """Nightly reports: their schedule, the runs that make them, and the reports of each day.
 
+1. The thread `reports` (`runner.py`) takes the next run that waits or is due (`schedule.py`: by days, not by moments),
+   one at a time. It fixes T0: the window's `report_inputs` become a `Snapshot`, delivery files get a second name, and
+   `plan.json` lists the work. Files between console and run: `spark_reports/run/plan.py`.
+2. `child.py` starts `python -m spark_reports.run DIR` with an environment of its own: the keeper (`run/keeper.py`). It
+   leads a session, watches memory, time and disk, and ends all processes in the session when the run or the broker
+   ends; the work is done by another process.
+3. That worker (`run/work.py`) collects the history's figures (`run/measured.py`) and counts the day's facts:
+   `facts/in_spark.py` or `facts/in_python.py`, with equal results (D25). `facts/keeping.py` puts them in the day's
+   place.
+4. `spark_reports/reports/` makes a `Document` each, keys and numbers only, from the snapshot and the facts of this day
+   and 35 before it, and its SVGs; `outcome.json` comes last. Faults, as sentences: `run/failures.py`.
+5. The console puts the result in the day's place by a rename (`published.py`); a failed run leaves none. `telling.py`
+   hands the digest to the alerts' threads. After a kill, the next start ends and removes the rest (`sweep`).
+
 DATA/rocketbox/reports/
   runs/ID/          a run's record, record.json, and its input and output files (spark_reports/run/plan.py)
   days/YYYY-MM-DD/  each report's JSON and SVGs; made.json: the run that made them, and from which data

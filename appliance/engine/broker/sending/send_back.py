@@ -10,6 +10,13 @@ and host, flag and properties are those of the message; new are
 
 and its number of retries is one higher. A dead letter keeps REAL_TOPIC and REAL_QID of its last retry.
 
+The limit of retries is the request's, else the group's. Below it the copy waits at level 3 + retries so far; at the
+limit, or for a level below 0, it is a dead letter. A message longer than 256 KiB, or not in the page cache, is read by
+the pool `pull-cold`, one for a connection at a time. A peer that has much copied is not read from for a while
+(`Connection.rest`). Any failure is answered with 1: a client then sends the message to `%RETRY%group` itself (310), as
+does an orderly consumer that gives up; `retry_policy.py` distinguishes the two by the retries they name and by the
+group's leases.
+
 A group may send back a message of any topic that it could have consumed; its permission to consume is checked
 elsewhere. Refused are messages that no consumer can have received (they wait for their time or for the end of their
 transaction), retries of another group, and damaged messages.
