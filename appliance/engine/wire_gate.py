@@ -182,7 +182,7 @@ class _Witness:
         try:
             return self._act.state(names) if names else {}
         except Exception:  # the request was carried out, and its answer must not fail
-            logger.exception("wire gate: what became of it cannot be told action=%s", self._act.action)
+            logger.exception("wire gate: the outcome cannot be determined action=%s", self._act.action)
             return {}
 
 

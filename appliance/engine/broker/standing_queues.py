@@ -71,7 +71,7 @@ class StandingQueues:
                 return
             found = msgspec.convert(document, _File)
         except (CorruptFile, OSError, msgspec.ValidationError) as error:
-            logger.warning("standing queues: since when queues stand is not known any more: %s", error)
+            logger.warning("standing queues: the times since when queues stand are lost: %s", error)
             return
         self._holds_any = bool(found.queues)
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()

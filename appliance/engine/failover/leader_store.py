@@ -26,7 +26,7 @@ class SwapConflict(RocketBoxError):
     """The key is not at the expected revision. value: None if there is no key."""
 
     def __init__(self, value: bytes | None, revision: Revision) -> None:
-        super().__init__("the key was changed by somebody else")
+        super().__init__("another writer changed the key")
         self.value = value
         self.revision = revision
 

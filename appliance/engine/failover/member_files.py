@@ -172,7 +172,7 @@ class MemberFiles:
                     "the store directory is not the one that these files were made for: it was emptied or exchanged"
                 )
             elif mark or self.damage or self.epochs:
-                self.stranger = "it is not known any more which member of the set this store was"
+                self.stranger = "it is no longer known which member of the set this store was"
             if self.stranger:
                 logger.warning("fail-over: this store is a new member of its set: %s", self.stranger)
             if not mark:

@@ -327,7 +327,7 @@ class FailoverService(ServiceThread):
                 "minInSyncReplicas are left", uuid, peers.get(uuid, "-"), slow[uuid],
             )  # fmt: skip
         for uuid in self.status.slow.keys() - slow.keys():
-            logger.info("failover: member=%s peer=%s is not slow any more, or gone", uuid, peers.get(uuid, "-"))
+            logger.info("failover: member=%s peer=%s is no longer slow, or gone", uuid, peers.get(uuid, "-"))
 
     # --- acts
 

@@ -98,7 +98,7 @@ class PeerRequests:
 
     def _answered(self, conn: Connection, answer: RemotingCommand) -> None:
         if not self._finish(conn, answer.opaque, answer):
-            logger.debug("peer: an answer that nobody waits for code=%d from=%s", answer.code, conn.remote_host)
+            logger.debug("peer: an answer without a request code=%d from=%s", answer.code, conn.remote_host)
 
     def _closed(self, conn: Connection) -> None:
         for opaque in list(self._waiting.get(conn, ())):

@@ -341,7 +341,7 @@ class RemotingServer(ServerState):
         scarce = OUTBOX_TOTAL_BYTES // 2
         if self.outbox_high_bytes:
             if self._outbox_total > scarce:
-                logger.warning("server: outboxes hold %d bytes, slow peers get no more answers", self._outbox_total)
+                logger.warning("server: outboxes hold %d bytes, slow peers get no further answers", self._outbox_total)
                 self.outbox_high_bytes = 0
         elif self._outbox_total < scarce // 2:
             self.outbox_high_bytes = OUTBOX_HIGH_BYTES

@@ -134,7 +134,7 @@ def test_what_nobody_can_have_consumed_is_refused(engine, peer, group):
     delayed = peer.ask(310, send_fields(f"T_{group}", properties=UNIQ + "DELAY\x011\x02"), b"x")
     at = int(delayed.ext_fields["msgId"][16:], 16)
     answer = stored_nothing(engine, lambda: back(peer, at, group))
-    refused(engine, answer, ResponseCode.SYSTEM_ERROR, f"nobody consumes it where it lies, in {SCHEDULE}")
+    refused(engine, answer, ResponseCode.SYSTEM_ERROR, f"no group consumes it where it lies, in {SCHEDULE}")
 
 
 def test_a_retry_of_another_group_is_refused(engine, peer, group):

@@ -119,13 +119,13 @@ class MoveDelayed(EarlyActs):
                     if self._store.records.find(one.physical_offset, one.size) is Missing.UNREADABLE:
                         return budget, f"the delayed messages of level {level} cannot be read"
                 elif ended.fate is not Fate.HANDLED:
-                    return budget, "delayed messages are stored once more, or delivered"
+                    return budget, "delayed messages are being stored again, or delivered"
             if is_over:
                 break
             self._done[level] = at
             budget -= MOST_MESSAGES
             if budget <= 0:
-                return budget, "delayed messages are stored once more"
+                return budget, "delayed messages are being stored again"
         return budget, None
 
     def _work(self, how: How, one: Chosen, make: bool = True) -> EarlyDelay:

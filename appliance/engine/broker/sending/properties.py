@@ -190,7 +190,7 @@ def checked_bytes(properties: str) -> bytes:
         raise RefusedRequest(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the message is illegal: its properties hold {len(UNWRITTEN)} zeros in a row, "
-            "which after a power cut could not be told from what was never written",
+            "which after a power cut would look like bytes that were never written",
         )
     return raw
 

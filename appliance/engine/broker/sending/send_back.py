@@ -213,7 +213,7 @@ def _refuse_unfit(record: Record, group: str) -> None:
     reason = None
     topic = record.topic
     if topic in NO_SEND_TOPICS or not has_queue_entry(record.sys_flag):
-        reason = f"nobody consumes it where it lies, in {topic}"
+        reason = f"no group consumes it where it lies, in {topic}"
     elif topic.startswith(RETRY_PREFIX) and not _is_retry_topic_of(group, topic):
         reason = f"it is a retry of another group: {topic}"
     elif record.body and body_crc(record.body) != record.body_crc:

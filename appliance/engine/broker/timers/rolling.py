@@ -127,10 +127,10 @@ class RollTimers:
         if self.rolled_physical >= wanted and not self._index.is_needed_below(wanted):
             return None
         if wanted > self._wanted:
-            logger.info("timers: what waits before %d of the log is stored once more", wanted)
+            logger.info("timers: messages that wait before %d of the log are being stored again", wanted)
             self._wanted = wanted
             self.on_wanted()
-        return "messages that wait for their time are stored once more"
+        return "messages that wait for their time are being stored again"
 
     def _lowest(self) -> int:
         queue = self._store.find_queue(TIMER_TOPIC, 0)
@@ -165,7 +165,7 @@ class RollTimers:
             self.failure = None
         except (OSError, QueueBroken, CorruptFile) as error:
             if self.failure is None:
-                logger.error("timers: what waits cannot be stored once more, will try again: %s", error)
+                logger.error("timers: waiting messages cannot be stored again, will retry: %s", error)
             self.failure = str(error)
             self._steps, pause = self._run(), _REFUSED_S
         self._not_before = now + pause

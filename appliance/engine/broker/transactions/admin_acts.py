@@ -273,7 +273,7 @@ class AdminActs:
                 logger.error("transactions: act %d waits for the next start: %s", act.id, error)
                 continue
             if half is None:
-                gone[number] = Fate.DECIDED, "its half message is not there any more"
+                gone[number] = Fate.DECIDED, "its half message is no longer there"
             else:
                 found[number] = act, half
         if found:

@@ -265,7 +265,7 @@ class CheckTransactions(ServiceThread):
         if end > self._leaving_end:
             self._leaving_end = end
         self.wakeup()
-        return self._stays or "transactions that are open are stored once more"
+        return self._stays or "open transactions are being stored again"
 
     # --- the thread
 
@@ -400,7 +400,7 @@ class CheckTransactions(ServiceThread):
                     return False
             elif half.record.physical_offset < end or offset in held_up:
                 if not self._decisions.put_back(half, checks):
-                    self._stays = f"the half message {offset} cannot be stored once more: the log takes nothing"
+                    self._stays = f"the half message {offset} cannot be stored again: the log takes nothing"
                     return False
             else:
                 break

@@ -295,7 +295,7 @@ class BlockChecksumService(ServiceThread):
         return found
 
     def _tell(self, segment: Segment, begin: int, end: int) -> None:
-        reason = "These bytes are not the ones that were sealed: the disk altered them, or somebody else did."
+        reason = "These bytes are not the ones that were sealed: the disk or another program altered them."
         file = f"commitlog/{segment.path.name}"
         logger.error("block checksums: %s [%d, %d): %s", file, begin, end, reason)
         self._files.report("blocks", file, reason, begin, end)
