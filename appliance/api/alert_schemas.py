@@ -15,9 +15,9 @@ _Minutes = Annotated[int, Field(ge=0, le=7 * 24 * 60)]
 
 
 class AlertRuleIn(In):
-    """A rule: `figure`, of all groups that `pattern` names, above `above` for `for_minutes`. channels: their names. Of
-    "needs", what needs somebody, `above` is 0 for all of it and 1 for what cannot wait; its severity is its own.
-    again_after_minutes: told again as long as it goes on; 0 for only once."""
+    """A rule: `figure`, of all groups that `pattern` names, above `above` for `for_minutes`. channels: their names. For
+    "needs", `above` is 0 for all needs and 1 for urgent ones; each has its own severity. again_after_minutes: time
+    between repeated notices while it goes on; 0 for a single one."""
 
     name: Name
     figure: FigureName
@@ -62,8 +62,9 @@ class PeriodOut(Out):
 
 
 class DryRunOut(Out):
-    """What a rule would have done in the last 24 hours. fired: how often; periods: the newest 500. measured: false when
-    there are no figures of that time. truncated: the time limit ended the look after `seen` of `subjects`."""
+    """Effects that a rule would have had in the last 24 hours. fired: how often; periods: the newest 500. measured:
+    false when there are no figures of that time. truncated: the time limit ended the check after `seen` of
+    `subjects`."""
 
     fired: int
     periods: list[PeriodOut]
@@ -105,7 +106,7 @@ class AlertOut(Out):
 
 
 class AlertDetailOut(AlertOut):
-    """deliveries: who was told what, in that order."""
+    """deliveries: its notices, in that order."""
 
     deliveries: list[DeliveryOut]
 

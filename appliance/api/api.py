@@ -181,5 +181,5 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def rule_text(rule: Rule | None) -> str:
-    """As "operator", "viewer, may_read_bodies" or "nobody"."""
+    """Return a rule as text, like "operator", "viewer, may_read_bodies" or "nobody"."""
     return "nobody" if rule is None else ", ".join((rule.role or "everyone", *rule.grants))

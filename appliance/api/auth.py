@@ -22,7 +22,7 @@ def names(request: HttpRequest) -> Names:
 
 
 def may_access(request: HttpRequest, name: str) -> bool:
-    """Whether a name may be accessed by the caller, be it a topic's or a group's."""
+    """True if the caller may access a name, be it a topic's or a group's."""
     return names(request).has(name)
 
 
@@ -50,7 +50,7 @@ def _require(found: Names, may: bool) -> None:
 
 
 def has_pattern(request: HttpRequest) -> bool:
-    """Whether the caller may access some names only."""
+    """True if the caller may access some names only."""
     return not names(request).is_every
 
 

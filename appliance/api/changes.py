@@ -25,7 +25,7 @@ Force = Annotated[bool, Query(False, description="Do it despite the `blockers`."
 
 
 def by(request: HttpRequest) -> str:
-    """Who asks, for the engine's log."""
+    """The caller's name, for the engine's log."""
     return str(request.user.label)
 
 

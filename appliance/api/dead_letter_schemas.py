@@ -218,8 +218,9 @@ class ReplayList(Out):
 
 
 class FilterIn(In):
-    """Which dead letters. topic: they were first sent to, "" for those that do not say. key: one of their keys, their
-    unique id, or the offset id they once had. replayed: not from here yet, already, or the copy of a replay."""
+    """Selects dead letters. topic: the one they were first sent to, "" for letters that do not have it. key: one of
+    their keys, their unique id, or the offset id they once had. replayed: not yet replayed from here, already replayed,
+    or the copy of a replay."""
 
     topic: Annotated[str, Field(max_length=255)] | None = None
     retries: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
@@ -228,7 +229,7 @@ class FilterIn(In):
 
 
 class ArchiveIn(In):
-    """Which dead letters: all there are; those of a time, a filter; or `offsets`, pairs of queue id and offset."""
+    """Selects dead letters: all; those of a time or a filter; or `offsets`, pairs of queue id and offset."""
 
     from_ms: Moment | None = None
     to_ms: Moment | None = None
@@ -250,8 +251,8 @@ class ArchiveIn(In):
 
 
 class ReplayIn(In):
-    """Which dead letters, where to, how fast. Without times, filter and offsets: all there are now. offsets: pairs of
-    queue id and offset, without a filter. max_replays: messages that were replayed so often are skipped."""
+    """Selects dead letters, their target and the speed. Without times, filter and offsets: all there are now. offsets:
+    pairs of queue id and offset, without a filter. max_replays: messages that were replayed this often are skipped."""
 
     target: Literal["group", "original", "topic"] = "group"
     topic: Annotated[str, Field(min_length=1, max_length=127)] | None = None
@@ -270,8 +271,8 @@ class ReplayIn(In):
 
 
 class ReplayPlanOut(Out):
-    """What a replay does, or would do. job: what was started; null after a dry run. Of a dry run: scanned of the total
-    were looked at; by_topic says how many of those would be sent, by the topic they were first sent to."""
+    """The effects of a replay. job: the replay that was started; null after a dry run. A dry run looks at `scanned` of
+    the total; by_topic: how many of those would be sent, by the topic they were first sent to."""
 
     total: int
     scanned: int
@@ -296,9 +297,9 @@ class ReplayPlanOut(Out):
 
 
 class ReplayResultOut(Out):
-    """What became of one message of a replay. queue_id, queue_offset, and what comes behind died_again: of the letter,
-    null when it cannot be read any more. died_again: whether its copy is a dead letter of the group once more; null
-    where that is not known."""
+    """The result of one message of a replay. queue_id, queue_offset, and the fields behind died_again: of the letter,
+    null when it can no longer be read. died_again: true if its copy is again a dead letter of the group; null if that
+    is not known."""
 
     number: int
     queue_id: int

@@ -61,7 +61,7 @@ def _parameter(schema: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default(shape: dict[str, Any]) -> str:
-    """As JSON; "" where nothing is said."""
+    """Return the default as JSON; "" without one."""
     found = shape.get("default")
     return "" if found in (None, "") else json.encode(found).decode()
 
@@ -80,7 +80,7 @@ def _answers(schema: dict[str, Any], operation: dict[str, Any]) -> list[dict[str
 
 
 def _curl(schema: dict[str, Any], address: str, path: str, method: str, operation: dict[str, Any]) -> str:
-    """A command line that asks it, to be filled in: $NAMES are the reader's."""
+    """Return a command line that calls the operation; the reader replaces $NAMES."""
     for one in operation["parameters"]:
         if one["in"] == "path":
             path = path.replace("{" + one["name"] + "}", "$" + one["name"].upper())

@@ -11,7 +11,7 @@ from .times import Moment
 
 
 class ExportIn(In):
-    """Which messages: of a queue, stored between two times, found by a filter; all of the topic by default. bodies:
+    """Selects messages: of a queue, stored between two times, found by a filter; all of the topic by default. bodies:
     with body and properties, so that they can be imported again; else only where they are."""
 
     queue_id: int | None = Field(None, ge=0, lt=1 << 31)

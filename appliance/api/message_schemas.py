@@ -32,8 +32,8 @@ class MessageRowOut(Out):
 
 
 class ScannedOut(Out):
-    """What the page cost: messages looked through so far of the snapshot's total, the size of their records and what
-    all come to (an estimate until the last page), and bytes and time for this page."""
+    """Cost of the page: messages looked through so far of the snapshot's total, the size of their records and of all
+    (an estimate until the last page), and bytes and time for this page."""
 
     seen: int
     total: int
@@ -96,8 +96,9 @@ class SearchHitOut(Out):
 
 
 class SearchOut(PageOut):
-    """What a search found, in a snapshot: newer messages are not included. topic_names, group_names: the first few
-    whose names hold the text, on the first page. place_note: why there is no message at the place that the text names.
+    """Results of a search, in a snapshot: newer messages are not included. topic_names, group_names: the first few
+    whose names contain the text, on the first page. place_note: why there is no message at the place that the text
+    names.
 
     kinds: what the text may be, the most telling first. truncated: the page ended before it was full, after 250 ms or
     500 records; go on with next_cursor. Without one, so many messages have the key that no page gets further: ask for a
@@ -147,11 +148,11 @@ class StoryOut(Out):
 
 
 class DeliveryOut(Out):
-    """Where a group stands with the message. state: consumed (its offset is past it), delivered (to a client, not
+    """A group's progress with the message. state: consumed (its offset is past it), delivered (to a client, not
     committed yet), waiting (`ahead` messages before it), delayed, retrying, dead, filtered, uncommitted (a transaction)
-    or unknown; why says what the broker knows that by. place: of the copy that this is about, the newest one on the
-    group's way. deliveries: answers that carried it or a copy, as far as they are kept, the last one at delivered_at_ms
-    for the client delivered_to."""
+    or unknown; why gives the broker's evidence. place: of the group's newest copy of the message, which the state is
+    about. deliveries: answers that carried it or a copy, as far as they are kept, the last one at delivered_at_ms for
+    the client delivered_to."""
 
     group: Text
     state: str
@@ -296,15 +297,16 @@ class MessageIn(In):
 
 
 class DeliveryIn(In):
-    """Which member of which group consumes it. client_id: leave it out for the first one by its id."""
+    """The group, and its member, that is to consume the message. client_id: leave it out for the first one by its
+    id."""
 
     group: str = Field(max_length=255)
     client_id: str | None = Field(None, max_length=1024)
 
 
 class DirectDeliveryOut(Out):
-    """What the client made of it. result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION,
-    CR_RETURN_NULL, or empty when it did not say, or when it was a dry run (`delivered` is false then)."""
+    """The client's result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL, or empty
+    if it gave none, or for a dry run (`delivered` is false then)."""
 
     delivered: bool
     group: Text

@@ -13,9 +13,9 @@ _MOST = (1 << 62) - 1
 
 
 class OffsetResetIn(In):
-    """Where to. topics: left out: all that the group subscribes to or has offsets of, its retry topic not among them.
-    queues: left out: all. to: time needs at_ms, shift needs by, offset needs offset and queues. skip needs them, too,
-    and goes behind the message at that offset; 409 when the group has gone on."""
+    """The target of a reset. topics: by default all that the group subscribes to or has offsets of, except its retry
+    topic. queues: by default all. to: time needs at_ms, shift needs by, offset needs offset and queues. skip needs these
+    as well, and goes behind the message at that offset; 409 when the group has gone on."""
 
     topics: list[str] | None = Field(None, min_length=1, max_length=1000)
     queues: list[int] | None = Field(None, min_length=1, max_length=4096)
@@ -27,11 +27,11 @@ class OffsetResetIn(In):
 
 class OffsetMoveOut(Out):
     """One queue. before, to, now: the group's offset before the act, after it, and at present; null without one.
-    replays, skips: messages that come again, or do not come any more. passed_over: messages before the place where a
-    queue without an offset begins. first_offset, first_at_ms: of the first of them.
-    state: waiting (no client has asked for the queue since), told (a client was told, and has not pulled from there
-    yet; told_s: for how long), reached, given_up (clients were told and do not follow), replaced (moved again since),
-    gone (the queue is), forgotten (it has no offset, as it was asked for); "" of a preview."""
+    replays, skips: messages that come again, or no longer come. passed_over: messages before the place where a queue
+    without an offset begins. first_offset, first_at_ms: of the first of them. state: waiting (no client has asked for
+    the queue since), told (a client was notified, and has not pulled from there yet; told_s: for how long), reached,
+    given_up (clients were notified and do not follow), replaced (moved again since), gone (the queue is), forgotten (it
+    has no offset, as it was asked for); "" of a preview."""
 
     topic: Text
     queue_id: int

@@ -51,13 +51,13 @@ def _guard(operation: Operation) -> None:
 
 
 def refusal(unknown: list[str], known: list[str]) -> Refused:
-    """Which parameters there are not, and what was meant."""
+    """Return the refusal of unknown parameters, with the names that were probably meant."""
     errors = [{"field": name[:100], "message": sentence(name, known)} for name in unknown[:MOST_NAMED]]
     return Refused("unknown_parameter", errors[0]["message"], errors=errors)
 
 
 def sentence(name: str, known: list[str]) -> str:
-    """As "There is no parameter dry-run: do you mean dry_run?"."""
+    """Return a text like "There is no parameter dry-run: do you mean dry_run?"."""
     found = f"There is no parameter {name[:100]}"
     near = nearest(name, known)
     if near:

@@ -26,7 +26,7 @@ class SlaveOut(Out):
 
 
 class GoneSlaveOut(Out):
-    """A slave that was connected, at this host; nobody has come from there since."""
+    """A slave that was connected, from this host; none has connected from there since."""
 
     address: str
     acknowledged: int
@@ -36,7 +36,7 @@ class GoneSlaveOut(Out):
 
 
 class TurnedAwayOut(Out):
-    """Who asked to follow and may not. times: since the start."""
+    """A host that asked to follow and may not. times: since the start."""
 
     address: str
     times: int
@@ -45,9 +45,9 @@ class TurnedAwayOut(Out):
 
 
 class WaitingForSlavesOut(Out):
-    """What a SYNC_MASTER waits for. slaves: how many must have a message before it is acknowledged and shown;
-    connected: how many follow. timeout_ms: then a send is answered FLUSH_SLAVE_TIMEOUT. limit_bytes: so far it may be
-    ahead before it refuses sends. waiting_bytes: what is stored, and waits for slaves."""
+    """The wait of a SYNC_MASTER. slaves: how many must have a message before it is acknowledged and shown; connected:
+    how many follow. timeout_ms: after this a send is answered FLUSH_SLAVE_TIMEOUT. limit_bytes: distance to the slaves
+    beyond which it refuses sends. waiting_bytes: stored bytes that wait for slaves."""
 
     slaves: int
     connected: int
@@ -77,10 +77,10 @@ class FollowedMasterOut(Out):
 
 
 class ReplicationOut(Out):
-    """Who follows this broker, or whom it follows. log_end: so far this broker keeps the log. listens: where slaves
-    connect, null where none are taken. allowed: who may, besides this machine. waiting: of a SYNC_MASTER that waits.
-    refused: why sends are refused for slaves' sake. master: of a slave. A member of a set with fail-over that does not
-    lead is a SLAVE without one: see GET /replication/set."""
+    """This broker's slaves, or its master. log_end: the end of the log that this broker keeps. listens: the address for
+    slaves, null if none are accepted. allowed: addresses that may follow, besides this machine. waiting: of a
+    SYNC_MASTER that waits. refused: why sends are refused for slaves' sake. master: of a slave. A member of a set with
+    fail-over that does not lead is a SLAVE without one: see GET /replication/set."""
 
     role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
     broker_name: str

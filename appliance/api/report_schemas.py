@@ -129,14 +129,14 @@ class ReportLogOut(Out):
 
 
 class ReportRunIn(In):
-    """day: YYYY-MM-DD in the reports' time zone, "yesterday" (when left out), or "today" for what there is of it."""
+    """day: YYYY-MM-DD in the reports' time zone, "yesterday" (when left out), or "today" for its hours so far."""
 
     day: Annotated[str, Field(max_length=10, pattern=r"^(yesterday|today|\d{4}-\d\d-\d\d)$")] = "yesterday"
 
 
 class ReportSettingsOut(Out):
-    """How reports are made. at: HH:MM in `zone`. limits: minutes that a group may be behind, for groups with a limit of
-    their own."""
+    """Settings of the reports. at: HH:MM in `zone`. limits: minutes that a group may be behind, for groups with a limit
+    of their own."""
 
     on: bool
     at: str
@@ -153,7 +153,7 @@ class ReportSettingsOut(Out):
 
 
 class ReportSettingsIn(In):
-    """What is left out stays as it is."""
+    """Fields that are left out keep their values."""
 
     on: bool = not_given()
     at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = not_given()

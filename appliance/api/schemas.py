@@ -66,7 +66,7 @@ class SentenceOut(Out):
 
 
 class ProblemOut(BaseModel):
-    """Why a request was not served (RFC 9457). type, code: stable. errors: the fields that are wrong."""
+    """The reason why a request was not served (RFC 9457). type, code: stable. errors: the fields that are wrong."""
 
     type: str
     title: str
@@ -308,7 +308,7 @@ class ChecksOut(Out):
 
 
 class RetentionOut(Out):
-    """How long messages are kept. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
+    """Retention of messages. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
 
     refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
     """
@@ -340,8 +340,8 @@ class CleanedOut(Out):
 
 
 class SystemOut(Out):
-    """What runs here. persona: the RocketMQ version it answers as. hot_path: what takes sends and pulls, "compiled" or
-    "pure" (Python); why_pure: why it is not compiled. namesrvs: whether each knows this broker."""
+    """The running server. persona: the RocketMQ version it answers as. hot_path: the code that handles sends and pulls,
+    "compiled" or "pure" (Python); why_pure: why it is not compiled. namesrvs: true for each that has this broker."""
 
     version: str
     persona: str

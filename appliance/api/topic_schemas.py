@@ -125,7 +125,7 @@ class TopicGroupList(Out):
 
 
 class ProducerOut(Out):
-    """Who sent some of the most recent messages. client_id: null when that connection is closed."""
+    """A sender of some of the most recent messages. client_id: null when that connection is closed."""
 
     born_host: str
     client_id: Text | None
@@ -299,9 +299,9 @@ class QueueNowPage(PageOut):
 
 
 class PaceOut(Out):
-    """How fast a group is. in_rate, out_rate: what came and what it committed, a second, over the last minute. trend:
-    caught_up, keeps_up (no more waits than came just now), catches_up (in catches_up_ms, at these rates), never (at
-    these rates) or unknown (why). lags: messages behind at times_at_ms, over ten minutes, oldest first."""
+    """Speed of a group. in_rate, out_rate: messages that came and that it committed, a second, over the last minute.
+    trend: caught_up, keeps_up (only messages that came just now wait), catches_up (in catches_up_ms, at these rates),
+    never (at these rates) or unknown (why). lags: messages behind at times_at_ms, over ten minutes, oldest first."""
 
     in_rate: float | None
     out_rate: float | None
@@ -382,8 +382,7 @@ class LookOut(Out):
 
 
 class DiagnosisOut(Out):
-    """What is wrong with a group as far as the broker's own records tell, the worst first, and all that was looked
-    at."""
+    """Faults of a group, as far as the broker's own records show them, the worst first, and all checks."""
 
     group: Text
     at_ms: int
@@ -392,7 +391,7 @@ class DiagnosisOut(Out):
 
 
 class CloneIn(In):
-    """Which group takes over what. A group that does not exist is created with the settings."""
+    """The group that takes over, and the parts that it takes. If it does not exist, it is created with the settings."""
 
     target: str = Field(max_length=1024)
     offsets: bool = True
@@ -421,7 +420,7 @@ class GroupIn(In):
 
 
 class CleanUpIn(In):
-    """What to clean up."""
+    """The kind of things to clean up."""
 
     kind: Literal["groups", "topics", "offsets"]
     idle_hours: int = Field(
@@ -438,8 +437,8 @@ class CleanedUpOut(Out):
 
 
 class CleanUpOut(Out):
-    """What nobody uses: found (applied false) or deleted. items: the first 500 of `count`. left: found and not deleted
-    by this act. revision: of a dry run."""
+    """Unused things: found (applied false) or deleted. items: the first 500 of `count`. left: found and not deleted by
+    this act. revision: of a dry run."""
 
     applied: bool
     kind: str
@@ -501,7 +500,7 @@ class MemberQueueOut(Out):
 
 
 class MemberRatesOut(Out):
-    """What the client counts of a topic, over its last minute; failed: over its last hour."""
+    """The client's figures for a topic, over its last minute; failed: over its last hour."""
 
     topic: Text
     pull_ms: float | None

@@ -48,8 +48,8 @@ class WaitingPageOut(PageOut):
 
 
 class PendingByDueOut(Out):
-    """How many messages come due when: counts of spans of bucket_ms from begin_at_ms on; before, after: due before and
-    behind them. truncated: scanned of pending are counted; ask again for more."""
+    """Numbers of messages by due time: counts of spans of bucket_ms from begin_at_ms on; before, after: due before and
+    after these. truncated: scanned of pending are counted; ask again for more."""
 
     begin_at_ms: int = Field(validation_alias="begin_ms")
     bucket_ms: int
@@ -70,7 +70,7 @@ class WaitingPlaceIn(In):
 
 
 class WaitingFilterIn(In):
-    """Which messages that wait. retries: only those on their way back to a group, or only others."""
+    """Selects waiting messages. retries: only those on their way back to a group, or only others."""
 
     group: Name | None = None
     topic: Name | None = None
@@ -81,8 +81,8 @@ class WaitingFilterIn(In):
 
 
 class WaitingActIn(In):
-    """What to do before they are due, with messages by their places or with the first `limit` ones of a filter; while
-    there are more, ask again with next_cursor. drop: it never arrives."""
+    """An act on messages before they are due, by their places or on the first `limit` ones of a filter; while there are
+    more, ask again with next_cursor. drop: they never arrive."""
 
     action: Literal["deliver_now", "to_dead_letters", "drop"]
     places: Annotated[list[WaitingPlaceIn], Field(min_length=1, max_length=1000)] | None = None
@@ -92,8 +92,8 @@ class WaitingActIn(In):
 
 
 class WaitingOutcomeOut(Out):
-    """What became of one message. outcome: done, done_for_now, possible (dry run), or why not. copy_place:
-    topic/queue/offset of where it is now."""
+    """The result of one message. outcome: done, done_for_now, possible (dry run), or why not. copy_place: its present
+    topic/queue/offset."""
 
     level: int
     queue_offset: int
@@ -104,7 +104,7 @@ class WaitingOutcomeOut(Out):
 
 
 class WaitingActOut(Out):
-    """What an act did, or would do; counts add up to asked. more: others that fit may wait, from next_cursor on."""
+    """The effects of an act; counts add up to asked. more: others that fit may wait, from next_cursor on."""
 
     action: str
     dry_run: bool
@@ -120,8 +120,8 @@ class WaitingActOut(Out):
 
 
 class HalfOut(Out):
-    """What a half message says of itself. topic, queue_id: where it is to go. group: its producers'; producers: how
-    many of them are connected."""
+    """A half message. topic, queue_id: its target. group: that of its producers; producers: how many of them are
+    connected."""
 
     offset_id: str
     unique_id: Text | None
@@ -138,9 +138,9 @@ class HalfOut(Out):
 
 
 class ResolvedTransactionOut(Out):
-    """One that has ended. how: committed, rolled_back, discarded or lost. by: producer (at once), check (a producer
-    that was asked), administrator or broker. admin, reason: of an administrator. message: null when its record is
-    gone."""
+    """A transaction that has ended. how: committed, rolled_back, discarded or lost. by: producer (at once), check (a
+    producer that was asked), administrator or broker. admin, reason: of an administrator. message: null when its record
+    is gone."""
 
     half_offset: int
     message: HalfOut | None = Field(validation_alias="row")
@@ -155,7 +155,7 @@ class ResolvedTransactionOut(Out):
 
 
 class OpenTransactionOut(Out):
-    """One that nobody has decided. next_check_at_ms: null while it waits for a producer of its group. problem: why it
+    """An undecided transaction. next_check_at_ms: null while it waits for a producer of its group. problem: why it
     cannot be committed."""
 
     half_offset: int
@@ -248,7 +248,7 @@ class HalfPlaceIn(In):
 
 
 class ChecksIn(In):
-    """Which producers to ask now: of these transactions, or of the first `limit` ones that fit (all without a
+    """Selects the transactions whose producers to ask now: these, or the first `limit` ones that fit (all without a
     filter)."""
 
     places: Annotated[list[HalfPlaceIn], Field(min_length=1, max_length=1000)] | None = None
@@ -259,7 +259,8 @@ class ChecksIn(In):
 
 
 class DecisionsIn(In):
-    """How to end these transactions, and why. It may contradict what the producer's own records say: prefer a check."""
+    """An end for these transactions, with a reason. It may contradict what the producer's own records say: prefer a
+    check."""
 
     action: Literal["commit", "roll_back"]
     places: Annotated[list[HalfPlaceIn], Field(min_length=1, max_length=100)]
@@ -274,7 +275,8 @@ class ResumeIn(In):
 
 
 class TransactionOutcomeOut(Out):
-    """What became of one. outcome: done, asked, possible (dry run), decided_before (decided says how), or why not."""
+    """The result of one transaction. outcome: done, asked, possible (dry run), decided_before (decided says how), or
+    why not."""
 
     half_offset: int
     unique_id: Text | None
@@ -284,7 +286,7 @@ class TransactionOutcomeOut(Out):
 
 
 class TransactionActOut(Out):
-    """What an act did, or would do; counts add up to asked."""
+    """The effects of an act; counts add up to asked."""
 
     action: str
     dry_run: bool

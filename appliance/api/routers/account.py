@@ -24,7 +24,7 @@ _DAY_MS = 86_400_000
 
 @router.get("/me", response=MeOut)
 def me(request: HttpRequest) -> Any:
-    """Who you are: role, rights, and the names your token may access."""
+    """The caller: role, rights, and the names that its token may access."""
     user: Any = request.user
     names = auth.names(request)
     facts = ("kind", "username", "label", "role", "may_read_bodies", "may_export")
@@ -34,7 +34,7 @@ def me(request: HttpRequest) -> Any:
 
 @router.get("/me/sessions", response=SessionList)
 def list_own_sessions(request: HttpRequest) -> Any:
-    """Where you are signed in, the session seen last first."""
+    """Your sessions, the one seen last first."""
     return {"items": session_rows(request, request.user.pk)}
 
 
@@ -71,8 +71,8 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
 
 @router.post("/tokens", response={201: NewTokenOut})
 def create_token(request: HttpRequest, body: TokenIn) -> Any:
-    """Create a token. Its secret is in this answer and nowhere else. A session needs its password given recently. Those
-    that a token creates may do no more than it, and end with it."""
+    """Create a token. Its secret is in this answer and nowhere else. A session needs its password given recently.
+    Tokens that a token creates have at most its rights, and end with it."""
     auth.require_recent_login(request)
     user: Any = request.user
     maker = user.token if user.kind == "token" else None

@@ -61,7 +61,7 @@ def list_alerts(
 
 @router.get("/alerts/{int:alert_id}", response=AlertDetailOut)
 def alert(request: HttpRequest, alert_id: int) -> Any:
-    """One alert, and who was told what."""
+    """One alert, and its notices."""
     auth.require_all_names(request)
     return _one(Alert.objects.prefetch_related("deliveries"), alert_id, "alert")
 
@@ -101,7 +101,7 @@ def alert_rule(request: HttpRequest, rule_id: int) -> Any:
 
 @router.put("/alert-rules/{int:rule_id}", response=AlertRuleOut)
 def change_alert_rule(request: HttpRequest, rule_id: int, body: AlertRuleIn) -> Any:
-    """Replace a rule. Other conditions end the alerts that are on by it, and its channels are told."""
+    """Replace a rule. If its conditions change, its active alerts end, with a notice to its channels."""
     auth.require_all_names(request)
     rule = acts.save_rule(request, _rule_form(body, _one(AlertRule, rule_id, "alert rule")))
     return _rule_out(rule, book.by_rule())
@@ -109,7 +109,7 @@ def change_alert_rule(request: HttpRequest, rule_id: int, body: AlertRuleIn) -> 
 
 @router.delete("/alert-rules/{int:rule_id}", response={204: None})
 def delete_alert_rule(request: HttpRequest, rule_id: int) -> Any:
-    """Delete a rule; the alerts that are on by it end, and its channels are told."""
+    """Delete a rule; its active alerts end, with a notice to its channels."""
     auth.require_all_names(request)
     acts.delete_rule(request, _one(AlertRule, rule_id, "alert rule"))
     return Status(204, None)
@@ -117,7 +117,7 @@ def delete_alert_rule(request: HttpRequest, rule_id: int) -> Any:
 
 @router.get("/alert-channels", response=AlertChannelList)
 def list_alert_channels(request: HttpRequest) -> Any:
-    """All channels, by name, without what is secret in them."""
+    """All channels, by name, without their secrets."""
     auth.require_all_names(request)
     return {"items": [_channel_out(one) for one in AlertChannel.objects.prefetch_related("rules")]}
 
@@ -134,7 +134,7 @@ def create_alert_channel(request: HttpRequest, response: HttpResponse, body: Ale
 
 @router.get("/alert-channels/{int:channel_id}", response=AlertChannelOut)
 def alert_channel(request: HttpRequest, channel_id: int) -> Any:
-    """One channel, without what is secret in it."""
+    """One channel, without its secrets."""
     auth.require_all_names(request)
     return _channel_out(_one(AlertChannel, channel_id, "alert channel"))
 
@@ -150,7 +150,7 @@ def change_alert_channel(request: HttpRequest, channel_id: int, body: AlertChann
 
 @router.delete("/alert-channels/{int:channel_id}", response={204: None})
 def delete_alert_channel(request: HttpRequest, channel_id: int) -> Any:
-    """Delete a channel; its rules tell it nothing any more."""
+    """Delete a channel; its rules no longer send to it."""
     auth.require_all_names(request)
     channel = _one(AlertChannel, channel_id, "alert channel")
     auth.require_recent_login(request)
@@ -160,7 +160,7 @@ def delete_alert_channel(request: HttpRequest, channel_id: int) -> Any:
 
 @router.post("/alert-channels/{int:channel_id}/tests", response=DeliveryOut)
 def test_alert_channel(request: HttpRequest, channel_id: int) -> Any:
-    """Send a test now, and say what became of it: state is sent or failed."""
+    """Send a test now; state is sent or failed."""
     auth.require_all_names(request)
     return acts.test_channel(request, _one(AlertChannel, channel_id, "alert channel"))
 
@@ -175,7 +175,7 @@ def list_alert_silences(request: HttpRequest) -> Any:
 
 @router.post("/alert-silences", response={201: SilenceOut})
 def silence_alerts(request: HttpRequest, body: SilenceIn) -> Any:
-    """Tell nobody for a while. What happens meanwhile is written down; what is still on at the end is told then."""
+    """Send no notices for a while. Alerts are still recorded; those that are still active at the end are sent then."""
     auth.require_all_names(request)
     values = body.model_dump()
     if body.rule is not None:

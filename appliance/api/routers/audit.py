@@ -33,7 +33,7 @@ def list_audit(
     ),
     result: str | None = Query(None, max_length=10),
 ) -> Any:
-    """What was done, newest first, including over RocketMQ's ports (actor_kind `wire`).
+    """Recorded acts, newest first, including those over RocketMQ's ports (actor_kind `wire`).
 
     `after` of such an entry: `more`, how many acts it stands for; `counted_from_here`, later ones of its minute are.
     """

@@ -20,7 +20,7 @@ router = Router(tags=["system"])
 
 
 class BackupOut(Out):
-    """One that is whole. made_at_ms: when it was finished."""
+    """A complete backup. made_at_ms: when it was finished."""
 
     name: str
     bytes: int
@@ -28,14 +28,14 @@ class BackupOut(Out):
 
 
 class ScheduleOut(Out):
-    """every_hours: 0 for never by itself. keep: so many; the oldest are deleted after each."""
+    """every_hours: 0 for no schedule. keep: number of backups that stay; the oldest are deleted after each new one."""
 
     every_hours: int
     keep: int
 
 
 class BackupList(Out):
-    """Newest first. next_at_ms: when one is made by itself, null for never."""
+    """Newest first. next_at_ms: time of the next scheduled one, null without a schedule."""
 
     items: list[BackupOut]
     schedule: ScheduleOut
@@ -43,7 +43,7 @@ class BackupList(Out):
 
 
 class ScheduleIn(In):
-    """every_hours: 0 for never by itself."""
+    """every_hours: 0 for no schedule."""
 
     every_hours: Annotated[int, Field(ge=0, le=backups.MOST_HOURS)]
     keep: Annotated[int, Field(ge=1, le=backups.MOST_KEPT)]
@@ -62,14 +62,14 @@ def list_backups(request: HttpRequest) -> Any:
 
 @router.post("/system/backups", response={202: JobOut})
 def make_backup(request: HttpRequest, idempotency_key: IdempotencyKey) -> HttpResponse:
-    """Make one now, as a job: the whole data directory at one end of the log. 409 while another is made."""
+    """Make a backup now, as a job: the whole data directory at one end of the log. 409 while another is made."""
     auth.require_all_names(request)
     return accepted(request, idempotency_key, lambda: jobs.start(request, backups.KIND, {}))
 
 
 @router.put("/system/backups/schedule", response=ScheduleOut)
 def schedule_backups(request: HttpRequest, body: ScheduleIn) -> Any:
-    """How often one is made by itself, and how many are kept."""
+    """The schedule: how often a backup is made, and how many are kept."""
     auth.require_all_names(request)
     was = backups.schedule()
     wanted = backups.Schedule(body.every_hours, body.keep)

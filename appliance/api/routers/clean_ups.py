@@ -17,10 +17,10 @@ router = Router(tags=["groups"])
 
 @router.post("/clean-ups", response=CleanUpOut)
 def clean_up(request: HttpRequest, body: CleanUpIn, if_match: IfMatch, dry_run: DryRun) -> Any:
-    """Delete what is kept for ever and nobody uses. A group goes when it has no members, no offsets, and no message was
-    ever sent back; with its empty retry and dead letter topics. A topic goes when it has no messages, no offsets and no
-    subscribers, and none waits for it. Offsets go when their topic or group is gone. If-Match: the revision of the dry
-    run; 409 when something else would go by now. `left`: repeat it."""
+    """Delete unused groups, topics or offsets, which are kept for ever otherwise. A group goes when it has no members,
+    no offsets, and no message was ever sent back; with its empty retry and dead letter topics. A topic goes when it has
+    no messages, no offsets and no subscribers, and none waits for it. Offsets go when their topic or group is gone.
+    If-Match: the revision of the dry run; 409 when something else would go by now. `left`: repeat it."""
     auth.require_all_names(request)
     if dry_run:
         return runtime.window().clean_up(**body.model_dump(), dry_run=True)
@@ -34,5 +34,5 @@ def clean_up(request: HttpRequest, body: CleanUpIn, if_match: IfMatch, dry_run: 
 
 
 def after_line(done: Any) -> dict[str, Any]:
-    """What the audit log says of it."""
+    """Details for the audit log."""
     return {"count": done.count, "left": done.left, "first": [one.group or one.topic for one in done.items[:20]]}

@@ -57,7 +57,7 @@ def list_dead_letter_groups(
 def list_expiring_dead_letters(
     request: HttpRequest, hours: int = Query(24, ge=1, le=8760, description="Within so many hours.")
 ) -> Any:
-    """How many dead letters may expire soon, by group."""
+    """Numbers of dead letters that may expire soon, by group."""
     found = runtime.window().expiring_dead_letters(hours * 3_600_000)
     groups = auth.accessible(request, found.groups, "group")
     return {"within_ms": found.within_ms, "total": sum(one.count for one in groups), "groups": groups}
@@ -110,8 +110,8 @@ def archive_dead_letters(
 
 @router.get("/groups/{group}/retries", response=RetryLadderOut)
 def retry_ladder(request: HttpRequest, group: str) -> Any:
-    """How many of a group's messages wait for their next try, at which level and since when. The messages themselves:
-    `GET /delayed?group=`."""
+    """A group's messages that wait for their next try: their number, levels and ages. The messages themselves: `GET
+    /delayed?group=`."""
     auth.require_groups(request, group)
     return runtime.window().retry_ladder(group)
 
@@ -186,14 +186,14 @@ def replay_results(
     limit: Limit,
     result: Result | None = Query(None, description="Only those of this kind."),
 ) -> Any:
-    """What became of each message."""
+    """The result of each message."""
     _reach(request, job)
     return runtime.window().replay_results(job, result=result, cursor=cursor, limit=limit)
 
 
 @router.post("/replays/{job}/{act}", response=ReplayOut)
 def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume", "cancel"]) -> Any:
-    """Pause it (nothing is sent any more when this is answered), have it go on, or end it for good. 409 when its state
+    """Pause the replay (once this is answered, nothing more is sent), resume it, or end it for good. 409 when its state
     does not allow that."""
     found = _reach(request, job)
     # A caller who may not send to that topic may neither resume the replay nor stop one of others.

@@ -42,7 +42,7 @@ class DefinitionOut(Out):
 
 
 class DefinitionsOut(Out):
-    """What was done, or would be."""
+    """The changes that were made, or would be."""
 
     items: list[DefinitionOut]
     dry_run: bool
@@ -59,7 +59,7 @@ def definitions_file(request: HttpRequest) -> HttpResponse:
 
 @router.post("/system/definitions", response=DefinitionsOut)
 def take_definitions(request: HttpRequest, body: DefinitionsIn, dry_run: DryRun) -> Any:
-    """Make what is missing and change what differs; nothing is deleted. Each thing says what became of it."""
+    """Create missing things and change different ones; nothing is deleted. Each thing has its result."""
     auth.require_all_names(request)
     auth.require_recent_login(request)
     act = definitions.plan if dry_run else definitions.apply

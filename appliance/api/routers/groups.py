@@ -110,14 +110,14 @@ def delete_group(
 
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
-    """Its connected clients."""
+    """The group's connected clients."""
     auth.require_groups(request, group)
     return {"items": runtime.window().group(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
-    """Offsets and lag of every queue of every topic it consumes."""
+    """Offsets and lag of every queue of every topic that the group consumes."""
     auth.require_groups(request, group)
     return {"items": runtime.window().group(group).queues}
 
@@ -137,7 +137,7 @@ def group_queues(
     q: Text = Query("", max_length=255, description="Part of the topic's name."),
     sort: QueueSort = "-lag",
 ) -> Any:
-    """Its queues a page at a time: offsets, lag, who has each, its next unread message."""
+    """The group's queues, a page at a time: offsets, lag, the client that has each, its next unread message."""
     auth.require_groups(request, group)
     page = lambda number, size: runtime.window().group_queues(group, topic, q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
@@ -145,14 +145,15 @@ def group_queues(
 
 @router.get("/groups/{group}/pace", response=PaceOut)
 def group_pace(request: HttpRequest, group: str) -> Any:
-    """How fast it is, when it has caught up, and its lag of the last ten minutes."""
+    """The group's speed, the time until it has caught up, and its lag of the last ten minutes."""
     auth.require_groups(request, group)
     return runtime.window().group_pace(group)
 
 
 @router.get("/groups/{group}/diagnosis", response=DiagnosisOut)
 def group_diagnosis(request: HttpRequest, group: str) -> Any:
-    """What is wrong with it, with the figures that say so; what is in order; what cannot be told, and why."""
+    """Diagnosis of a group: the faults, with the figures that show them; the checks that passed; and those that cannot
+    be decided, and why."""
     auth.require_groups(request, group)
     return runtime.window().diagnosis(group, auth.names(request).has_topic)
 

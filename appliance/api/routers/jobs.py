@@ -29,7 +29,7 @@ def list_jobs(
     kind: str = Query("", max_length=64, description="Only this kind, for example audit-check."),
     state: State | None = Query(None, description="Only those in this state."),
 ) -> Any:
-    """Those that you may see, newest first."""
+    """Jobs that you may see, newest first."""
     question = ("jobs", kind, state, limit)
     return rows_page(jobs.seen(request.user, kind, state or ""), page_number(cursor, question), limit, question)
 
@@ -42,7 +42,7 @@ def job(request: HttpRequest, job: str) -> Any:
 
 @router.post("/jobs/{job}/cancel", response=JobOut)
 def cancel_job(request: HttpRequest, job: str) -> Any:
-    """End it at its next step. What it has written is removed. 409 when it has ended already."""
+    """Cancel a job at its next step. The files that it has written are removed. 409 when it has ended already."""
     found = jobs.find(request.user, job)
     if not found.ended and not jobs.may_cancel(request.user, found):
         raise NotFound("job", job)

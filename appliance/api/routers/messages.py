@@ -196,8 +196,8 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
 
 @router.get("/messages/{path:ref}", response=MessageOut)
 def message(request: HttpRequest, ref: str) -> Any:
-    """A message without its body. ref: its offset id, its unique id, or topic/queue/offset. Of groups and copies
-    that the caller may not access nothing is told."""
+    """A message without its body. ref: its offset id, its unique id, or topic/queue/offset. Groups and copies that the
+    caller may not access are left out."""
     _reach(request, ref)
     detail = runtime.window().message(ref)
     return replace(

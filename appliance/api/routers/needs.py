@@ -28,7 +28,7 @@ def _require_own(request: HttpRequest, kind: str, name: str) -> None:
 
 @router.get("/needs", response=list[NeedKeyOut])
 def list_needs(request: HttpRequest) -> Any:
-    """What needs attention now, the worst first. muted: the overview does not show it."""
+    """Problems that need attention now, the worst first. muted: the overview does not show it."""
     muted = {one.key for one in needs.active()}
     shown = []
     for need in needs.everything():
@@ -41,13 +41,13 @@ def list_needs(request: HttpRequest) -> Any:
 
 @router.get("/needs/mutes", response=list[MuteOut])
 def list_mutes(request: HttpRequest) -> Any:
-    """What is muted: who muted it, why, and until when."""
+    """Muted needs: who muted each, why, and until when."""
     return [one for one in needs.active() if _may_see(request, *one.key.split(":", 2)[1:])]
 
 
 @router.post("/needs/mutes", response={201: MuteOut})
 def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
-    """Do not show a need until then. key: as GET /needs tells it. Muting it again replaces the mute."""
+    """Hide a need until a time. key: as in GET /needs. Muting it again replaces the mute."""
     need = needs.find(needs.everything(), body.key)
     _require_own(request, need.kind, need.name)
     return Status(201, needs.mute(request, need, body.reason, body.until_ms))
@@ -55,7 +55,7 @@ def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
 
 @router.delete("/needs/mutes/{int:mute_id}", response=MuteOut)
 def unmute_need(request: HttpRequest, mute_id: int) -> Any:
-    """Show it again."""
+    """Show a muted need again."""
     for one in needs.active():
         if one.id == mute_id:
             _require_own(request, *one.key.split(":", 2)[1:])

@@ -24,8 +24,8 @@ router = Router(tags=["groups"])
 def reset_offsets(
     request: HttpRequest, response: HttpResponse, group: str, body: OffsetResetIn, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
-    """Move a group's offsets: all queues or none, in one act. 201 with its place, which tells when clients have come
-    for it. They are told at once; without clients the next one begins there."""
+    """Move a group's offsets: all queues or none, in one act. 201 with its place, which shows when clients have taken
+    the offsets. Connected clients are notified at once; otherwise the next one begins there."""
     auth.require_groups(request, group)
     auth.require_topics(request, *(body.topics or []))
     admin = runtime.window()
@@ -41,14 +41,14 @@ def reset_offsets(
 
 @router.get("/groups/{group}/offset-resets", response=OffsetResetList)
 def list_offset_resets(request: HttpRequest, group: str) -> Any:
-    """What was done to a group's offsets in the last 24 h, by admin tools too; the newest first."""
+    """Moves of a group's offsets in the last 24 h, also by admin tools; the newest first."""
     auth.require_groups(request, group)
     return {"items": runtime.window().offset_resets(group)}
 
 
 @router.get("/groups/{group}/offset-resets/{int:reset_id}", response=OffsetResetOut)
 def offset_reset(request: HttpRequest, group: str, reset_id: int) -> Any:
-    """One of them, queue by queue, as it stands now."""
+    """One reset, queue by queue, as it stands now."""
     auth.require_groups(request, group)
     return _of(group, reset_id)
 
@@ -57,8 +57,8 @@ def offset_reset(request: HttpRequest, group: str, reset_id: int) -> Any:
 def undo_offset_reset(
     request: HttpRequest, response: HttpResponse, group: str, reset_id: int, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
-    """Move the queues back to where they were before it, for 24 h. 409 when it was taken back before, or when none of
-    its queues can be moved back."""
+    """Move the queues back to their offsets before a reset, for 24 h. 409 when it was taken back before, or when none
+    of its queues can be moved back."""
     auth.require_groups(request, group)
     _require_moved(request, _of(group, reset_id))
     revision = expected_revision(if_match)

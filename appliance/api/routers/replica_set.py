@@ -20,7 +20,7 @@ router = Router(tags=["replication"])
 
 @router.get("/replication/set", response=SetOut)
 def replica_set(request: HttpRequest) -> Any:
-    """The set as this member sees it; topics are told to who may see all of them. 404 where fail-over is off."""
+    """The set as this member sees it; topics only for callers that may see all of them. 404 where fail-over is off."""
     view = runtime.window().replica_set()
     if view is None:
         raise NotFound("set", "with fail-over here: haStore is not set")
@@ -46,8 +46,8 @@ def switch_leader(request: HttpRequest, response: HttpResponse, body: SwitchIn, 
 
 @router.post("/replication/set/adopt", response=ChangeOut)
 def adopt_set(request: HttpRequest, response: HttpResponse, body: AdoptIn, dry_run: DryRun) -> Any:
-    """Have a member lead whose log nobody can vouch for; on that member. `warnings` say how much may be lost. 409 while
-    somebody leads, 422 without the set's name in `confirm`."""
+    """Have a member lead although its log may lack acknowledged messages; on that member. `warnings` say how much may
+    be lost. 409 while another one leads, 422 without the set's name in `confirm`."""
     auth.require_all_names(request)
     if not dry_run:
         auth.require_recent_login(request)

@@ -39,7 +39,7 @@ Run = Annotated[str, Path(..., max_length=64)]
 
 @router.get("/reports", response=ReportDaysOut)
 def list_reports(request: HttpRequest) -> Any:
-    """The days of which there are reports, newest first."""
+    """The days that have reports, newest first."""
     auth.require_all_names(request)
     return {
         "days": reports.days(),
@@ -113,14 +113,14 @@ def report_run(request: HttpRequest, run: Run) -> Any:
 
 @router.get("/reports/runs/{run}/log", response=ReportLogOut)
 def report_run_log(request: HttpRequest, run: Run) -> Any:
-    """The end of what a run said."""
+    """The end of a run's output."""
     auth.require_all_names(request)
     return {"text": reports.log_tail(reports.run(run).id)}
 
 
 @router.post("/reports/runs/{run}/cancel", response=ReportRunOut)
 def cancel_report_run(request: HttpRequest, run: Run) -> Any:
-    """End it now; the reports that there were stay. 409 when it has ended already."""
+    """End a run now; earlier reports of the day stay. 409 when it has ended already."""
     auth.require_all_names(request)
     reports.cancel(request, run)
     return _run_out(reports.run(run))
@@ -128,14 +128,14 @@ def cancel_report_run(request: HttpRequest, run: Run) -> Any:
 
 @router.get("/reports/settings", response=ReportSettingsOut)
 def report_settings(request: HttpRequest) -> Any:
-    """How reports are made."""
+    """Settings of the reports."""
     auth.require_all_names(request)
     return reports.settings()
 
 
 @router.patch("/reports/settings", response=ReportSettingsOut)
 def change_report_settings(request: HttpRequest, body: ReportSettingsIn) -> Any:
-    """Change how reports are made; the answer is what is in force."""
+    """Change settings of the reports; the answer has the settings in force."""
     auth.require_all_names(request)
     values = initial_of(reports.settings()) | body.model_dump(exclude_unset=True)
     if isinstance(values["limits"], dict):

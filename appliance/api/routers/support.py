@@ -25,7 +25,7 @@ class BundleFileOut(Out):
 
 
 class BundleOut(Out):
-    """What is in a support bundle, and what is left out of it."""
+    """Parts of a support bundle, and the data that it leaves out."""
 
     version: str
     files: list[BundleFileOut]
@@ -34,7 +34,7 @@ class BundleOut(Out):
 
 @router.get("/system/bundle", response=BundleOut)
 def support_bundle(request: HttpRequest) -> Any:
-    """What a support bundle would hold now."""
+    """The contents that a support bundle would have now."""
     auth.require_all_names(request)
     return gather().manifest()
 

@@ -75,7 +75,7 @@ def change_system_config(
 
 @router.get("/system/retention", response=RetentionOut)
 def system_retention(request: HttpRequest) -> Any:
-    """How long messages are kept, and what was deleted last."""
+    """Retention: times and limits in force, and the last deletion."""
     found = runtime.window().retention()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
     may_see = auth.names(request).has_topic
@@ -85,7 +85,7 @@ def system_retention(request: HttpRequest) -> Any:
 
 @router.post("/system/retention/clean", response=CleanedOut)
 def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any:
-    """Delete now what has expired: log files, queue files that point before the log's start, queues without a topic."""
+    """Delete expired data now: log files, queue files that point before the log's start, queues without a topic."""
     auth.require_all_names(request)
     auth.require_recent_login(request)
     act = lambda: runtime.window().clean(what, by=by(request))  # noqa: E731

@@ -53,7 +53,7 @@ def list_topics(
 @router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
 def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun, force: Force) -> Any:
     """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists, or with blockers
-    when it has queues that producers would use and nobody could read."""
+    when it has queues that producers would use and no consumer could read."""
     auth.require_topics(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
@@ -127,14 +127,14 @@ def topic_route(request: HttpRequest, topic: str) -> Any:
 
 @router.get("/topics/{topic}/groups", response=TopicGroupList)
 def topic_groups(request: HttpRequest, topic: str) -> Any:
-    """Groups that consume it, and how far behind they are."""
+    """Groups that consume the topic, and how far behind they are."""
     auth.require_topics(request, topic)
     return {"items": auth.accessible(request, runtime.window().topic_groups(topic), "group")}
 
 
 @router.get("/topics/{topic}/producers", response=ProducerList)
 def topic_producers(request: HttpRequest, topic: str) -> Any:
-    """Who sent its most recent messages."""
+    """Senders of the topic's most recent messages."""
     auth.require_topics(request, topic)
     detail = runtime.window().topic(topic)
     return {"items": detail.producers, "why": detail.producers_why}

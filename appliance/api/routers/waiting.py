@@ -87,7 +87,7 @@ def delayed_histogram(
     level: int | None = Level,
     retries: bool | None = Retries,
 ) -> Any:
-    """How many messages come due when."""
+    """Numbers of waiting messages by the time when they are due."""
     if topic is None and group is None:
         auth.require_all_names(request)
     _require(request, topic, group)
@@ -147,7 +147,7 @@ def _require(request: HttpRequest, topic: str | None, group: str | None) -> None
 
 @router.get("/transactions", response=TransactionCountsOut)
 def transaction_counts(request: HttpRequest) -> Any:
-    """How many transactions are open, and what became of others since the start."""
+    """Numbers of open transactions, and of ended ones since the start, by their end."""
     auth.require_all_names(request)
     return runtime.window().transaction_counts()
 
@@ -161,7 +161,7 @@ def list_open_transactions(
     group: str | None = Producers,
     key: str | None = Key,
 ) -> Any:
-    """Transactions that nobody has decided, the oldest first."""
+    """Open transactions, the oldest first."""
     page = runtime.window().open_transactions(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
     return _listed(request, page, ("open", "ready", "scanned", "truncated"), hidden="open")
 
@@ -175,7 +175,7 @@ def list_discarded_transactions(
     group: str | None = Producers,
     key: str | None = Key,
 ) -> Any:
-    """Transactions that were set aside, as nobody had decided them; the newest first."""
+    """Transactions that were set aside undecided, the newest first."""
     page = runtime.window().discarded_transactions(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
     return _listed(request, page, ("kept", "resumed_known", "scanned", "truncated"), hidden="kept")
 
@@ -203,7 +203,7 @@ def list_resolved_transactions(
 
 @router.post("/transactions/checks", response=TransactionActOut)
 def check_transactions(request: HttpRequest, body: ChecksIn, dry_run: DryRun) -> Any:
-    """Have a producer asked at once how transactions end. That is none of their checks, and does no harm."""
+    """Have a producer asked at once how transactions end. This does not count as one of their checks."""
     places = _places(body.places)
     wanted = {"topic": body.topic, "group": body.group, "key": body.key}
     _require_halves(request, places, body.topic)
