@@ -317,7 +317,7 @@ SENTENCES: dict[str, str] = {
     "set_no_leader": gettext_noop("The set %(set)s has no leader: sends are refused until one is elected."),
     "set_fenced": gettext_noop("This broker is fenced: it neither leads nor follows."),
     "set_frozen": gettext_noop(
-        "This broker is frozen: what the store says does not fit what it knows. Find out why, then adopt the set."
+        "This broker is frozen: the store contradicts what this member has seen. Find out why, then adopt the set."
     ),
     "set_too_few": gettext_noop(
         "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
@@ -352,7 +352,7 @@ SENTENCES: dict[str, str] = {
     "quarantine_unreadable": gettext_noop("The file cannot be read: %(reason)s."),
     "quarantine_of_the_broker": gettext_noop("%(topic)s is the broker's own: what was stored there is not sent again."),
     "quarantine_refused": gettext_noop("The leader refuses it: %(reason)s."),
-    "quarantine_nowhere": gettext_noop("No leader is known: there is nobody to send it to."),
+    "quarantine_nowhere": gettext_noop("No leader is known, so there is no broker to send it to."),
     "leader_silent": gettext_noop("The leader at %(address)s does not take it now: %(reason)s."),
     "slave_changes": gettext_noop("This broker is a slave: what it has comes from its master, and is changed there."),
     "no_set": gettext_noop("This broker is in no set with fail-over: haStore is not set."),
@@ -449,7 +449,7 @@ SENTENCES: dict[str, str] = {
         "and the topic has %(queues)d read queues."
     ),
     "queues_unreadable": gettext_noop(
-        "%(topic)s has %(write)d write queues and %(read)d read queues: what is sent to the others, nobody can read."
+        "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."
     ),
     "disk_full_soon": gettext_noop("At this rate the disk reaches its limit on %(full_at_ms)s."),
     "disk_kept_by_retention": gettext_noop("At this rate old messages are deleted before the disk is full."),
@@ -462,7 +462,7 @@ SENTENCES: dict[str, str] = {
     ),
     "diag_no_consumer": gettext_noop("No consumer is connected; messages waiting: %(count)d."),
     "diag_expression_wrong": gettext_noop(
-        "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s."
+        "The filter of its clients on %(topic)s is refused, and so are their pulls: %(reason)s."
     ),
     "diag_expression_lets_nothing": gettext_noop(
         "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
@@ -537,10 +537,10 @@ SENTENCES: dict[str, str] = {
     "not_reached": gettext_noop("Messages ahead of it: %(count)d."),
     "nobody_pulls": gettext_noop("No client has pulled queue %(queue)d since the broker started."),
     "filtered_by_tag": gettext_noop('The group subscribes to %(expression)s; the tag is "%(tag)s".'),
-    "expression_refused": gettext_noop("What it filters by is refused, and so are its pulls: %(reason)s."),
+    "expression_refused": gettext_noop("Its filter is refused, and so are its pulls: %(reason)s."),
     "filtered_by_expression": gettext_noop("The %(kind)s filter %(expression)s keeps it out."),
     "consumption_is_off": gettext_noop("Consumption is switched off for the group."),
-    "group_is_gone": gettext_noop("This group does not exist any more."),
+    "group_is_gone": gettext_noop("This group no longer exists."),
     "topic_not_readable": gettext_noop("The topic may not be read."),
     "queue_not_readable": gettext_noop("Queue %(queue)d is not read: the topic has %(count)d read queues."),
     "not_subscribed": gettext_noop("The connected clients do not subscribe to the topic."),
@@ -625,7 +625,7 @@ SENTENCES: dict[str, str] = {
     "group_exists": gettext_noop("The group %(name)s already exists."),
     "changed_meanwhile": gettext_noop("%(name)s was changed in the meantime; look again."),
     "clean_up_unknown": gettext_noop(
-        "So many messages wait to be delivered that it cannot be told which topics they are for; try again later."
+        "So many messages wait to be delivered that their topics cannot be listed; try again later."
     ),
     "changed_since": gettext_noop("It has changed since you looked at it; look again."),
     "messages_would_be_lost": gettext_noop("Messages of %(name)s would become unreadable."),
@@ -659,17 +659,17 @@ SENTENCES: dict[str, str] = {
     "replay_unreadable": gettext_noop("Dead letters cannot be read: %(reason)s."),
     "replay_journal_failing": gettext_noop("The job's journal cannot be written: %(reason)s."),
     "replay_journal_damaged": gettext_noop("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
-    "replay_target_gone": gettext_noop("The topic %(topic)s does not exist any more."),
+    "replay_target_gone": gettext_noop("The topic %(topic)s no longer exists."),
     "replay_target_changed": gettext_noop(
         "The topic %(topic)s was deleted and made again; what was sent there is not known."
     ),
     "replay_target_unwritable": gettext_noop("Writing to the topic %(topic)s is not allowed."),
     "replay_target_unreadable": gettext_noop("The topic %(topic)s cannot be read to see what was sent: %(reason)s."),
     "replay_start_expired": gettext_noop(
-        "What was sent last to %(topic)s has expired; going on could send messages twice."
+        "The last messages sent to %(topic)s have expired; going on could send messages twice."
     ),
-    "replay_group_gone": gettext_noop("The group %(group)s does not exist any more."),
-    "replay_letters_gone": gettext_noop("The topic %(topic)s with the dead letters does not exist any more."),
+    "replay_group_gone": gettext_noop("The group %(group)s no longer exists."),
+    "replay_letters_gone": gettext_noop("The topic %(topic)s with the dead letters no longer exists."),
     "replay_not_reached": gettext_noop("The job has not come to it."),
     "replay_guarded": gettext_noop("Replays so far: %(count)d or more."),
     "replay_record_unreadable": gettext_noop("The dead letter cannot be read."),
@@ -677,7 +677,7 @@ SENTENCES: dict[str, str] = {
     "replay_no_topic": gettext_noop("The topic it was to go to does not exist."),
     "replay_too_long": gettext_noop("Its properties leave no room for those of the replay."),
     "replay_refused": gettext_noop("The broker does not take it."),
-    "replay_outcome_unknown": gettext_noop("It was sent perhaps; whether it was stored cannot be found out any more."),
+    "replay_outcome_unknown": gettext_noop("It was perhaps sent; it can no longer be found out whether it was stored."),
     "replay_to_everybody": gettext_noop("Every group that consumes the original topic gets these messages again."),
     "replay_other_topic": gettext_noop("Every group that consumes %(topic)s gets these messages."),
     "replay_under_way": gettext_noop("Dead letters of %(group)s are being replayed already, by job %(job)s."),
@@ -737,7 +737,7 @@ SENTENCES: dict[str, str] = {
     "half_reason_long": gettext_noop("The reason has %(count)d characters; at most %(limit)d are kept."),
     "half_another": gettext_noop("Another half message is there by now."),
     "half_no_producer": gettext_noop("No producer of its group is connected."),
-    "half_busy": gettext_noop("Its producers do not take any more questions at this moment."),
+    "half_busy": gettext_noop("Its producers take no further questions at this moment."),
     "half_refused": gettext_noop("It was not decided: %(reason)s. It is still open."),
     "half_unsure": gettext_noop("This is written down, and will be done at the next start at the latest."),
     "half_not_saved": gettext_noop("The journal of decisions cannot be written: %(reason)s. Nothing was done."),
@@ -752,7 +752,7 @@ SENTENCES: dict[str, str] = {
     "half_rejected": gettext_noop("rejectTransactionMessage is on: messages of transactions are refused."),
     "half_open": gettext_noop("The transaction is open: nobody has decided it yet."),
     "half_not_committed": gettext_noop("The transaction was not committed."),
-    "half_unknown": gettext_noop("The transaction has ended; whether it was committed is not known any more."),
+    "half_unknown": gettext_noop("The transaction has ended; it is no longer known whether it was committed."),
     "not_discarded": gettext_noop("This message is no discarded transaction."),
     "resumed_before": gettext_noop("This transaction was resumed before."),
     "not_resumed": gettext_noop("It could not be resumed: %(reason)s."),
@@ -772,7 +772,7 @@ SENTENCES: dict[str, str] = {
     "offset_passed": gettext_noop(
         "The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message."
     ),
-    "offsets_online": gettext_noop("Connected clients, which are told: %(count)d."),
+    "offsets_online": gettext_noop("Connected clients, which are notified: %(count)d."),
     "offsets_undone": gettext_noop("This was taken back before."),
     "offsets_all_gone": gettext_noop("None of these queues can be moved back."),
     "offsets_lost_queues": gettext_noop("Queues that are gone since: %(count)d; they are left out."),

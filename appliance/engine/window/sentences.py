@@ -63,7 +63,7 @@ TEMPLATES: dict[str, str] = {
     "set_no_leader": "The set %(set)s has no leader: sends are refused until one is elected.",
     "set_fenced": "This broker is fenced: it neither leads nor follows.",
     "set_frozen": (
-        "This broker is frozen: what the store says does not fit what it knows. Find out why, then adopt the set."
+        "This broker is frozen: the store contradicts what this member has seen. Find out why, then adopt the set."
     ),
     "set_too_few": (
         "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
@@ -90,7 +90,7 @@ TEMPLATES: dict[str, str] = {
     "quarantine_unreadable": "The file cannot be read: %(reason)s.",
     "quarantine_of_the_broker": "%(topic)s is the broker's own: what was stored there is not sent again.",
     "quarantine_refused": "The leader refuses it: %(reason)s.",
-    "quarantine_nowhere": "No leader is known: there is nobody to send it to.",
+    "quarantine_nowhere": "No leader is known, so there is no broker to send it to.",
     "leader_silent": "The leader at %(address)s does not take it now: %(reason)s.",
     "follower_changes": "This broker follows %(address)s, which leads the set: changes are made there.",
     "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed.",
@@ -154,8 +154,8 @@ TEMPLATES: dict[str, str] = {
     "%(lag)d.",
     "queues_unread": "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
     "and the topic has %(queues)d read queues.",
-    "queues_unreadable": "%(topic)s has %(write)d write queues and %(read)d read queues: what is sent to the others, "
-    "nobody can read.",
+    "queues_unreadable": "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to "
+    "the others cannot be read.",
     "disk_full_soon": "At this rate the disk reaches its limit on %(full_at_ms)s.",
     "transactions_without_producer": "Open transactions of %(group)s: %(count)d. None of its producers is connected, "
     "and the oldest one is %(minutes)d minutes old.",
@@ -172,7 +172,7 @@ TEMPLATES: dict[str, str] = {
         "messages waiting: %(count)d."
     ),
     "diag_no_consumer": "No consumer is connected; messages waiting: %(count)d.",
-    "diag_expression_wrong": "What its clients filter %(topic)s by is refused, and so are their pulls: %(reason)s.",
+    "diag_expression_wrong": "The filter of its clients on %(topic)s is refused, and so are their pulls: %(reason)s.",
     "diag_expression_lets_nothing": (
         "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
     ),
@@ -233,10 +233,10 @@ TEMPLATES: dict[str, str] = {
     "not_reached": "Messages ahead of it: %(count)d.",
     "nobody_pulls": "No client has pulled queue %(queue)d since the broker started.",
     "filtered_by_tag": 'The group subscribes to %(expression)s; the tag is "%(tag)s".',
-    "expression_refused": "What it filters by is refused, and so are its pulls: %(reason)s.",
+    "expression_refused": "Its filter is refused, and so are its pulls: %(reason)s.",
     "filtered_by_expression": "The %(kind)s filter %(expression)s keeps it out.",
     "consumption_is_off": "Consumption is switched off for the group.",
-    "group_is_gone": "This group does not exist any more.",
+    "group_is_gone": "This group no longer exists.",
     "topic_not_readable": "The topic may not be read.",
     "queue_not_readable": "Queue %(queue)d is not read: the topic has %(count)d read queues.",
     "not_subscribed": "The connected clients do not subscribe to the topic.",
@@ -315,9 +315,7 @@ TEMPLATES: dict[str, str] = {
     "topic_exists": "The topic %(name)s already exists.",
     "group_exists": "The group %(name)s already exists.",
     "changed_meanwhile": "%(name)s was changed in the meantime; look again.",
-    "clean_up_unknown": (
-        "So many messages wait to be delivered that it cannot be told which topics they are for; try again later."
-    ),
+    "clean_up_unknown": "So many messages wait to be delivered that their topics cannot be listed; try again later.",
     "changed_since": "It has changed since you looked at it; look again.",
     "messages_would_be_lost": "Messages of %(name)s would become unreadable.",
     "in_use": "%(name)s is in use.",
@@ -348,13 +346,13 @@ TEMPLATES: dict[str, str] = {
     "replay_unreadable": "Dead letters cannot be read: %(reason)s.",
     "replay_journal_failing": "The job's journal cannot be written: %(reason)s.",
     "replay_journal_damaged": "The job's journal cannot be read: %(reason)s. Nothing is sent for it.",
-    "replay_target_gone": "The topic %(topic)s does not exist any more.",
+    "replay_target_gone": "The topic %(topic)s no longer exists.",
     "replay_target_changed": "The topic %(topic)s was deleted and made again; what was sent there is not known.",
     "replay_target_unwritable": "Writing to the topic %(topic)s is not allowed.",
     "replay_target_unreadable": "The topic %(topic)s cannot be read to see what was sent: %(reason)s.",
-    "replay_start_expired": "What was sent last to %(topic)s has expired; going on could send messages twice.",
-    "replay_group_gone": "The group %(group)s does not exist any more.",
-    "replay_letters_gone": "The topic %(topic)s with the dead letters does not exist any more.",
+    "replay_start_expired": "The last messages sent to %(topic)s have expired; going on could send messages twice.",
+    "replay_group_gone": "The group %(group)s no longer exists.",
+    "replay_letters_gone": "The topic %(topic)s with the dead letters no longer exists.",
     "replay_not_reached": "The job has not come to it.",
     "replay_guarded": "Replays so far: %(count)d or more.",
     "replay_record_unreadable": "The dead letter cannot be read.",
@@ -362,7 +360,7 @@ TEMPLATES: dict[str, str] = {
     "replay_no_topic": "The topic it was to go to does not exist.",
     "replay_too_long": "Its properties leave no room for those of the replay.",
     "replay_refused": "The broker does not take it.",
-    "replay_outcome_unknown": "It was sent perhaps; whether it was stored cannot be found out any more.",
+    "replay_outcome_unknown": "It was perhaps sent; it can no longer be found out whether it was stored.",
     "replay_to_everybody": "Every group that consumes the original topic gets these messages again.",
     "replay_other_topic": "Every group that consumes %(topic)s gets these messages.",
     "replay_under_way": "Dead letters of %(group)s are being replayed already, by job %(job)s.",
@@ -413,7 +411,7 @@ TEMPLATES: dict[str, str] = {
     "half_reason_long": "The reason has %(count)d characters; at most %(limit)d are kept.",
     "half_another": "Another half message is there by now.",
     "half_no_producer": "No producer of its group is connected.",
-    "half_busy": "Its producers do not take any more questions at this moment.",
+    "half_busy": "Its producers take no further questions at this moment.",
     "half_refused": "It was not decided: %(reason)s. It is still open.",
     "half_unsure": "This is written down, and will be done at the next start at the latest.",
     "half_not_saved": "The journal of decisions cannot be written: %(reason)s. Nothing was done.",
@@ -428,7 +426,7 @@ TEMPLATES: dict[str, str] = {
     "half_rejected": "rejectTransactionMessage is on: messages of transactions are refused.",
     "half_open": "The transaction is open: nobody has decided it yet.",
     "half_not_committed": "The transaction was not committed.",
-    "half_unknown": "The transaction has ended; whether it was committed is not known any more.",
+    "half_unknown": "The transaction has ended; it is no longer known whether it was committed.",
     "not_discarded": "This message is no discarded transaction.",
     "resumed_before": "This transaction was resumed before.",
     "not_resumed": "It could not be resumed: %(reason)s.",
@@ -445,7 +443,7 @@ TEMPLATES: dict[str, str] = {
     "offset_behind_end": "The queue ends before %(offset)d; it goes to the end, %(target)d.",
     "offset_moved_on": "It was sent to %(sent)d and is at %(now)d now.",
     "offset_passed": "The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message.",
-    "offsets_online": "Connected clients, which are told: %(count)d.",
+    "offsets_online": "Connected clients, which are notified: %(count)d.",
     "offsets_undone": "This was taken back before.",
     "offsets_all_gone": "None of these queues can be moved back.",
     "offsets_lost_queues": "Queues that are gone since: %(count)d; they are left out.",

@@ -440,7 +440,7 @@ def test_an_expression_that_is_refused(running):
     one = found(running, "expression")
     assert one.level == "act"
     assert str(one.sentence).startswith(
-        "What its clients filter Orders by is refused, and so are their pulls: Expected"
+        "The filter of its clients on Orders is refused, and so are their pulls: Expected"
     )
 
 
