@@ -211,8 +211,8 @@ class SettledDelays:
             )
         if strangers:
             self._report(
-                f"Delayed messages that were handled early are no longer in the log: {strangers}; the messages in their "
-                "place are delivered."
+                f"Delayed messages that were handled early are no longer in the log: {strangers}; the messages in "
+                "their place are delivered."
             )
         if untidy or damaged or len(kept) < len(records):
             try:
