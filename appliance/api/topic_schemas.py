@@ -170,7 +170,8 @@ class RouteOut(Out):
 
 
 class GroupRowOut(Out):
-    """model: CLUSTERING, BROADCASTING, or null while no client is connected. lag: messages behind in all."""
+    """model: CLUSTERING, BROADCASTING, or null while no client is connected. lag: messages behind in all. retries:
+    messages that wait for their next try; retries_ready: of these, those that consumers get at once."""
 
     name: Text
     model: Text | None
@@ -182,6 +183,7 @@ class GroupRowOut(Out):
     lag_ms_why: SentenceOut | None
     out_rate: float | None
     retries: int
+    retries_ready: int
     dead_letters: int
     conflict: bool
     system: bool

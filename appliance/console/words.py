@@ -211,7 +211,7 @@ WORDS: dict[str, str | Promise] = {
 EVIDENCE: dict[str, str | Promise] = {
     "lag": _("messages waiting"),
     "clients": _("clients"),
-    "retries": _("retries waiting"),
+    "retries": _("retries ready"),
     "subscriptions": _("different subscriptions"),
     "looked_at": _("messages looked at"),
     "queues": _("queues"),
@@ -225,7 +225,7 @@ EVIDENCE: dict[str, str | Promise] = {
     "oldest": _("the oldest of them waits for"),
     "work_left": _("work left at this rate"),
     "retry_rate": _("come back"),
-    "retries_waiting": _("retries waiting"),
+    "retries_ready": _("retries ready"),
     "share": _("share of what is consumed"),
     "new": _("new ones"),
     "span": _("within"),
@@ -451,7 +451,7 @@ SENTENCES: dict[str, str] = {
     "queues_unreadable": gettext_noop(
         "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."
     ),
-    "disk_full_soon": gettext_noop("At this rate the disk reaches its limit on %(full_at_ms)s."),
+    "disk_full_soon": gettext_noop("At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s."),
     "disk_kept_by_retention": gettext_noop("At this rate old messages are deleted before the disk is full."),
     "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "more_needs": gettext_noop("More groups that need a look: %(count)d."),

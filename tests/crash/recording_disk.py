@@ -266,7 +266,7 @@ class RecordingDisk(Disk):
     fsync = fdatasync
 
     def usage(self, path: Path) -> DiskUsage:
-        return DiskUsage(1 << 41, 1 << 40, 1 << 40)
+        return DiskUsage(1 << 40, 1 << 40)
 
     def modified_ms(self, fd: int) -> int:
         return 0

@@ -208,7 +208,7 @@ GROUP_ROW = [
     Mover(happens.another_topic_of_the_group, "topics"),
     Mover(happens.a_second_of_traffic, "out_rate"),
     Mover(happens.members_that_disagree, "conflict"),
-    Mover(happens.a_retry, "retries"),
+    Mover(happens.a_retry, "retries retries_ready"),
     Mover(happens.a_dead_letter, "dead_letters"),
 ]
 SYSTEM = [

@@ -192,8 +192,8 @@ def a_disk_that_is_full(watched: WatchedEngine) -> Iterator[None]:
 
 @contextmanager
 def a_disk_that_fills(watched: WatchedEngine) -> Iterator[None]:
-    watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
-    watched.patch.setattr(disk_room, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(777, 223))
+    watched.patch.setattr(disk_room, "disk_usage", lambda path: DiskUsage(777, 223))
     watched.store.cleaner.look()
     yield
 
@@ -283,7 +283,7 @@ def a_log_that_grows(watched: WatchedEngine) -> Iterator[None]:
 
 @contextmanager
 def a_log_that_grows_fast(watched: WatchedEngine) -> Iterator[None]:
-    watched.patch.setattr(disk_room, "disk_usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(disk_room, "disk_usage", lambda path: DiskUsage(777, 223))
     with a_second_of_traffic(watched):
         yield
 
@@ -296,7 +296,7 @@ def files_that_make_room(watched: WatchedEngine) -> Iterator[None]:
         watched.send(bytes(900_000))
     queue = watched.store.find_queue("T", 0)
     wait_for(lambda: queue.tail_base == queue.max_offset, "the entries are in files")
-    watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(1000, 777, 223))
+    watched.patch.setattr(watched.store.disk, "usage", lambda path: DiskUsage(777, 223))
 
     def is_done() -> bool:
         watched.store.cleaner.no_room()  # again: recovery may still need the first log file

@@ -246,7 +246,7 @@ class WorldDisk(RecordingDisk):
         return True
 
     def usage(self, path: Path) -> DiskUsage:
-        return DiskUsage(CAPACITY, self.used, CAPACITY - self.used)
+        return DiskUsage(self.used, CAPACITY - self.used)
 
     # --- what is no part of Disk
 

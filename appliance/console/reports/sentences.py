@@ -88,7 +88,8 @@ NOTES: dict[str, str] = {
         "When the disk is full is not said here, as the disk was looked at long after the day."
     ),
     "forecast_needs_days": gettext_noop(
-        "When the disk is full can be said once there are facts of %(need)s days; there are %(have)s."
+        "When the disk is full can be said once there are facts of %(need)s days; there are %(have)s. Until then the "
+        "overview tells what the rate of the last ten minutes comes to."
     ),
     "full_on": gettext_noop(
         "At this rate the disk reaches %(percent)s %% on %(day)s; from then on messages are deleted before their time."

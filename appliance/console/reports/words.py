@@ -42,8 +42,8 @@ TILES: Words = {
     "disk_used": _("Disk used"),
     "stored": _("Stored this day"),
     "least_margin": _("Oldest unread message, of its retention"),
-    "idle_topics": _("Topics without a new message"),
-    "lonely_groups": _("Groups without a client"),
+    "idle_topics": _("Topics without a new message for 30 days"),
+    "lonely_groups": _("Groups without a client for 7 days"),
     "conflicts": _("Groups with clashing subscriptions"),
     "leftovers": _("Topics of groups that are gone"),
 }

@@ -89,11 +89,11 @@ def groups(request: HttpRequest) -> HttpResponse:
     if wants_csv(request):
         return csv_answer(
             "groups",
-            ("group", "model", "clients", "topics", "lag", "lag_ms", "out_per_s", "retries", "dead_letters",
-             "conflict"),
+            ("group", "model", "clients", "topics", "lag", "lag_ms", "out_per_s", "retries",
+             "retries_ready", "dead_letters", "conflict"),
             (
                 (row.name, row.model, row.clients, row.topics, row.lag, row.lag_ms, row.out_rate, row.retries,
-                 row.dead_letters, row.conflict)
+                 row.retries_ready, row.dead_letters, row.conflict)
                 for row in all_rows(fetch_cut)
             ),
         )  # fmt: skip

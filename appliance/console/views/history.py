@@ -27,7 +27,7 @@ BROKER: _Plots = (
     (gettext_lazy("Lag time of the latest group"), (("lag_ms", gettext_lazy("lag time")),)),
     (
         gettext_lazy("Dead letters and retries"),
-        (("dead_letters", gettext_lazy("dead letters")), ("retries", gettext_lazy("retries"))),
+        (("dead_letters", gettext_lazy("dead letters")), ("retries", gettext_lazy("retries ready"))),
     ),
     (
         gettext_lazy("Messages that wait for their time"),
@@ -54,7 +54,7 @@ GROUP: _Plots = (
     (gettext_lazy("Offsets committed a second"), (("group_out_rate", gettext_lazy("committed")),)),
     (
         gettext_lazy("Dead letters and retries"),
-        (("group_dead_letters", gettext_lazy("dead letters")), ("group_retries", gettext_lazy("retries"))),
+        (("group_dead_letters", gettext_lazy("dead letters")), ("group_retries", gettext_lazy("retries ready"))),
     ),
 )
 

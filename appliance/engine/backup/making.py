@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from ..config import StoreConfig
 from ..store.disk import disk_usage
-from ..store.retention.clean_rules import watermarks
+from ..store.retention.clean_rules import full_share
 from ..store.retention.deleted_topics import NAME as DELETED_TOPICS
 from .archive import BackupError, Sink, Step, disk_error, sink_for
 from .ends import deletions_with_ends
@@ -61,9 +61,7 @@ class Spared(NamedTuple):
     @classmethod
     def by(cls, options: StoreConfig, room_bytes: int) -> Spared:
         """room_bytes: bytes that the next file of the log needs."""
-        stages = watermarks(options)
-        forced = stages.force if options.clean_file_forcibly_enable else 1.0
-        return cls(min(forced, stages.refuse, 1.0), room_bytes)
+        return cls(full_share(options), room_bytes)
 
 
 class LogFile(NamedTuple):
@@ -353,7 +351,7 @@ def _check_spared(spared: Spared | None, store_dir: Path, wanted: int) -> None:
         return
     usage = disk_usage(_log_place(store_dir))
     used, free = usage.used_bytes + wanted, usage.free_bytes - wanted
-    if used > spared.share * (usage.used_bytes + usage.free_bytes) or free < spared.bytes:
+    if used > spared.share * usage.total_bytes or free < spared.bytes:
         raise BackupError(
             "There is too little room on the broker's own disk: it would delete messages before their time, or refuse "
             f"new ones ({wanted} bytes to write, {usage.free_bytes} free). Nothing was kept; make it on another disk."

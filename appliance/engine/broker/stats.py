@@ -132,7 +132,7 @@ class BrokerStats:
             "consumeQueueDiskRatio": str(disk.share),
             "commitLogMinOffset": str(log.min_offset),
             "commitLogMaxOffset": str(store.published),
-            "commitLogDirCapacity": f"Total : {_size(disk.capacity_bytes)}, Free : {_size(disk.free_bytes)}.",
+            "commitLogDirCapacity": f"Total : {_size(disk.total_bytes)}, Free : {_size(disk.free_bytes)}.",
             "earliestMessageTimeStamp": str(store.earliest_time_ms()),
             "dispatchBehindBytes": str(store.index.behind),  # queue entries are made with the append
             "remainHowManyDataToFlush": _size(log.written - log.durable),

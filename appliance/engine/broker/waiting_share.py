@@ -82,7 +82,7 @@ class WaitingShare:
             found += held * min(count, entries) // max(1, entries)
         self.bytes = found
         log = self._store.log
-        kept_free = int((usage.used_bytes + usage.free_bytes) * max(0.0, 1 - refuse_share))
+        kept_free = int(usage.total_bytes * max(0.0, 1 - refuse_share))
         room = log.written - log.min_offset + max(0, usage.free_bytes - kept_free)
         self.refusing = self._judge(room * MOST_SHARE, "sends", self.refusing)
         self.refusing_retries = self._judge(room * MOST_SHARE_OF_RETRIES, "retries", self.refusing_retries)

@@ -64,22 +64,24 @@ class DiskUsage(NamedTuple):
     Source of the rule: RocketMQ `UtilAll.getDiskPartitionSpaceUsedPercent`.
     """
 
-    capacity_bytes: int
     used_bytes: int
     free_bytes: int
 
     @property
+    def total_bytes(self) -> int:
+        return self.used_bytes + self.free_bytes
+
+    @property
     def share(self) -> float:
         """Share in use, 0 to 1."""
-        known = self.used_bytes + self.free_bytes
-        return self.used_bytes / known if known else 0.0
+        return self.used_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 def disk_usage(path: str | os.PathLike[str]) -> DiskUsage:
     """Return the usage of a path's file system. Raises OSError."""
     stat = os.statvfs(path)
     size = stat.f_frsize
-    return DiskUsage(stat.f_blocks * size, (stat.f_blocks - stat.f_bfree) * size, stat.f_bavail * size)
+    return DiskUsage((stat.f_blocks - stat.f_bfree) * size, stat.f_bavail * size)
 
 
 @cache

@@ -126,7 +126,7 @@ def build(
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
     measures = Measures()
-    lag = ConsumerLag(topics, broker.clients, broker.offsets, sampler.index)
+    lag = ConsumerLag(topics, groups, broker.clients, broker.offsets, sampler.index)
     lag_times = LagTimes(measures)
     waiting = WaitingViews(
         store,
@@ -218,7 +218,6 @@ def build(
             store,
             traffic,
             disk,
-            groups,
             lambda: broker.open_halves.count,
             broker.deliver_delayed,
             broker.deliver_timers,
@@ -234,7 +233,6 @@ def build(
         ),
         groups=group_views,
         group_now=GroupNow(
-            groups,
             store,
             broker.locks,
             system.broker_name,
@@ -292,7 +290,7 @@ def build(
         ),
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
-        report_inputs=ReportInputsView(store, topics, groups, lag, options, lambda: broker.deleted_unread.rows),
+        report_inputs=ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows),
         metrics=metrics,
         upstream_metrics=UpstreamMetrics(
             partial(_names, broker, options, system),

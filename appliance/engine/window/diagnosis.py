@@ -137,7 +137,7 @@ class GroupDiagnosis:
         """Diagnose a group. may_see(topic): True if the caller may see a topic's messages. Raises NotFound for a group
         that is not configured, not online and has no offsets."""
         progress = self._lag.snapshot()
-        if self._groups.get(group) is None and group not in progress.online and group not in progress.entries:
+        if not progress.has(group):
             raise NotFound("group", group)
         found: list[d.Finding] = []
         looked = []
@@ -587,7 +587,7 @@ class _Patient:
         evidence = [
             d.Evidence("retry_rate", round(retries, 2), "messages/s"),
             d.Evidence("rate", round(consumed, 2), "messages/s"),
-            d.Evidence("retries_waiting", self._progress.retries(self._group), "messages"),
+            d.Evidence("retries_ready", self._progress.retries(self._group), "messages"),
         ]
         if consumed:
             evidence.append(d.Evidence("share", round(100 * retries / consumed, 1), "%"))

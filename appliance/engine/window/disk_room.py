@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..store.disk import disk_usage
+from ..store.retention.clean_rules import full_share
 from .options import Options
 from .sentences import Sentence, say
 
@@ -35,7 +36,7 @@ def disk_figures(path: str | os.PathLike[str]) -> DiskFigures:
         usage = disk_usage(path)
     except OSError as error:
         return DiskFigures(None, None, None, error.strerror or str(error))
-    total = usage.used_bytes + usage.free_bytes
+    total = usage.total_bytes
     return DiskFigures(total, usage.free_bytes, usage.share * 100 if total else None, None)
 
 
@@ -53,15 +54,14 @@ class DiskRoom:
         return disk_figures(self._options.config.store_dir)
 
     def full_at_ms(self, disk: DiskFigures) -> tuple[int | None, Sentence | None]:
-        """Return (wall ms when the disk reaches diskMaxUsedSpaceRatio at the present rate, reason if that is not
+        """Return (wall ms when the disk reaches `full_share` at the rate of the last 10 min, reason if that is not
         known)."""
         if disk.total_bytes is None or disk.free_bytes is None:
             return None, say("disk_unreadable", reason=disk.failure or "no broker runs here")
         rate = self._sampler.total_rate("log", FORECAST_SAMPLES)
         if rate is None:
             return None, say("not_measured_yet")
-        limit = self._options.config.store.disk_max_used_space_ratio / 100
-        room = disk.free_bytes - disk.total_bytes * (1 - limit)
+        room = disk.free_bytes - disk.total_bytes * (1 - full_share(self._options.config.store))
         if rate <= 0 or room / rate > FORECAST_DAYS * 86_400:
             return None, say("disk_not_filling")
         held = self._log_bytes()

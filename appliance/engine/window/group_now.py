@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from ..broker.clients import ConsumerGroupInfo
 from ..broker.deliveries.last_pulls import LastPull
-from ..broker.groups import SubscriptionGroupManager
 from ..broker.pull_offsets import PullOffsets
 from ..broker.pulling.request import PullRequest
 from ..broker.queue_locks import MessageQueue, RebalanceLockManager
@@ -18,7 +17,7 @@ from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue
 from . import snapshots as s
 from .diagnosis import RATE_KNOWN_S, RATE_SAMPLES
-from .lag import BROADCASTING, ConsumerLag, LagSnapshot
+from .lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_of, next_of
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
 from .sentences import Sentence, say
@@ -38,7 +37,6 @@ class GroupNow:
 
     def __init__(
         self,
-        groups: SubscriptionGroupManager,
         store: MessageStore,
         locks: RebalanceLockManager,
         broker_name: str,
@@ -52,7 +50,6 @@ class GroupNow:
         """held_at: returns the pulls that wait at a queue. last_pull: returns the LastPull of a (group, topic, queue
         id), None without one."""
         # Constant after construction.
-        self._groups = groups
         self._store = store
         self._locks = locks
         self._broker_name = broker_name
@@ -65,7 +62,7 @@ class GroupNow:
 
     def _known(self, name: str) -> LagSnapshot:
         progress = self._lag.snapshot()
-        if self._groups.get(name) is None and name not in progress.online and name not in progress.entries:
+        if not progress.has(name):
             raise NotFound("group", name)
         return progress
 
@@ -144,19 +141,19 @@ class GroupNow:
             budget = Budget(SORT_BUDGET_MS)
 
             def age(row: tuple[ConsumeQueue, int | None]) -> int | None:
-                lag = _lag_of(*row)
+                lag = lag_of(*row)
                 if not lag:
                     return lag
                 if budget.spent:
                     return None
-                stored = self._measures.stored_at_ms(reader, row[0], _next_of(*row))
+                stored = self._measures.stored_at_ms(reader, row[0], next_of(*row))
                 return None if stored is None else max(0, now_ms - stored)
 
             ordered = sorted_by(
                 rows,
                 sort,
                 {
-                    "lag": lambda row: _lag_of(*row),
+                    "lag": lambda row: lag_of(*row),
                     "lag_time": age,
                     "queue": lambda row: (row[0].topic, row[0].queue_id),
                     "committed": lambda row: row[1],
@@ -188,7 +185,7 @@ class GroupNow:
         reader: QueueReader,
         now_ms: int,
     ) -> s.QueueNow:
-        lag, lag_ms = _lag_of(queue, committed), None
+        lag, lag_ms = lag_of(queue, committed), None
         why: Sentence | None = None
         why_ms: Sentence | None = None
         if info is not None and info.message_model == BROADCASTING:
@@ -198,7 +195,7 @@ class GroupNow:
         elif not lag:
             lag_ms = 0
         else:
-            stored = self._measures.stored_at_ms(reader, queue, _next_of(queue, committed))
+            stored = self._measures.stored_at_ms(reader, queue, next_of(queue, committed))
             lag_ms = None if stored is None else max(0, now_ms - stored)
             why_ms = say("message_gone") if stored is None else None
         waiting = next((held.conn for held in self._held_at(queue) if held.group.group_name == name), None)
@@ -221,15 +218,5 @@ class GroupNow:
             waits=waiting is not None,
             in_flight=None if committed is None or pulled < 0 else max(0, min(pulled, queue.max_offset) - behind),
             idle_ms=self._idle_ms(progress, name, queue),
-            next_offset=_next_of(queue, committed) if lag else None,
+            next_offset=next_of(queue, committed) if lag else None,
         )
-
-
-def _next_of(queue: ConsumeQueue, committed: int | None) -> int:
-    return max(queue.min_offset, committed or 0)
-
-
-def _lag_of(queue: ConsumeQueue, committed: int | None) -> int | None:
-    if committed is None:
-        return None if queue.min_offset < queue.max_offset else 0
-    return max(0, queue.max_offset - _next_of(queue, committed))

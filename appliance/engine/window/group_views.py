@@ -17,7 +17,7 @@ from ..store.message_store import MessageStore
 from . import snapshots as s
 from .changes import revision_of
 from .client_views import conflicts_of, members_of
-from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_time_ms
+from .lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_of, lag_time_ms, next_of
 from .lag_times import LagTimes
 from .measures import Budget, Measures
 from .queue_reader import QueueReader
@@ -79,10 +79,9 @@ class GroupViews:
     def page(self, q: str, system: bool, online: bool | None, sort: str, page: int, page_size: int) -> s.Page:
         needle = q.strip().lower()
         progress = self._lag.snapshot()
-        names = {config.group_name for config in self._groups.all()} | progress.online.keys()
         names = {
             name
-            for name in names
+            for name in progress.groups()
             if (system or not is_system_group(name))
             and (not needle or needle in name.lower())
             and (online is None or online == (name in progress.online))
@@ -148,6 +147,7 @@ class GroupViews:
             lag_ms_why=age[1],
             out_rate=None if self._sampler.count < 2 else out.get(name, 0.0),
             retries=backlog.retries + waiting.get(name, 0),
+            retries_ready=backlog.retries,
             dead_letters=progress.dead_letters(name),
             conflict=bool(conflicts_of(members_of(info))) if info is not None and len(info.channels) > 1 else False,
             system=is_system_group(name),
@@ -167,7 +167,7 @@ class GroupViews:
         progress = self._lag.snapshot()
         config = self._groups.get(name)
         info = progress.online.get(name)
-        if config is None and info is None and name not in progress.entries:
+        if not progress.has(name):
             raise NotFound("group", name)
         out = self._sampler.group_out_rates()
         with QueueReader(self._store) as reader:
@@ -203,14 +203,12 @@ class GroupViews:
                 why = why_ms = None
                 if broadcast:
                     why = why_ms = say("broadcast_keeps_offsets")
-                elif committed is None and low < high:
+                elif (lag := lag_of(queue, committed)) is None:
                     why = why_ms = say("never_committed")
                 else:
-                    offset = max(low, high if committed is None else committed)
-                    lag = max(0, high - offset)
                     lag_ms = 0
                     if lag:
-                        stored = self._measures.stored_at_ms(reader, queue, offset)
+                        stored = self._measures.stored_at_ms(reader, queue, next_of(queue, committed))
                         lag_ms = None if stored is None else max(0, now_ms - stored)
                         why_ms = say("message_gone") if stored is None else None
                 rows.append(

@@ -6,6 +6,7 @@ import time
 from typing import NamedTuple
 
 from ..broker.clients import ClientManager, ConsumerGroupInfo
+from ..broker.groups import SubscriptionGroupManager
 from ..broker.offsets import ConsumerOffsetManager, QueueOffsets
 from ..broker.queue_index import QueueIndex
 from ..broker.topics import TopicConfigManager
@@ -34,18 +35,20 @@ class ConsumerLag:
     def __init__(
         self,
         topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         clients: ClientManager,
         offsets: ConsumerOffsetManager,
         index: QueueIndex,
     ) -> None:
         # Constant after construction.
         self._topics = topics
+        self._groups = groups
         self._clients = clients
         self._offsets = offsets
         self._index = index
 
     def snapshot(self) -> LagSnapshot:
-        return LagSnapshot(self._topics, self._clients, self._offsets, self._index)
+        return LagSnapshot(self._topics, self._groups, self._clients, self._offsets, self._index)
 
 
 class LagSnapshot:
@@ -54,11 +57,13 @@ class LagSnapshot:
     def __init__(
         self,
         topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         clients: ClientManager,
         offsets: ConsumerOffsetManager,
         index: QueueIndex,
     ) -> None:
         self._topics = topics
+        self._groups = groups
         self.queues = index.by_topic()
         self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in clients.consumer_groups()}
         #: group -> topic -> the group's offsets of it.
@@ -70,6 +75,14 @@ class LagSnapshot:
             own[entry.topic] = entry
         self._readable: dict[str, list[ConsumeQueue]] = {}
         self._backlogs: dict[tuple[str, str | None], Backlog] = {}
+
+    def groups(self) -> set[str]:
+        """Return all groups that there are: configured, with clients, or known by their offsets only."""
+        return {config.group_name for config in self._groups.all()} | self.online.keys() | self.entries.keys()
+
+    def has(self, group: str) -> bool:
+        """True if there is such a group."""
+        return group in self.online or group in self.entries or self._groups.get(group) is not None
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics that a group has offsets of or subscribes to, sorted, without retry topics."""
@@ -112,17 +125,15 @@ class LagSnapshot:
         lagging: list[tuple[ConsumeQueue, int]] = []
         for topic in self.topics_of(group) if only_topic is None else [only_topic]:
             offsets = self.committed(group, topic)
-            known = known or bool(offsets)
+            known = known or bool(offsets) or topic.startswith(RETRY_PREFIX)
             for queue in self.readable(topic):
-                high = queue.max_offset
-                offset = offsets.get(queue.queue_id)
-                if offset is None:
-                    uncommitted += queue.min_offset < high
-                    continue
-                if offset < high:
-                    offset = max(offset, queue.min_offset)
-                    lag += high - offset
-                    lagging.append((queue, offset))
+                committed = offsets.get(queue.queue_id)
+                unread = lag_of(queue, committed)
+                if unread is None:
+                    uncommitted += 1
+                elif unread:
+                    lag += unread
+                    lagging.append((queue, next_of(queue, committed)))
         if not known:
             return Backlog(None, say("never_committed"), [], retries)
         why = say("some_never_committed", queues=uncommitted) if uncommitted else None
@@ -135,11 +146,29 @@ class LagSnapshot:
         if not queues:
             return 0
         offsets = self.committed(group, topic)
-        return sum(max(0, queue.max_offset - max(offsets.get(queue.queue_id, 0), queue.min_offset)) for queue in queues)
+        return sum(lag_of(queue, offsets.get(queue.queue_id)) or 0 for queue in queues)
 
     def dead_letters(self, group: str) -> int:
         """Return the number of messages in the group's dead letter topic."""
         return sum(queue.max_offset - queue.min_offset for queue in self.queues.get(DLQ_PREFIX + group, ()))
+
+    def letters_by_group(self) -> dict[str, int]:
+        """Return group -> number of its dead letters, of groups that have some; also of those that were deleted."""
+        names = [topic.removeprefix(DLQ_PREFIX) for topic in self.queues if topic.startswith(DLQ_PREFIX)]
+        return {name: count for name in names if (count := self.dead_letters(name))}
+
+
+def next_of(queue: ConsumeQueue, committed: int | None) -> int:
+    """Return the offset of a queue's first message that a group has not consumed. committed: the group's offset."""
+    return max(queue.min_offset, committed or 0)
+
+
+def lag_of(queue: ConsumeQueue, committed: int | None) -> int | None:
+    """Return the number of a queue's messages that a group has not consumed; None if there are messages and the group
+    has committed nothing. Consumers begin a retry topic with its first message, so there that is all of them."""
+    if committed is None and not queue.topic.startswith(RETRY_PREFIX):
+        return None if queue.min_offset < queue.max_offset else 0
+    return max(0, queue.max_offset - next_of(queue, committed))
 
 
 def lag_time_ms(

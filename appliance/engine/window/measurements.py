@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..broker.delays.delivery import DeliverDelayed
-from ..broker.groups import SubscriptionGroupManager, is_system_group
+from ..broker.groups import is_system_group
 from ..broker.sampler import Sampler
 from ..broker.timers.delivery import DeliverTimers
 from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -45,7 +45,6 @@ class Measurements:
         store: MessageStore,
         traffic: TrafficFigures,
         disk: DiskRoom,
-        groups: SubscriptionGroupManager,
         open_halves: Callable[[], int],
         delayed: DeliverDelayed,
         timers: DeliverTimers,
@@ -60,7 +59,6 @@ class Measurements:
         self._store = store
         self._traffic = traffic
         self._disk = disk
-        self._groups = groups
         self._open_halves = open_halves
         self._delayed = delayed
         self._timers = timers
@@ -74,14 +72,12 @@ class Measurements:
         """Yield all measurements in short lists, between which the caller may rest: those of groups and of the broker,
         then those of topics, which may be most. Rates: of the last `seconds`."""
         progress = self._lag.snapshot()
-        lag = 0
-        letters = retries = 0
+        lag = retries = 0
         slowest: int | None = None
         rates = self._out_rates(seconds, 1)
         told, before = self._rebalances(), self._rebalanced
         self._rebalanced = told
-        names = sorted({config.group_name for config in self._groups.all()} | progress.online.keys())
-        names = [name for name in names if not is_system_group(name)]
+        names = sorted(name for name in progress.groups() if not is_system_group(name))
         with QueueReader(self._store) as reader:
             for first in range(0, len(names), STEP):
                 found = []
@@ -98,11 +94,12 @@ class Measurements:
                         Measurement("group_rebalances", name, _grown(told, before, name)),
                     ]
                     lag += backlog.lag or 0
-                    letters += own_letters
                     retries += own_retries
                     if lag_ms is not None and (slowest is None or lag_ms > slowest):
                         slowest = lag_ms
                 yield found
+        # Those of deleted groups as well, which lie there until they are replayed or expire.
+        letters = sum(progress.letters_by_group().values())
         yield self._broker(seconds, lag, slowest, letters, retries)
         yield from self._topics(seconds)
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ..broker.deleted_unread import DeletedUnread
-from ..broker.groups import SubscriptionGroupManager, is_system_group
+from ..broker.groups import is_system_group
 from ..broker.topic_config import reserve_hours_of
 from ..broker.topics import TopicConfigManager
 from ..store.message_store import MessageStore
+from ..store.retention.clean_rules import full_share
 from .client_views import conflicts_of, members_of
 from .disk_room import disk_figures
 from .lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_time_ms
@@ -104,7 +105,6 @@ class ReportInputsView:
         self,
         store: MessageStore,
         topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
         lag: ConsumerLag,
         options: Options,
         deleted_unread: Callable[[], tuple[DeletedUnread, ...]] = tuple,
@@ -113,7 +113,6 @@ class ReportInputsView:
         # Constant after construction.
         self._store = store
         self._topics = topics
-        self._groups = groups
         self._lag = lag
         self._options = options
         self._wall_ms = wall_ms
@@ -149,7 +148,7 @@ class ReportInputsView:
             retention_ms=self._options.config.store.file_reserved_time_hours * _HOUR_MS,
             disk_total=disk.total_bytes,
             disk_free=disk.free_bytes,
-            disk_limit_percent=round(self._full_at() * 100),
+            disk_limit_percent=round(full_share(self._options.config.store) * 100),
             store_bytes=sum(_sizes(paths.root, pace)),
             queues=queues,
             topics=topics,
@@ -157,13 +156,6 @@ class ReportInputsView:
             log_file_bytes=store.log.segment_bytes,
             ascends_from=store.time_order.begin,
             deleted_unread=self._deleted_unread(),
-        )
-
-    def _full_at(self) -> float:
-        """Return the share of the disk from which on messages are deleted before their time, or sends are refused."""
-        stages = self._store.cleaner.status.stages
-        return (
-            min(stages.force, stages.refuse) if self._options.config.store.clean_file_forcibly_enable else stages.refuse
         )
 
     def _queues(self, progress: LagSnapshot, pace: Pace) -> Iterator[QueueInput]:
@@ -192,8 +184,7 @@ class ReportInputsView:
     def _group_facts(
         self, progress: LagSnapshot, reader: QueueReader, measures: Measures, t0_ms: int, pace: Pace
     ) -> Iterator[GroupInput]:
-        names = {config.group_name for config in self._groups.all()} | progress.online.keys() | progress.entries.keys()
-        for name in _gently(sorted(name for name in names if not is_system_group(name)), pace):
+        for name in _gently(sorted(name for name in progress.groups() if not is_system_group(name)), pace):
             info = progress.online.get(name)
             members = members_of(info)
             backlog = progress.backlog(name)

@@ -156,7 +156,7 @@ TEMPLATES: dict[str, str] = {
     "and the topic has %(queues)d read queues.",
     "queues_unreadable": "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to "
     "the others cannot be read.",
-    "disk_full_soon": "At this rate the disk reaches its limit on %(full_at_ms)s.",
+    "disk_full_soon": "At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s.",
     "transactions_without_producer": "Open transactions of %(group)s: %(count)d. None of its producers is connected, "
     "and the oldest one is %(minutes)d minutes old.",
     "transactions_undecided": "Open transactions whose producers were asked %(checks)d times or more and have not "

@@ -71,7 +71,8 @@ class Overview:
 
     put_total, delivered_total: messages stored, and messages sent in answers to pulls, since the start. log_bytes: of
     the message log's kept range. oldest_at_ms: store time of the oldest message kept. behind: the groups furthest
-    behind, worst first. disk_full_at_ms: when the disk reaches diskMaxUsedSpaceRatio at the rate of the last 10 min.
+    behind, worst first. disk_full_at_ms: when the disk is so full that messages are deleted before their time, or sends
+    refused, at the rate of the last 10 min.
     """
 
     in_rate: float | None
@@ -245,8 +246,9 @@ class GroupRow:
     model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: number of messages behind, over all
     queues where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second,
     over 10 s. dead_letters: messages in its dead letter topic. retries: messages that wait for their next try, and
-    those in its retry topic that it has not consumed. system: a group that each broker has. movable: its offsets may be
-    moved; False for the groups with which the broker itself consumes.
+    retries_ready, those of them that are in its retry topic, for its consumers to fetch; lag and retries_ready together
+    are what mqadmin calls Diff Total. system: a group that each broker has. movable: its offsets may be moved; False
+    for the groups with which the broker itself consumes.
     """
 
     name: str
@@ -259,6 +261,7 @@ class GroupRow:
     lag_ms_why: Sentence | None
     out_rate: float | None
     retries: int
+    retries_ready: int
     dead_letters: int
     conflict: bool
     system: bool

@@ -29,7 +29,7 @@ class Gauge:
     def usage(self, path):
         size = 20 * SEGMENT_BYTES
         used = int(self.percent / 100 * size)
-        return DiskUsage(size, used, size - used)
+        return DiskUsage(used, size - used)
 
 
 @pytest.fixture

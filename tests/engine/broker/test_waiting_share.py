@@ -14,7 +14,7 @@ from tests.support.timers import Timers
 
 MIB = 1 << 20
 #: A disk with room for some megabytes of log below its last stage.
-SMALL = DiskUsage(100 * MIB, 84 * MIB, 16 * MIB)
+SMALL = DiskUsage(84 * MIB, 16 * MIB)
 
 
 @pytest.fixture

@@ -314,7 +314,7 @@ def test_retries_storm(running):
     running.sample()
     one = found(running, "retries_storming")
     told = numbers(one)
-    assert (told["retry_rate"] >= 1, told["retries_waiting"], told["share"] > 20) == (True, 51, True)
+    assert (told["retry_rate"] >= 1, told["retries_ready"], told["share"] > 20) == (True, 51, True)
     assert one.level == "act"
 
 

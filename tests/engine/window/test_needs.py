@@ -14,13 +14,15 @@ from msgspec.structs import replace
 
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.store.retention.clean_rules import Watermarks
-from appliance.engine.window import broker_checks, lateness
+from appliance.engine.store.disk import DiskUsage
+from appliance.engine.store.retention.clean_rules import Watermarks, full_share
+from appliance.engine.window import broker_checks, disk_room, lateness
 from appliance.engine.window.disk_room import DiskFigures
 from tests.support.waiting import wait_for
 
 #: A minute of the incident is a tenth of a second here.
 LIMIT_S = 0.6
+GIB = 1 << 30
 
 
 class Watched:
@@ -244,7 +246,7 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched):
     rate = sampler.total_rate("log", 600)
     assert rate > 0
     # A disk with room for the log of 72 hours at this rate, and one without.
-    limit = running.window._parts.options._options.config.store.disk_max_used_space_ratio / 100
+    limit = full_share(running.window._parts.options._options.config.store)
 
     def free(room_bytes: float):
         return disk._replace(total_bytes=10**15, free_bytes=int(room_bytes + 10**15 * (1 - limit)))
@@ -284,3 +286,24 @@ def test_the_live_frame_tells_the_worst_of_them(watched):
     frame = json.loads(running.window.live_frame()[1])
     assert [need["code"] for need in frame["needs"] if need["name"] == "Orders"] == ["queues_unread"]
     assert "nobody can read" in frame["needs"][-1]["text"]
+
+
+def test_overview_need_and_report_mean_one_limit_of_the_disk(make_running, monkeypatch):
+    running = make_running(
+        store={
+            "disk_max_used_space_ratio": 75,
+            "disk_space_clean_forcibly_ratio": 85,
+            "disk_space_warning_level_ratio": 90,
+        }
+    )
+    store = running.engine.broker.store
+    usage = DiskUsage(800 * GIB, 200 * GIB)  # expired messages are deleted at any hour, all others stay
+    monkeypatch.setattr(store.disk, "usage", lambda path: usage, raising=False)
+    monkeypatch.setattr(disk_room, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(running.window._parts.sampler, "total_rate", lambda which, samples=0: GIB / 3600)
+    overview = running.window.overview()
+    left_h = (overview.disk_full_at_ms - time.time() * 1000) / 3_600_000
+    assert left_h == pytest.approx(50, abs=0.1), "from 80 to 85 %, and a GiB an hour"
+    (need,) = [need for need in overview.needs if need.sentence.code == "disk_full_soon"]
+    assert need.sentence.args["full_at_ms"] == pytest.approx(overview.disk_full_at_ms, abs=60_000)
+    assert running.window.report_inputs().disk_limit_percent == 85

@@ -189,7 +189,7 @@ class DeliverDelayed(ServiceThread):
     def levels(self) -> list[int]:
         """Return the levels that have or had messages, in order."""
         known = {*range(1, len(self._delays_ms) + 1), *self._levels}
-        return sorted({*self._progress.levels(), *filter(self.waiting, known)})
+        return sorted({*self._progress.levels(), *filter(self._has_had, known)})
 
     def delivered_to(self, level: int) -> int:
         """Return the queue offset of the first message of a level that is not delivered yet."""
@@ -200,10 +200,16 @@ class DeliverDelayed(ServiceThread):
         known = self._levels.get(level)
         return self._progress.of(level) if known is None else known.position
 
+    def _has_had(self, level: int) -> bool:
+        return self._store.max_offset(SCHEDULE_TOPIC, level - 1) > 0
+
     def waiting(self, level: int) -> int:
-        """Return how many messages of a level are not delivered yet."""
+        """Return how many messages of a level are still to be delivered."""
         queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
-        return 0 if queue is None else max(0, queue.max_offset - max(self._progress.of(level), queue.min_offset))
+        if queue is None:
+            return 0
+        begin, end = max(self._progress.of(level), queue.min_offset), queue.max_offset
+        return max(0, end - begin - self._settled.between(level, begin, end))
 
     def offsets(self) -> dict[int, tuple[int, int]]:
         """Return level -> (delivered_to, the queue's maximum offset) of levels in use, as request 28 shows them."""

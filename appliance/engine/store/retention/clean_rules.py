@@ -42,6 +42,13 @@ def watermarks(options: StoreConfig) -> Watermarks:
     return Watermarks(clean, force, refuse)
 
 
+def full_share(options: StoreConfig) -> float:
+    """Return the share of the disk from which messages are deleted before their time, or sends are refused; 1 if that
+    never happens."""
+    stages = watermarks(options)
+    return min(stages.force if options.clean_file_forcibly_enable else 1.0, stages.refuse, 1.0)
+
+
 def is_cleaning_hour(delete_when: str, now_ms: int) -> bool:
     """True if the local hour is one of `deleteWhen`."""
     return time.localtime(now_ms / 1000).tm_hour in parse_hours(delete_when)

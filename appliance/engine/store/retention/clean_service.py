@@ -329,8 +329,7 @@ class CleanService(ServiceThread):
         """Return how many files have to go for the disk to fall below the forced stage, or to hold the next file."""
         log = self._log
         size = log.segment_bytes
-        known = usage.used_bytes + usage.free_bytes
-        excess = usage.used_bytes - int(known * min(stages.force, stages.refuse)) if stages.force < 1 else 0
+        excess = usage.used_bytes - int(usage.total_bytes * min(stages.force, stages.refuse)) if stages.force < 1 else 0
         if self._no_room:
             excess = max(excess, log.room_bytes - usage.free_bytes)
         return -(-excess // size) if excess > 0 else 0

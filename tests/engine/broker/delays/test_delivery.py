@@ -138,6 +138,8 @@ def test_what_an_operator_settled_is_not_delivered(under_test, clock, settled):
     for body in (b"a", b"b", b"c", b"d"):
         delays.delay(1, body)
     delays.delay(2, b"e")
+    assert (delays.delivery.waiting(1), delays.delivery.waiting(2)) == (2, 0)
+    assert delays.delivery.levels() == [1, 2]
     delays.pass_time(6000)
     assert delays.arrived() == [b"a", b"c"]
     assert (delays.delivery.delivered_to(1), delays.delivery.delivered_to(2)) == (4, 1)

@@ -33,7 +33,7 @@ class Gauge(Disk):
 
     def usage(self, path):
         used = int(self.used * GIB)
-        return DiskUsage(100 * GIB, used, 100 * GIB - used)
+        return DiskUsage(used, 100 * GIB - used)
 
     def unlink(self, path):
         if "unlink" in self.failing:
