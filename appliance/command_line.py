@@ -53,6 +53,8 @@ class ServeOptions:
     sign_in: SignInOptions = SignInOptions()
     # Purpose of this installation ("production", "staging"), a badge on every page.
     environment: str | None = None
+    # Topics, groups and alert rules that each start makes or changes; None without.
+    definitions: Path | None = None
     # For tests of other programs (`serve_for_tests`); own_directory: to be removed at the end, None without one.
     for_tests: bool = False
     own_directory: Path | None = None
@@ -82,6 +84,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--flush": ("sync|async", "acknowledge messages when synced to disk, or when written (sync)", "flush"),
     "--public-url": ("URL", "the console's address behind a reverse proxy, with its path", "console.publicUrl"),
     "--environment": ("NAME", "a badge on every page of the console, as production", "console.environment"),
+    "--definitions": ("FILE", "topics, groups and alert rules, as YAML, that each start makes", "console.definitions"),
     "--ready-file": ("FILE", "JSON, written when all roles accept connections", "readyFile"),
     "--test": (
         "",
@@ -105,6 +108,7 @@ _SETTING_OF_UPSTREAM = {
         "httpPort": "httpPort",
         "publicUrl": "console.publicUrl",
         "environment": "console.environment",
+        "definitions": "console.definitions",
         **{key: f"console.{key}" for key in SIGN_IN_KEYS},
     },
 }
@@ -371,6 +375,9 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
     notices += told
     ready_file = _taken(settings, "readyFile", _path, None)
     public_url = _taken(settings, "console.publicUrl", _public_url)
+    definitions = _taken(settings, "console.definitions", _path, None)
+    if definitions is not None and "console" not in roles:
+        raise StartError(f"{settings['console.definitions'][1]} needs the console: add it to --roles.")
     return config, ServeOptions(
         console="console" in roles,
         bind=bind,
@@ -381,6 +388,7 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
         advertise_source=advertise_source,
         sign_in=_sign_in(settings, public_url),
         environment=_taken(settings, "console.environment", _environment),
+        definitions=definitions and Path(os.path.abspath(definitions)),
         for_tests=for_tests,
         own_directory=own_directory,
     )

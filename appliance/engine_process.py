@@ -50,16 +50,23 @@ class EngineProcess:
             _ = engine.window  # keeps the log's lines from now on
         self._engine = engine
 
+    def show(self, http_port: int | None) -> str | None:
+        """Make the engine the one that pages see; return the console's `host:port`, None without one."""
+        engine = self._engine
+        assert engine is not None, "show() follows start()"
+        http_address = None if http_port is None else self._http_address(engine, http_port)
+        runtime.set_running(runtime.Running(engine, self.options, http_address, time.monotonic()))
+        return http_address
+
     def announce(self, http_port: int | None, setup_path: str | None = None) -> None:
         """Announce that all roles accept connections: log line, ready file, set-up link.
 
         http_port: the console's, None without one. setup_path: the secret path on which the first administrator is
         made; None when there is an administrator.
         """
+        http_address = self.show(http_port)
         engine = self._engine
-        assert engine is not None, "announce() follows start()"
-        http_address = None if http_port is None else self._http_address(engine, http_port)
-        runtime.set_running(runtime.Running(engine, self.options, http_address, time.monotonic()))
+        assert engine is not None
         settle_interpreter()
         setup_url = None if setup_path is None else self._console_url(http_address) + setup_path
         logger.info(

@@ -138,6 +138,11 @@ class ConsoleServer(BaseApplication):
             from .console.threads import threads
 
             self.setup_path = prepare(os.environ)
+            if self._options.definitions is not None and self.process is not None:
+                from .console.start import take_definitions
+
+                self.process.show(self.http_port)
+                take_definitions(self._options.definitions)
             for thread in threads(self._place.directory):
                 thread.start()
                 self._threads.append(thread)

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from appliance.engine import hotpath
+from tests.support.peer import Peer
 from tests.support.ports import reserve_port
-from tests.support.server import ROOT, Server
+from tests.support.server import ROOT, Server, ServerError
 from tests.support.waiting import wait_for
 
 
@@ -177,3 +178,25 @@ def test_an_unknown_command_is_refused():
     )
     assert result.returncode == 2
     assert "there is no command 'sereve'" in result.stderr
+
+
+def test_a_server_with_definitions_has_them_when_it_is_ready(tmp_path):
+    file = tmp_path / "all.yaml"
+    file.write_text("rocketbox: 1\ntopics:\n  Orders: {read_queues: 3, write_queues: 3}\n")
+    options = ("--http-port", "0", "--definitions", str(file))
+    with Server(tmp_path / "data", *options, roles="broker,namesrv,console") as server:
+        peer = Peer(server.ready["broker"])
+        assert peer.ask(202, {"topic": "Orders"}).body.count(b'"maxOffset"') == 3, "its queues"
+        peer.close()
+        log = server.log_path.read_text()
+        assert log.index("definitions: taken from") < log.index("rocketbox: ready ")
+
+
+def test_definitions_that_cannot_be_taken_refuse_the_start(tmp_path):
+    file = tmp_path / "all.yaml"
+    options = ("--http-port", "0", "--definitions", str(file))
+    server = Server(tmp_path / "data", *options, roles="broker,namesrv,console")
+    with pytest.raises(ServerError, match=r"exited 2 before.*\n(.*\n)*rocketbox: The definitions .* cannot be read"):
+        server.start()
+    sentence = refused(*free_ports(tmp_path), "--roles", "broker,namesrv", "--definitions", str(file))
+    assert "--definitions needs the console: add it to --roles." in sentence

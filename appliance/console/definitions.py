@@ -7,9 +7,12 @@ no addresses of channels. An import creates what is missing and changes what dif
 from __future__ import annotations
 
 import json
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -17,13 +20,16 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from .. import runtime
-from ..engine.errors import AdminError, InvalidInput, NotFound
+from ..engine.errors import AdminError, InvalidInput, NotFound, StartError
+from ..engine.plain_text import plain
 from . import user_acts
 from .alert_models import AlertChannel, AlertRule
 from .alerts.acts import save_rule
 from .alerts.forms import RuleForm
 from .audit import audit
 from .models import User
+
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 LONGEST_BYTES = 1 << 20
@@ -199,7 +205,10 @@ def _is_plain(pair: tuple[Any, Any]) -> bool:
 
 def plan(request: HttpRequest, text: str) -> list[Item]:
     """Return what an import would do, section by section. Raises InvalidInput."""
-    found = parse(text)
+    return _planned(request, parse(text))
+
+
+def _planned(request: HttpRequest, found: dict[str, dict[str, dict[str, Any]]]) -> list[Item]:
     items = []
     for section, planner in _PLANNERS.items():
         for name in sorted(found.get(section, {})):
@@ -217,6 +226,11 @@ def apply(request: HttpRequest, text: str) -> list[Item]:
     """Import the text, one entry after the other. An entry that is refused meanwhile fails with a reason, and the
     others go on."""
     items = plan(request, text)
+    _carry_out(request, items)
+    return items
+
+
+def _carry_out(request: HttpRequest, items: list[Item]) -> None:
     for item in items:
         if item.run is None:
             continue
@@ -227,7 +241,47 @@ def apply(request: HttpRequest, text: str) -> list[Item]:
             item.act, item.why = "failed", _why(error)
     counts = {act: sum(item.act == act for item in items) for act in ("done", "failed", "refused", "same")}
     audit(request, "definitions.import", "", None, counts, "failed" if counts["failed"] else "done")
-    return items
+
+
+class AtStart:
+    """Who imports definitions at the start, as the audit log names it."""
+
+    username = label = "definitions"
+    kind = "start"
+
+
+#: Refusals of one start that are logged.
+_REFUSALS_LOGGED = 20
+
+
+def take_at_start(path: Path) -> None:
+    """Import the topics, groups and alert rules of a file. What is refused is logged and stays as it is. Users are left
+    out: without an administrator nobody could give them the link that they set a password with.
+
+    Raises StartError if the file cannot be read or does not hold definitions.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            found = parse(file.read(LONGEST_BYTES + 1))
+    except OSError as error:
+        raise StartError(f"The definitions {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartError(f"The definitions {path} are not UTF-8.") from None
+    except InvalidInput as error:
+        raise StartError(f"The definitions {path} are refused. {_why(error)}") from None
+    request = HttpRequest()
+    request.user = AtStart()  # type: ignore[assignment]
+    users = found.pop("users", {})
+    items = _planned(request, found)
+    if any(item.run is not None for item in items):
+        _carry_out(request, items)
+    counts = Counter(item.act for item in items)
+    told = " ".join(f"{act}={counts[act]}" for act in ("done", "same", "refused", "failed"))
+    logger.info("definitions: taken from %s %s", path, told)
+    if users:
+        logger.warning("definitions: users are not made at the start: %d; import them in the console", len(users))
+    for item in [item for item in items if item.act in ("refused", "failed")][:_REFUSALS_LOGGED]:
+        logger.warning("definitions: %s %s: %s", item.section, plain(item.name), plain(item.why))
 
 
 def _why(error: Exception) -> str:

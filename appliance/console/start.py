@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from pathlib import Path
 
 from django.contrib.sessions.models import Session
 from django.db import DatabaseError, connection
@@ -33,6 +34,19 @@ def prepare(environ: MutableMapping[str, str]) -> str | None:
         IdempotentAnswer.objects.filter(created_at_ms__lt=now_ms() - _DAY_MS).delete()
         return set_up.offer_link()
     except (DatabaseError, OSError) as error:
+        raise StartError(database.damaged(error)) from None
+    finally:
+        connection.close()
+
+
+def take_definitions(path: Path) -> None:
+    """Make the topics, groups and alert rules of a file, and change those that differ, before the console answers.
+    Raises StartError if the file cannot be read or holds something else."""
+    from .definitions import take_at_start  # first used here: few starts need YAML
+
+    try:
+        take_at_start(path)
+    except DatabaseError as error:
         raise StartError(database.damaged(error)) from None
     finally:
         connection.close()

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from appliance.console.alert_models import AlertChannel, AlertRule
-from appliance.console.definitions import parse
+from appliance.console.definitions import parse, take_at_start
 from appliance.console.models import AuditEntry, User
-from appliance.engine.errors import InvalidInput
+from appliance.engine.errors import InvalidInput, StartError
 from tests.console.conftest import age_login
 
 SECRET = "hunter2-in-a-place-where-it-must-not-show"
@@ -163,3 +163,64 @@ def test_what_breaks_other_readers_of_yaml_is_one_sentence(db, value):
     with pytest.raises(InvalidInput):
         parse(f"rocketbox: 1\ntopics: {{a: {{read_queues: {value}}}}}")
     assert time.thread_time() - begin < 5
+
+
+# --- at the start
+
+
+def test_a_start_makes_what_a_file_defines_and_changes_what_differs(broker, topic, db, tmp_path, caplog):
+    file = tmp_path / "all.yaml"
+    file.write_text(
+        f"""
+rocketbox: 1
+topics:
+  {topic}: {{read_queues: 6, write_queues: 4}}
+  {topic}-new: {{kind: FIFO}}
+  "bad name": {{}}
+groups:
+  {topic}-group: {{retry_max_times: 5}}
+users:
+  wendy: {{role: admin}}
+alert_rules:
+  at the start: {{figure: {_figure()}, above: 7}}
+  to nobody: {{figure: {_figure()}, above: 7, channels: [no-such]}}
+"""
+    )
+    caplog.set_level("INFO")
+    take_at_start(file)
+    assert broker.topic_settings(topic).read_queues == 6
+    assert broker.topic_settings(f"{topic}-new").kind == "FIFO"
+    assert broker.group(f"{topic}-group").settings.retry_max_times == 5
+    assert AlertRule.objects.get(name="at the start").above == 7
+    assert not AlertRule.objects.filter(name="to nobody").exists()
+    assert not User.objects.filter(username="wendy").exists(), "nobody could give her a password"
+    logged = caplog.text
+    assert "done=4 same=0 refused=2 failed=0" in logged
+    assert "topics bad name: " in logged
+    assert "There is no channel no-such" in logged
+    assert "users are not made at the start: 1" in logged
+    by = set(AuditEntry.objects.filter(actor="definitions").values_list("actor_kind", "action"))
+    assert by >= {("start", "topic.create"), ("start", "alert_rule.create"), ("start", "definitions.import")}
+    entries = AuditEntry.objects.count()
+    caplog.clear()
+    take_at_start(file)
+    assert "done=0 same=4 refused=2 failed=0" in caplog.text
+    assert AuditEntry.objects.count() == entries, "a start that changes nothing is no act"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"\xff\xfe", "are not UTF-8"),
+        (b"topics: {}", "Definitions begin with"),
+        (b"rocketbox: 1\nqueues: {}", "no section"),
+        (b"rocketbox: 1\n#" + b"x" * (1 << 20), "longer than definitions may be"),
+    ],
+)
+def test_a_file_that_holds_no_definitions_ends_the_start_in_a_sentence(broker, tmp_path, content, why):
+    file = tmp_path / "all.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(StartError, match=why):
+        take_at_start(file)
