@@ -628,3 +628,26 @@ def test_no_token_is_sent_to_another_program_on_the_expected_port(server, secret
     assert shown
     assert secret not in "".join(shown)
     assert client.Server(f"http://{server.ready['http']}", secret, key).ask("GET", "/me")["username"] == "root"
+
+
+# --- the first page
+
+
+def test_the_commands_of_the_first_page_run_one_after_the_other(server, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## From a shell")[1]
+    path, *lines = text.split("```")[1].strip().splitlines()
+    assert path == "PATH=$PWD/.venv/bin:$PATH"
+    assert len(lines) > 4
+    example = [sys.executable, "examples/python/orders.py", server.namesrv]
+    done = subprocess.run(
+        example, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    command = tmp_path / "rocketbox"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m appliance.main "$@"\n')
+    command.chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
+    clean |= SHARED | {"ROCKETBOX_URL": f"http://{server.ready['http']}", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for line in lines:
+        done = subprocess.run(line, shell=True, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, ""), line
