@@ -144,6 +144,7 @@ def test_all_of_a_filter_is_delivered_now(client_as, broker, topic, waiting):
 def test_nothing_ticked_is_not_everything(client_as, waiting, topic):
     operator = client_as("operator")
     answer = operator.get(f"/delayed/act/?what=drop&ticked=yes&topic={topic}", follow=True)
+    assert answer.redirect_chain == [(f"/delayed/?topic={topic}", 302)]
     assert "No message is ticked." in content(answer)
     for bad in ("what=explode", "what=drop&pick=x", "what=drop&pick=1-x", "what=drop&pick=²-1", "what=drop&level=x",
                 "what=drop&from=x", "what=drop&" + "pick=1-1&" * 101):  # fmt: skip

@@ -6,6 +6,7 @@ from django.test import Client
 from appliance import runtime
 from appliance.console import audit, set_up
 from appliance.console.models import AuditEntry, Setting, User
+from appliance.engine import address_check
 from appliance.engine.errors import StartError
 from tests.support.engine import start_engine
 
@@ -153,6 +154,15 @@ def test_an_address_that_the_ports_do_not_listen_on_is_named_with_the_way_out(cl
     client.post("/setup/address/", {"host": host})
     told = client.get("/setup/message/").content.decode()
     assert ("--bind 0.0.0.0" in told) == needed
+
+
+def test_a_name_without_an_address_is_named_as_such(client, serve, link, monkeypatch):
+    serve()
+    client.post(f"{link}administrator/", NEW)
+    for found, told in (([], True), (["10.1.2.3"], False)):
+        monkeypatch.setattr(address_check, "resolved", lambda host, found=found: found)
+        page = client.get("/setup/address/", {"host": "mq.example.org"}).content.decode()
+        assert ("This machine knows no address of mq.example.org" in page) == told
 
 
 def test_the_environment_names_the_administrator_only_while_there_is_none(db):

@@ -308,3 +308,35 @@ def test_who_is_kept_to_some_names_replays_no_others(client_as, people, running,
     assert client.post(f"/replays/{everywhere.id}/act/", {"what": "cancel"}).status_code == 403
     for job in (others, everywhere):
         running.window.cancel_replay(job.id)
+
+
+# --- without a tick
+
+
+@pytest.mark.parametrize("act", ["replay", "archive"])
+def test_an_act_without_a_tick_goes_back_to_the_list_with_its_filter(client_as, group, act):
+    operator = client_as("operator", "may_read_bodies", "may_export")
+    page = content(operator.get(f"/dead-letters/{group}/?origin=Refunds&retries=17&from=2001-01-01"))
+    carried = dict(
+        re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.split(f"/{group}/replay/")[1])
+    )
+    assert carried == {"origin": "Refunds", "retries": "17", "from": "2001-01-01"}
+    answer = operator.get(f"/dead-letters/{group}/{act}/", carried | {"ticked": "yes"})
+    assert answer.status_code == 302
+    assert answer.url == f"/dead-letters/{group}/?from=2001-01-01&origin=Refunds&retries=17"
+
+
+def test_a_tick_is_all_that_counts_beside_the_filter_of_the_list(client_as, group):
+    operator = client_as("operator")
+    address = f"/dead-letters/{group}/replay/?ticked=yes&pick=0-1&origin=Refunds&from=2001-01-01"
+    page = content(operator.get(address))
+    assert "Those that were ticked." in page
+    assert "knows no parameter" not in page
+    (origin,) = re.findall(r'<input[^>]*name="origin"[^>]*>', page)
+    assert "value=" not in origin, "and no filter beside it"
+
+
+def test_retries_without_a_tick_go_back_to_their_level(client_as, retried, running):
+    operator = client_as("operator")
+    answer = operator.get(f"/groups/{retried}/retries/act/", {"what": "drop", "ticked": "yes", "level": "3"})
+    assert answer.url == f"/groups/{retried}/retries/?level=3"

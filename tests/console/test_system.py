@@ -8,6 +8,7 @@ import pytest
 
 from appliance.console.jobs import runner
 from appliance.console.models import ApiToken, AuditEntry
+from appliance.console.option_texts import OPTION_TEXTS
 from appliance.engine import hotpath
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
@@ -56,6 +57,19 @@ def test_every_option_is_listed_and_the_filter_filters(client_as, broker):
     page = client.get("/system/config/", {"q": "autocreate"}).content.decode()
     assert "autoCreateTopicEnable" in page
     assert "flushDiskType" not in page
+    found = client.get("/system/config/", {"q": "a Power Cut loses"}).context["options"]
+    assert [option.name for option, _ in found] == ["flushDiskType"], "by what it does"
+    assert (
+        "flushDiskType"
+        in client.get("/system/config/", {"q": "断电会丢失"}, headers={"Accept-Language": "zh-hans"}).content.decode()
+    )
+
+
+def test_each_option_says_what_it_does(client_as, broker):
+    told = {option.name for option in broker.configuration().options if option.in_effect}
+    assert set(OPTION_TEXTS) == told
+    page = client_as("admin").get("/system/config/change/").content.decode()
+    assert OPTION_TEXTS["fileReservedTime"] in page
 
 
 def test_a_hot_option_is_previewed_changed_and_audited(client_as, broker):

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
+from django.urls import reverse
 
 from ..words import SENTENCES
 
@@ -36,6 +38,14 @@ class Line:
     address: str
     outcome: str
     why: Any = None
+
+
+def way_back(request: HttpRequest, names: Iterable[str], view: str, *args: str) -> str:
+    """Return the address of a list with the filter that its form carried, in the parameters of these names."""
+    values = request.POST if request.method == "POST" else request.GET
+    found = {name: value for name in names if (value := values.get(name, ""))}
+    address = reverse(view, args=args)
+    return f"{address}?{urlencode(found)}" if found else address
 
 
 def keep(request: HttpRequest, key: str, facts: dict[str, Any], lines: Iterable[Line]) -> None:

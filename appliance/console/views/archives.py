@@ -16,8 +16,9 @@ from ... import runtime
 from ...engine.errors import InvalidInput
 from .. import jobs
 from ..jobs import dead_letter_archive
+from .acts import way_back
 from .changes import form_status
-from .dead_letters import letters_asked
+from .dead_letters import FILTER, letters_asked
 from .replays import MOST_PICKED, LettersForm, wanted_of
 from .window import asks_the_engine, refusal_text, time_asked
 
@@ -46,7 +47,7 @@ def archive_create(request: HttpRequest, name: str) -> HttpResponse:
     picked = request.GET.getlist("pick")
     if "ticked" in request.GET and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No dead letter is ticked."))
-        return redirect("dead_letters", name)
+        return redirect(way_back(request, FILTER, "dead_letters", name))
     if len(picked) > MOST_PICKED:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by time."))
     given = {field: request.GET.get(field, "") for field in ("origin", "no_origin", "retries", "key", "replayed")}

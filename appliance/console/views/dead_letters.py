@@ -84,6 +84,10 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     return render(request, "dead_letters/groups.html", context)
 
 
+#: Parameters of the filter in the list's address.
+FILTER = ("from", "to", "origin", "no_origin", "retries", "key", "replayed")
+
+
 def letters_asked(source: QueryDict) -> dict[str, Any]:
     """Read the filter from an address or a form. Raises InvalidInput for an invalid number."""
     retries = source.get("retries", "").strip()
@@ -105,6 +109,7 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     admin = runtime.window()
     asked = {field: request.GET.get(field, "") for field in ("from", "to", "origin", "retries", "key", "replayed")}
     context: dict[str, Any] = {"group": name, "asked": asked, "no_origin": request.GET.get("no_origin") == "yes"}
+    context["carried"] = {field: request.GET.get(field, "") for field in FILTER}
     status = 200
     try:
         from_ms, to_ms = time_asked(request, "from"), time_asked(request, "to")

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput
 from ..audit import audit
-from .acts import Line, counted, keep, kept
+from .acts import Line, counted, keep, kept, way_back
 from .changes import failure_audited, is_final
 from .window import PAGE_SIZE, asks_the_engine, refusal_text, time_asked, time_shown, topic_names
 
@@ -78,15 +78,15 @@ class Filter:
         names = ("topic", "level", "from_ms", "to_ms", "retries")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """The parameters of an address; None for those that are not in it."""
+        show = {None: None, False: "delayed", True: "retries"}[self.retries]
+        return {"topic": self.topic, "level": self.level, "from": self.from_ms, "to": self.to_ms, "show": show}
+
     def query(self, **changes: object) -> str:
         """Return the filter as part of an address."""
-        values = {
-            "topic": self.topic,
-            "level": self.level,
-            "from": self.from_ms,
-            "to": self.to_ms,
-            "show": {None: None, False: "delayed", True: "retries"}[self.retries],
-        } | changes
+        values = self.fields | changes
         return urlencode({name: value for name, value in values.items() if value is not None})
 
 
@@ -122,7 +122,7 @@ def delayed(request: HttpRequest) -> HttpResponse:
     try:
         wanted = filter_asked(request.GET, time_asked(request, "from"), time_asked(request, "to"))
         context["asked"] |= {"from": time_shown(wanted.from_ms), "to": time_shown(wanted.to_ms)}
-        context |= {"wanted": wanted, "query": wanted.query()}
+        context |= {"wanted": wanted, "query": wanted.query(), "carried": wanted.fields | {"q": q}}
         if q:
             context["page"] = admin.find_waiting(q, PAGE_SIZE)
         else:
@@ -175,9 +175,10 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
     if what not in ACTIONS:
         raise InvalidInput("what", _("There is no such act."))
     picked = values.getlist("pick")
+    back = way_back(request, ("topic", "level", "from", "to", "show", "q"), "delayed")
     if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No message is ticked."))
-        return redirect("delayed")
+        return redirect(back)
     if len(picked) > MOST_PICKED:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
     places = [place_of(word) for word in picked]

@@ -25,8 +25,9 @@ from ..audit import audit
 from ..forms import Form
 from ..identity import names_for
 from . import errors
+from .acts import way_back
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
-from .dead_letters import letters_asked
+from .dead_letters import FILTER, letters_asked
 from .window import PAGE_SIZE, MomentField, asks_the_engine, cell, not_found_sentence, refusal_text, topic_names
 
 #: Kinds of results, as the window names them.
@@ -72,6 +73,7 @@ class ReplayForm(LettersForm):
             ("original", gettext_lazy("the topic each was sent to: every group there gets it again")),
             ("topic", gettext_lazy("another topic")),
         ),
+        widget=forms.RadioSelect,
     )
     topic = forms.CharField(
         label=gettext_lazy("The other topic"),
@@ -127,9 +129,10 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
     """Start a replay: a form with the dead letters and their target, a preview, then the start."""
     runtime.window().dead_letters(name, limit=1)  # raises if there are none; the group itself may be deleted
     picked = request.GET.getlist("pick")
+    back = way_back(request, FILTER, "dead_letters", name)
     if "ticked" in request.GET and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No dead letter is ticked."))
-        return redirect("dead_letters", name)
+        return redirect(back)
     if len(picked) > MOST_PICKED:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by time."))
     initial = {
@@ -137,7 +140,7 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
         "rate": 100,
         "max_replays": 3,
         "picked": " ".join(picked),
-        **{name: request.GET.get(name, "") for name in CARRIED},
+        **{name: "" if picked else request.GET.get(name, "") for name in CARRIED},
     }
     form = ReplayForm(request.POST or None, initial=initial)
     context: dict[str, Any] = {"group": name, "topics": topic_names(), "heading": _("Replay dead letters")}

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput
-from .acts import counted, keep, kept
+from .acts import counted, keep, kept, way_back
 from .changes import is_final
 from .delayed import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
 from .window import PAGE_SIZE, asks_the_engine, csv_answer, refusal_text, wants_csv
@@ -36,7 +36,7 @@ def group_retries(request: HttpRequest, name: str) -> HttpResponse:
             return _csv(name, level)
         cursor = request.GET.get("cursor") or None
         context["page"] = admin.waiting(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
-        context["level"] = level
+        context |= {"level": level, "carried": {"level": level}}
         context["act_on_all"] = f"{reverse('group_retries_act', args=[name])}?level={'' if level is None else level}"
     except InvalidInput as error:
         context["error"] = refusal_text(error)
@@ -85,7 +85,7 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
     picked = values.getlist("pick")
     if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No message is ticked."))
-        return redirect("group_retries", name)
+        return redirect(way_back(request, ("level",), "group_retries", name))
     if len(picked) > MOST_PICKED:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
     level = _level(values.get("level", ""))

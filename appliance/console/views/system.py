@@ -60,14 +60,19 @@ def system_checks(request: HttpRequest) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def system_config(request: HttpRequest) -> HttpResponse:
-    """Show every option in force; `q` for part of a name, `changed` for those that differ from the default."""
+    """Show every option in force, and what it does; `q` for part of either, `changed` for those that differ from the
+    default."""
     q = request.GET.get("q", "").strip()
+    wanted = q.casefold()
     changed = request.GET.get("changed") == "yes"
     configuration = runtime.window().configuration()
+    from ..option_texts import option_text  # first used here, as below
+
+    told = [(option, option_text(option.name)) for option in configuration.options]
     options = [
-        option
-        for option in configuration.options
-        if q.lower() in option.name.lower() and not (changed and option.value == option.default)
+        (option, text)
+        for option, text in told
+        if wanted in f"{option.name}\n{text}".casefold() and not (changed and option.value == option.default)
     ]
     context = {"options": options, "all": len(configuration.options), "q": q, "changed": changed, "tab": "config"}
     return render(request, "system/config.html", context)
@@ -111,7 +116,9 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
                 "apply": _("Apply"),
             }
             return render(request, "system/config_preview.html", context)
-    context["options"] = [(option, values[option.name]) for option in hot]
+    from ..option_texts import option_text
+
+    context["options"] = [(option, values[option.name], option_text(option.name)) for option in hot]
     return render(request, "system/config_change.html", context, status=status)
 
 

@@ -20,7 +20,7 @@ from ...engine.errors import AdminError, Conflict, InvalidInput
 from ..audit import audit
 from ..forms import Form
 from ..recent_login import recent_login_required
-from .acts import Line, counted, keep, kept
+from .acts import Line, counted, keep, kept, way_back
 from .changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from .window import PAGE_SIZE, asks_the_engine, refusal_text, topic_names
 
@@ -32,6 +32,8 @@ Place = tuple[int, str | None]
 SHOWN = ("open", "discarded", "resolved")
 HOW = ("committed", "rolled_back", "discarded", "lost")
 BY = ("producer", "check", "administrator", "broker")
+#: Parameters of the filter in the address of the open ones.
+_FILTER = ("topic", "group", "key")
 DAY_MS = 24 * 3600 * 1000
 #: Most transactions that one decision takes.
 MOST_PICKED = 100
@@ -61,7 +63,7 @@ def transactions(request: HttpRequest) -> HttpResponse:
     wanted: dict[str, Any] = {name: asked[name] or None for name in ("topic", "group", "key")}
     wanted |= {"cursor": request.GET.get("cursor") or None, "limit": PAGE_SIZE}
     context: dict[str, Any] = {"show": show, "asked": asked, "how": HOW, "by": BY, "topics": topic_names()}
-    context["filtered"] = any(asked.values())
+    context |= {"filtered": any(asked.values()), "carried": {name: asked[name] for name in _FILTER}}
     context["counts"] = admin.transaction_counts()
     status = 200
     try:
@@ -93,8 +95,8 @@ def transaction_check(request: HttpRequest) -> HttpResponse:
     places = _places(values)
     if "ticked" in values and not places:
         messages.warning(request, _("No transaction is ticked."))
-        return redirect("transactions")
-    wanted = {name: values.get(name, "").strip() or None for name in ("topic", "group", "key")}
+        return redirect(way_back(request, _FILTER, "transactions"))
+    wanted = {name: values.get(name, "").strip() or None for name in _FILTER}
     chosen: dict[str, Any] = {} if places else wanted
     final = request.method == "POST" and is_final(request)
     try:
@@ -123,9 +125,10 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
         raise InvalidInput("what", _("There is no such act."))
     places = _places(values)
     values.get("ticked")  # read, so that it is not reported as unsupported: this act needs ticked ones anyway
+    back = way_back(request, _FILTER, "transactions")
     if not places:
         messages.warning(request, _("No transaction is ticked."))
-        return redirect("transactions")
+        return redirect(back)
     form = ReasonForm(request.POST or None)
     admin = runtime.window()
     try:
