@@ -270,7 +270,7 @@ def take_at_start(path: Path) -> None:
     except InvalidInput as error:
         raise StartError(f"The definitions {path} are refused. {_why(error)}") from None
     request = HttpRequest()
-    request.user = AtStart()  # type: ignore[assignment]
+    request.user = AtStart()
     users = found.pop("users", {})
     items = _planned(request, found)
     if any(item.run is not None for item in items):
