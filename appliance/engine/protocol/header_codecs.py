@@ -27,11 +27,30 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ..errors import FrameError, HeaderTextError
 from ..named_tuple import NamedTuple
 from .codes import LANGUAGE_CODES, LANGUAGES
+
+try:
+    import msgspec
+except ImportError:  # in a client's wheel; the server requires it
+    from .plain_json import JsonError
+    from .plain_json import decode as _json_decode
+    from .plain_json import encode as _json_encode
+else:
+    JsonError = msgspec.MsgspecError  # type: ignore[assignment,misc]
+
+    class _JsonHeader(msgspec.Struct, gc=False):
+        code: int
+        opaque: int = 0
+        flag: int = 0
+        version: int = 0
+        language: str | int | None = None
+        remark: str | None = None
+        extFields: dict[str, str | int | float | bool | None] | None = None
+
+    _json_decode = msgspec.json.Decoder(_JsonHeader).decode  # type: ignore[assignment]
+    _json_encode = msgspec.json.encode  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from .command import RemotingCommand
@@ -56,20 +75,6 @@ class HeaderFields(NamedTuple):
     ext_fields: dict[str, str] | None
 
 
-class _JsonHeader(msgspec.Struct, gc=False):
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    version: int = 0
-    language: str | int | None = None
-    remark: str | None = None
-    extFields: dict[str, str | int | float | bool | None] | None = None
-
-
-_json_decode = msgspec.json.Decoder(_JsonHeader).decode
-_json_encode = msgspec.json.encode
-
-
 def _text(value: str | float | bool) -> str:
     """Return a number or boolean in `extFields` as Java's `toString` would write it."""
     if isinstance(value, bool):
@@ -82,7 +87,7 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
         header = _json_decode(data)
     except UnicodeDecodeError as error:
         raise HeaderTextError(f"a text in the header is not UTF-8: {error}") from None
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (JsonError, RecursionError) as error:
         raise FrameError(f"JSON header: {error}") from None
     # JSON numbers have no width, and an opaque beyond 32 bits could not be repeated in the answer.
     for value in (header.code, header.opaque, header.flag, header.version):

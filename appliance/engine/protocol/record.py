@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import struct
 
-from zlib_ng.zlib_ng import crc32
-
 from ..errors import CorruptFile
 from ..named_tuple import NamedTuple
 from .message_id import decode_host
+
+try:
+    from zlib_ng.zlib_ng import crc32
+except ImportError:  # in a client's wheel; the server requires it
+    from zlib import crc32
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
