@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: those tests last passed, and only a nightly run repeats them.
 PACKAGING = (
     "pyproject.toml", "setup.py", "MANIFEST.in", "Dockerfile", ".dockerignore", "binary/*", "requirements/*",
-    "script/binary", "script/environment", "script/reports", "script/server",
+    "script/binary", "script/client-wheel", "script/environment", "script/reports", "script/server", "client_wheel/*",
 )  # fmt: skip
-PACKAGING_TESTS = ("test_binary", "test_dockerfile", "test_install", "test_reports_setup")
+PACKAGING_TESTS = ("test_binary", "test_client_wheel", "test_dockerfile", "test_install", "test_reports_setup")
 _RECORDED = Path(__file__).with_name("packaging.sha256")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence, Set
 from importlib import metadata
 from pathlib import Path
@@ -89,12 +89,29 @@ def with_all_they_need(requirements: Sequence[Requirement]) -> set[str]:
     return set(found)
 
 
+def pythons() -> dict[str, str]:
+    """Each Python of this machine that the client is for: version, as "3.12" -> its interpreter."""
+    places = [Path(place) for place in os.environ["PATH"].split(os.pathsep)]
+    places += sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
+    found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    for place in places:
+        for name in place.glob("python3.[0-9]*"):
+            version = name.name.removeprefix("python")
+            if not re.fullmatch(r"3\.1[1-9]", version) or version in found:
+                continue
+            # A name may stand for nothing: pyenv's own, where no such version is chosen.
+            if subprocess.run([name, "-c", "import venv"], capture_output=True, timeout=60).returncode == 0:
+                found[version] = str(name)
+    return dict(sorted(found.items()))
+
+
 class Environment:
     """A virtual environment with nothing in it, not even pip; what it is given is taken from the tests' own, so that
     no network is needed."""
 
-    def __init__(self, directory: Path) -> None:
-        venv.create(directory, symlinks=True)
+    def __init__(self, directory: Path, python: str = sys.executable) -> None:
+        """python: the interpreter whose environment it is."""
+        run(python, "-m", "venv", "--without-pip", "--symlinks", directory, cwd=directory.parent)
         self.python = directory / "bin" / "python"
         self.bin = directory / "bin"
         (self.packages,) = directory.glob("lib/python*/site-packages")

@@ -1,0 +1,85 @@
+"""Builds the wheel of the client alone: rocketbox_client-VERSION-py3-none-any.whl, in which it is `rocketbox`.
+
+    script/client-wheel [DIRECTORY]      # dist, unless told otherwise
+
+    rocketbox/           appliance/client
+    rocketbox/_engine/   what its wire.py imports of appliance/engine, and what that imports in turn
+
+Imports within each stay as they are; those of wire.py, the only door between them, are the only text that changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+CLIENT = ROOT / "appliance" / "client"
+ENGINE = ROOT / "appliance" / "engine"
+DOOR = CLIENT / "wire.py"
+
+
+def imported_by(path: Path) -> Iterator[Path]:
+    """The files of this checkout that a module imports, those for annotations too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            place = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            named = (place / name.name for name in node.names)
+            yield from (found.with_suffix(".py") for found in (place, *named) if found.with_suffix(".py").is_file())
+
+
+def of_the_engine() -> set[Path]:
+    """The files that the client needs of the engine."""
+    found: set[Path] = set()
+    wanted = list(imported_by(DOOR))
+    while wanted:
+        path = wanted.pop()
+        if path not in found:
+            found.add(path)
+            wanted += [path.parent / "__init__.py", *imported_by(path)]
+    return found
+
+
+def lay_out(directory: Path) -> None:
+    """Put the wheel's sources into an empty directory."""
+    package = directory / "rocketbox"
+    shutil.copytree(CLIENT, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in of_the_engine():
+        target = package / "_engine" / path.relative_to(ENGINE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    door = package / DOOR.name
+    door.write_text(door.read_text().replace("from ..engine.", "from ._engine."))
+    (package / "py.typed").touch()
+    shutil.copy(ROOT / "LICENSE", directory)
+    shutil.copy(HERE / "README.md", directory)
+    shutil.copy(HERE / "pyproject.toml", directory)
+    (directory / "VERSION").write_text(version())
+
+
+def version() -> str:
+    """The server's: client and server have one."""
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "appliance" / "__init__.py").read_text(), re.MULTILINE)
+    assert found is not None, "appliance/__init__.py has the version"
+    return found[1]
+
+
+def main(target: Path) -> None:
+    for old in target.glob("rocketbox_client-*.whl"):
+        old.unlink()
+    with tempfile.TemporaryDirectory() as directory:
+        lay_out(Path(directory))
+        build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", target, directory)
+        subprocess.run([sys.executable, "-m", "pip", *map(str, build)], check=True)
+    print(*target.glob("rocketbox_client-*.whl"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
