@@ -4,6 +4,7 @@ ClientError
 ├── InvalidMessage, InvalidOption (ValueError)   the call is wrong; nothing was sent
 ├── Closed              the client, or a part that it made, is closed
 ├── ForkedError         the client belongs to the parent process
+├── Unsupported         the broker is too old for it; nothing was sent
 ├── NoNameServer        none is configured, or none answers (ConnectionError)
 ├── NoRoute             the name server has no broker for the topic
 ├── BrokerAway          a request other than a send: the broker cannot be reached (ConnectionError)
@@ -45,6 +46,10 @@ class Closed(ClientError):
 
 class ForkedError(ClientError):
     """This process is a fork of the one that made the client; connections and threads stayed with the parent."""
+
+
+class Unsupported(ClientError):
+    """The broker is too old for it; nothing was sent."""
 
 
 class NoNameServer(ClientError, ConnectionError):

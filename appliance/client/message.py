@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .errors import BadAnswer
@@ -44,7 +44,9 @@ class Message:
 
     body: text is sent as UTF-8. tags: one tag, by which consumers filter. keys: business keys, by which the message is
     found; none contains a blank. shard: messages of one shard go to one queue and stay in order (a number: as Java's
-    Long). delay_level: number of the broker's `messageDelayLevel` to wait, from 1 on (3: 10 s, unless configured).
+    Long). At most one of: delay_level - number of the broker's `messageDelayLevel` to wait, from 1 on (3: 10 s, unless
+    configured), on any broker; delay - time to wait, a timedelta or seconds; at - when to deliver it, without a time
+    zone in this machine's. The last two need a broker of 5.0 or newer.
     """
 
     topic: str
@@ -54,11 +56,14 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)
     shard: str | int | None = None
     delay_level: int | None = None
+    delay: timedelta | float | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The place of a stored message. message_id: its unique key. offset_id: names broker and place in its log."""
+    """The place of a stored message. message_id: its unique key. offset_id: names broker and place in its log.
+    recall_handle: of a message with a `delay` or `at`, for `Producer.recall`."""
 
     message_id: str
     offset_id: str

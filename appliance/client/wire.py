@@ -1,6 +1,7 @@
 """The only module through which the client uses the engine; it uses nothing else of `appliance`.
 
-A wheel of the client alone replaces this module; so nothing is imported past it (`tests/test_layers.py`).
+In the client's own wheel this module points at copies of these files (`client_wheel/build.py`); so nothing is imported
+past it (`tests/test_layers.py`).
 """
 
 from __future__ import annotations
@@ -18,22 +19,26 @@ from ..engine.protocol.command import (
     encode_command,
 )
 from ..engine.protocol.compression import Undecodable, compression_of, decompress
-from ..engine.protocol.message_id import UniqueKeys, encode_host, encode_offset_id
+from ..engine.protocol.message_id import UniqueKeys, decode_offset_id, encode_host, encode_offset_id
 from ..engine.protocol.names import NO_SEND_TOPICS, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC, is_legal_group
 from ..engine.protocol.names import topic_name_error as topic_name_error
 from ..engine.protocol.properties import (
     DELAY_TIME_LEVEL,
     KEYS,
     MAX_PROPERTIES_BYTES,
+    PRODUCER_GROUP,
     SHARDING_KEY,
     TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    TRANSACTION_PREPARED,
     UNIQUE_KEY,
     WAIT_STORE,
     decode_properties,
     encode_properties,
     java_hash,
 )
-from ..engine.protocol.record import SYS_COMPRESSED, Record, decode_record
+from ..engine.protocol.record import SYS_COMPRESSED, SYS_PREPARED, Record, decode_record
 
 __all__ = [
     "DELAY_TIME_LEVEL",
@@ -45,10 +50,15 @@ __all__ = [
     "NO_SEND_TOPICS",
     "PERM_READ",
     "PERM_WRITE",
+    "PRODUCER_GROUP",
     "SHARDING_KEY",
     "SYS_COMPRESSED",
+    "SYS_PREPARED",
     "TAGS",
     "TEMPLATE_TOPIC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TRANSACTION_PREPARED",
     "UNIQUE_KEY",
     "VERSION",
     "WAIT_STORE",
@@ -62,6 +72,7 @@ __all__ = [
     "UniqueKeys",
     "compression_of",
     "decode_frame",
+    "decode_offset_id",
     "decode_properties",
     "decode_record",
     "decompress",

@@ -34,21 +34,24 @@ def advice(code: int) -> str:
     return f" {found}" if found else ""
 
 
-def refusal(answer: RemotingCommand, who: str, what: str) -> RequestRefused:
-    """Return the error for an answer whose code is none of those that `what` expects."""
+def refusal(answer: RemotingCommand, who: str, what: str, then: str = "") -> RequestRefused:
+    """Return the error for an answer whose code is none of those that `what` expects. then: a sentence to add, with a
+    blank before it."""
     remark = answer.remark or ""
     kind = NotPermitted if answer.code == ResponseCode.NO_PERMISSION else RequestRefused
-    text = f"{who} refused {what} with {code_text(answer.code)}: {remark[:500]}.{advice(answer.code)}"
+    text = f"{who} refused {what} with {code_text(answer.code)}: {remark[:500]}.{advice(answer.code)}{then}"
     return kind(text, answer.code, remark)
 
 
-def failure(failed: CallFailed, who: str, what: str) -> ClientError:
-    """Return the error for a request, other than a send, that has no answer."""
+def failure(failed: CallFailed, who: str, what: str, then: str = "") -> ClientError:
+    """Return the error for a request, other than a send, that has no answer. then: as for `refusal`."""
     if failed.kind == "timeout":
-        return RequestTimeout(f"{who} did not answer {what} in time.")
+        return RequestTimeout(f"{who} did not answer {what} in time.{then}")
     if failed.kind == "broken":
-        return BadAnswer(f"{who} {failed.why}. Is that a broker's address?")
-    return BrokerAway(f"{who} cannot be reached for {what}: {failed.why}. Is the broker running, at that address?")
+        return BadAnswer(f"{who} {failed.why}. Is that a broker's address?{then}")
+    return BrokerAway(
+        f"{who} cannot be reached for {what}: {failed.why}. Is the broker running, at that address?{then}"
+    )
 
 
 def number(answer: RemotingCommand, field: str, who: str) -> int:

@@ -15,8 +15,8 @@ from .routes import DEFAULT_QUEUES
 PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
 PULL_LITE = 16
-#: First version whose brokers support 361: V5_0_0.
-LITE_PULL_SINCE = 413
+#: First version whose brokers support 361, and times of delivery: V5_0_0.
+LITE_PULL_SINCE = TIMERS_SINCE = 413
 
 _MOST_PULL_BYTES = 2147483647
 
@@ -32,6 +32,16 @@ class Subscription:
     def tag_set(self) -> list[str]:
         """Return the tags, sorted; empty for all tags, and messages without one."""
         return [] if self.tags == "*" else sorted({tag.strip() for tag in self.tags.split("||")})
+
+
+@dataclass(frozen=True, slots=True)
+class HalfPlace:
+    """A half message's place: `half_offset` in the broker's queue of these, `physical_offset` in its log."""
+
+    message_id: str
+    transaction_id: str
+    half_offset: int
+    physical_offset: int
 
 
 def request(code: int, fields: dict[str, Any] | None, body: bytes = b"") -> RemotingCommand:
@@ -50,13 +60,43 @@ def route_of(topic: str) -> RemotingCommand:
     return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
 
 
-def send(group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int) -> RemotingCommand:
-    """Make a 310. properties: the text of a message's properties."""
+def send(
+    group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int, batch: bool = False
+) -> RemotingCommand:
+    """Make a 310, or a 320 for a batch. properties: the text of a message's properties."""
     fields = {
         "a": group, "b": queue.topic, "c": TEMPLATE_TOPIC, "d": DEFAULT_QUEUES, "e": queue.queue_id, "f": sys_flag,
-        "g": born_ms, "h": 0, "i": properties, "j": 0, "k": False, "m": False, "n": queue.broker_name,
+        "g": born_ms, "h": 0, "i": properties, "j": 0, "k": False, "m": batch, "n": queue.broker_name,
     }  # fmt: skip
-    return request(RequestCode.SEND_MESSAGE_V2, fields, body)
+    return request(RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2, fields, body)
+
+
+def end_transaction(
+    group: str,
+    broker: str,
+    topic: str,
+    place: HalfPlace,
+    decision: int,
+    remark: str | None = None,
+    *,
+    checked: bool,
+) -> RemotingCommand:
+    """Make a 37. topic: the message's, or that which a check names. decision: 0, 8 or 12. checked: True for the answer
+    to a check."""
+    fields = {
+        "producerGroup": group, "bname": broker, "commitLogOffset": place.physical_offset, "topic": topic,
+        "msgId": place.message_id, "tranStateTableOffset": place.half_offset, "commitOrRollback": decision,
+        "transactionId": place.transaction_id, "fromTransactionCheck": checked,
+    }  # fmt: skip
+    made = request(RequestCode.END_TRANSACTION, fields)
+    made.remark = remark
+    return made
+
+
+def recall(group: str, queue: MessageQueue, handle: str) -> RemotingCommand:
+    """Make a 370. handle: from the answer to the send."""
+    fields = {"producerGroup": group, "bname": queue.broker_name, "topic": queue.topic, "recallHandle": handle}
+    return request(RequestCode.RECALL_MESSAGE, fields)
 
 
 def heartbeat(

@@ -7,10 +7,12 @@ only one; codes 10 to 12 are errors, since the message is not as safe as the bro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import (
     BadAnswer,
+    BrokerAway,
     ClientError,
     Closed,
     InvalidMessage,
@@ -19,11 +21,12 @@ from ..errors import (
     SendError,
     SendTimeout,
     StoredUnconfirmed,
+    Unsupported,
 )
 from ..message import MessageQueue, SendResult
 from ..wire import RemotingCommand, ResponseCode
 from . import requests
-from .answers import advice, code_text, number
+from .answers import advice, code_text, failure, number, refusal
 from .directory import Directory
 from .selection import Faults, RoundRobin, queue_of_shard
 from .steps import Call, CallFailed, Clock, Sleep, Steps, Tell
@@ -57,7 +60,8 @@ _PAUSES_S = (0.1, 0.5)
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """A message ready to be sent. properties: their text. shard, queue: determine its queue; such a send has one
-    attempt."""
+    attempt. since: version of the oldest brokers that can take it, an ordinal of MQVersion. batch: True for several
+    messages in one body."""
 
     group: str
     topic: str
@@ -67,22 +71,34 @@ class Envelope:
     message_id: str
     shard: str | int | None = None
     queue: MessageQueue | None = None
+    since: int = 0
+    batch: bool = False
 
 
 class Sending:
     """The state that all sends of a producer share. Guarded by the client's lock."""
 
-    def __init__(self, directory: Directory, clock: Clock, faults: Faults, begin: int, retries: int) -> None:
-        """begin: start of the round robin of queues. retries: attempts after the first."""
+    def __init__(
+        self,
+        directory: Directory,
+        clock: Clock,
+        faults: Faults,
+        begin: int,
+        retries: int,
+        beat: Callable[[str], Steps[None]],
+    ) -> None:
+        """begin: start of the round robin of queues. retries: attempts after the first. beat: sends a heartbeat to a
+        broker, whose answer has its version."""
         self._directory = directory
         self._clock = clock
         self._faults = faults
         self._begin = begin
         self._retries = retries
+        self._beat = beat
         self._in_turn: dict[str, RoundRobin] = {}
 
     def send(self, envelope: Envelope, deadline: float) -> Steps[SendResult]:
-        """Send a message. Raises NoNameServer, NoRoute, InvalidMessage: nothing was sent; and SendError."""
+        """Send a message. Raises NoNameServer, NoRoute, InvalidMessage and Unsupported: nothing was sent; SendError."""
         attempt = _Attempts(envelope)
         most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self._retries
         failed: str | None = None
@@ -107,8 +123,10 @@ class Sending:
                 now = self._clock.monotonic()
             others = any(one.broker_name != broker for one in queues) and attempt.number + 1 < most
             attempt.begins(broker, address)
-            request = self._request(envelope, queue)
-            outcome = yield Call(address, request, self._attempt_deadline(now, deadline, others))
+            outcome = yield from self._too_old(envelope, address)
+            if outcome is None:
+                request = self._request(envelope, queue)
+                outcome = yield Call(address, request, self._attempt_deadline(now, deadline, others))
             ended = self._clock.monotonic()
             if isinstance(outcome, CallFailed):
                 self._faults.failed(broker, ended)
@@ -127,7 +145,8 @@ class Sending:
             failed = broker
 
     def tell(self, envelope: Envelope, deadline: float) -> Steps[None]:
-        """Send without an answer. Raises NoNameServer, NoRoute, and NotConnected if there is no connection."""
+        """Send without an answer. Raises NoNameServer, NoRoute, Unsupported, and NotConnected if there is no
+        connection."""
         queues = yield from self._directory.publish_queues(envelope.topic, deadline)
         queue = self._choose(envelope, queues, self._clock.monotonic(), None)
         attempt = _Attempts(envelope)
@@ -135,15 +154,54 @@ class Sending:
         if address is None:
             raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
         attempt.begins(queue.broker_name, address)
-        outcome = yield Tell(address, self._request(envelope, queue), deadline)
+        outcome = yield from self._too_old(envelope, address)
+        if outcome is None:
+            outcome = yield Tell(address, self._request(envelope, queue), deadline)
         if isinstance(outcome, CallFailed):
             self._faults.failed(queue.broker_name, self._clock.monotonic())
             attempt.failed(outcome)
             raise attempt.error()
 
+    def _too_old(self, envelope: Envelope, address: str) -> Steps[CallFailed | None]:
+        """Return None if the broker can take the message, or why that is not known. Raises Unsupported."""
+        if not envelope.since:
+            return None
+        if address not in self._directory.versions:
+            yield from self._beat(address)
+        version = self._directory.versions.get(address)
+        if version is None:
+            return CallFailed("connect", "it did not say its version, which a time of delivery depends on", sent=False)
+        if version < envelope.since:
+            raise Unsupported(
+                f"The broker at {address} is older than 5.0 and would deliver the message at once: delay_level is what "
+                "it knows. The message is not stored."
+            )
+        return None
+
+    def recall(self, group: str, sent: SendResult, handle: str, deadline: float) -> Steps[None]:
+        """Take a delayed message back. Raises NoNameServer, NoRoute, BrokerAway, RequestTimeout, RequestRefused."""
+        queue = sent.queue
+        yield from self._directory.publish_queues(queue.topic, deadline)
+        address = self._directory.master(queue)
+        what = f"the recall of the message {sent.message_id}"
+        if address is None:
+            raise BrokerAway(f"broker {queue.broker_name} has no master in the route of {queue.topic}, for {what}.")
+        who = f"broker {queue.broker_name} at {address}"
+        answer = yield Call(address, requests.recall(group, queue, handle), deadline)
+        if isinstance(answer, CallFailed):
+            raise failure(answer, who, what, " The message may be recalled.")
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, who, what)
+
     def _request(self, envelope: Envelope, queue: MessageQueue) -> RemotingCommand:
         return requests.send(
-            envelope.group, queue, envelope.body, envelope.properties, envelope.sys_flag, self._clock.wall_ms()
+            envelope.group,
+            queue,
+            envelope.body,
+            envelope.properties,
+            envelope.sys_flag,
+            self._clock.wall_ms(),
+            envelope.batch,
         )
 
     def _choose(

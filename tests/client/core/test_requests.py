@@ -1,17 +1,20 @@
 """Requests are those of Java's clients, except for the language: this client makes recorded ones again."""
 
 import json
+from datetime import datetime
 
 import pytest
 
 from appliance.client.core import requests
-from appliance.client.core.requests import Subscription
+from appliance.client.core.requests import HalfPlace, Subscription
 from appliance.client.message import Message, MessageQueue
 from appliance.client.producer import _properties
 from appliance.engine.protocol.command import decode_frame
 from appliance.engine.protocol.properties import encode_properties
 from tests.support.golden import GOLDEN, frames
 
+#: Properties that this client writes, too.
+OURS = set("UNIQ_KEY WAIT KEYS TAGS TRAN_MSG PGROUP TIMER_DELAY_MS TIMER_DELIVER_MS".split())
 #: Java marks requests of lite consumers with this field.
 _NOT_OURS = "ReqT"
 
@@ -20,7 +23,7 @@ _NOT_OURS = "ReqT"
 def recorded():
     """Code -> the recorded requests of that code from clients of 5.3.3."""
     found = {}
-    for name in ("pull-lite", "producer"):
+    for name in ("pull-lite", "producer", "transaction", "timer-recall"):
         for line, frame in frames(GOLDEN / "wire" / "5.3.3" / f"{name}.jsonl.gz"):
             if line["dir"] == "request" and line["from"] == "client" and line["codec"] in (0, "JSON"):
                 found.setdefault(line["code"], []).append(decode_frame(frame))
@@ -34,12 +37,28 @@ def again(theirs):
     match theirs.code:
         case 105:
             return requests.route_of(ext["topic"])
+        case 320:
+            place = MessageQueue(ext["b"], ext["n"], int(ext["e"]))
+            return requests.send(ext["a"], place, theirs.body, ext["i"], int(ext["f"]), int(ext["g"]), batch=True)
         case 310:
             properties = dict(pair.split("\x01") for pair in ext["i"].split("\x02") if pair)
-            message = Message(ext["b"], b"", properties.get("TAGS"), properties.get("KEYS", "").split())
-            text = encode_properties(_properties(message, properties["UNIQ_KEY"]))
+            delay, at = (int(properties.get(name, 0)) / 1000 for name in ("TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+            message = Message(
+                ext["b"], b"", properties.get("TAGS"), properties.get("KEYS", "").split(),
+                delay=delay or None, at=datetime.fromtimestamp(at) if at else None,
+            )  # fmt: skip
+            text = encode_properties(_properties(message, properties["UNIQ_KEY"], properties.get("PGROUP")))
             place = MessageQueue(ext["b"], ext["n"], int(ext["e"]))
             return requests.send(ext["a"], place, theirs.body, text, int(ext["f"]), int(ext["g"]))
+        case 37:
+            half = HalfPlace(ext["msgId"], ext["transactionId"], ext["tranStateTableOffset"], ext["commitLogOffset"])
+            checked = ext["fromTransactionCheck"] == "true"
+            decision = int(ext["commitOrRollback"])
+            return requests.end_transaction(
+                ext["producerGroup"], ext["bname"], ext["topic"], half, decision, theirs.remark, checked=checked
+            )
+        case 370:
+            return requests.recall(ext["producerGroup"], queue, ext["recallHandle"])
         case 14:
             return requests.committed_offset(ext["consumerGroup"], queue)
         case 15:
@@ -74,11 +93,11 @@ def is_javas(theirs):
     ext = theirs.ext_fields
     if theirs.code == 310:
         pairs = dict(pair.split("\x01") for pair in ext["i"].split("\x02") if pair)
-        return pairs.get("WAIT") == "true" and {"UNIQ_KEY"} <= pairs.keys() <= {"UNIQ_KEY", "WAIT", "KEYS", "TAGS"}
+        return pairs.get("WAIT") == "true" and {"UNIQ_KEY"} <= pairs.keys() <= OURS
     return "queueId" not in ext or "bname" in ext
 
 
-@pytest.mark.parametrize("code", [14, 15, 29, 30, 31, 35, 38, 105, 310, 361])
+@pytest.mark.parametrize("code", [14, 15, 29, 30, 31, 35, 37, 38, 105, 310, 320, 361, 370])
 def test_a_recorded_request_is_made_again(recorded, code):
     compared = 0
     for theirs in recorded[code]:
@@ -88,7 +107,7 @@ def test_a_recorded_request_is_made_again(recorded, code):
         ours = again(theirs)
         assert in_any_order(ours.ext_fields) == in_any_order(theirs.ext_fields)
         assert (ours.code, ours.version, ours.language) == (theirs.code, 479, "PYTHON")
-        assert ours.bare == theirs.bare
+        assert (ours.bare, ours.remark) == (theirs.bare, theirs.remark)
         compared += 1
     assert compared
 

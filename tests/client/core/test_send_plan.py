@@ -2,10 +2,11 @@
 
 import pytest
 
+from appliance.client.core import requests
 from appliance.client.core.directory import Directory
 from appliance.client.core.selection import Faults, queue_of_shard
 from appliance.client.core.send_plan import Envelope, Sending
-from appliance.client.core.steps import CallFailed
+from appliance.client.core.steps import Call, CallFailed
 from appliance.client.errors import (
     NoNameServer,
     NoRoute,
@@ -14,6 +15,7 @@ from appliance.client.errors import (
     SendError,
     SendTimeout,
     StoredUnconfirmed,
+    Unsupported,
 )
 from appliance.client.message import MessageQueue
 from tests.support.client_steps import Driver, SetClock, answer, route
@@ -29,11 +31,15 @@ class Cluster:
         self.topics = topics
         self.brokers = brokers
         self.sent_to = []
+        #: What brokers answer to a heartbeat.
+        self.heard = answer()
 
     def __call__(self, call):
         if call.address == "ns:9876":
             known = call.request.ext_fields["topic"] in self.topics
             return answer(body=route(*self.brokers)) if known else answer(17, remark="No topic route info")
+        if call.request.code == 34:
+            return self.heard
         self.sent_to.append(call.request.ext_fields["n"])
         return self.sends.pop(0)
 
@@ -42,7 +48,13 @@ def send(cluster, timeout=3.0, retries=2, **where):
     clock = SetClock()
     directory = Directory(["ns:9876"], clock, 3.0)
     driver = Driver(cluster, clock)
-    sending = Sending(directory, clock, Faults(), 0, retries)
+
+    def beat(address):
+        outcome = yield Call(address, requests.heartbeat("c", ["g"], []), clock.now + 3.0)
+        if not isinstance(outcome, CallFailed):
+            directory.versions[address] = outcome.version
+
+    sending = Sending(directory, clock, Faults(), 0, retries, beat)
     envelope = Envelope("g", "T", b"x", "UNIQ_KEY\x01K\x02", 0, "K", **where)
     cluster.driver, cluster.clock, cluster.directory = driver, clock, directory
     return driver.run(sending.send(envelope, clock.now + timeout))
@@ -166,3 +178,26 @@ def test_shards_go_where_javas_selector_sends_them():
         -7: 6,
     }
     assert {shard: queue_of_shard(shard, queues).queue_id for shard in shards} == shards
+
+
+def test_a_time_of_delivery_goes_to_a_broker_that_keeps_it():
+    cluster = Cluster([answer(**STORED)])
+    assert send(cluster, since=413).queue_offset == 7
+    assert [call.request.code for call in cluster.driver.calls] == [105, 34, 310]
+
+
+def test_a_broker_that_would_not_keep_a_time_of_delivery_gets_no_message():
+    cluster = Cluster([])
+    cluster.heard.version = 409
+    with pytest.raises(Unsupported, match="delay_level"):
+        send(cluster, since=413)
+    assert cluster.sent_to == []
+
+
+def test_a_broker_that_does_not_say_its_version_gets_no_time_of_delivery():
+    cluster = Cluster([])
+    cluster.heard = AWAY
+    with pytest.raises(NotConnected, match="its version") as raised:
+        send(cluster, since=413)
+    assert not raised.value.maybe_stored
+    assert cluster.sent_to == []

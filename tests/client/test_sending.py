@@ -1,0 +1,245 @@
+"""Sends that are pipelined, called back, placed, delayed and recalled, with a real broker."""
+
+import logging
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from appliance.client import (
+    Client,
+    Closed,
+    InvalidMessage,
+    InvalidOption,
+    Message,
+    RequestRefused,
+    SendError,
+    SendResult,
+    SendTimeout,
+)
+from tests.support.waiting import wait_for
+
+pytest_plugins = ("appliance.pytest_rocketbox",)
+
+PATIENT = 60.0
+
+
+@pytest.fixture
+def client(rocketbox):
+    with rocketbox.client(timeout=PATIENT) as client:
+        yield client
+
+
+def test_many_are_sent_in_a_window_and_come_back_in_order(client, rocketmq_topic, consumed):
+    producer = client.producer()
+    most = 0
+
+    def messages():
+        nonlocal most
+        for number in range(100):
+            most = max(most, producer.in_flight)
+            # One that cannot be sent is said in its place.
+            yield Message(rocketmq_topic, str(number) if number != 50 else "")
+
+    outcomes = list(producer.send_many(messages(), window=8))
+    assert len(outcomes) == 100
+    assert isinstance(outcomes.pop(50), InvalidMessage)
+    assert most <= 8
+    stored = {message.message_id: int(message.text) for message in consumed(rocketmq_topic, 99, timeout=PATIENT)}
+    assert [stored[outcome.message_id] for outcome in outcomes] == [*range(50), *range(51, 100)]
+
+
+def test_many_that_are_not_taken_to_the_end_wait_for_what_is_in_flight(rocketbox_fresh, rocketmq_topic):
+    client = rocketbox_fresh.client(timeout=PATIENT)
+    producer = client.producer()
+    taken, left = [], []
+
+    def messages():
+        for number in range(100):
+            if number == 1:
+                producer.flush(PATIENT)
+                rocketbox_fresh.pause()
+            taken.append(number)
+            yield Message(rocketmq_topic, str(number))
+
+    sending = producer.send_many(messages(), window=4)
+    assert taken == []
+    assert isinstance(next(sending), SendResult)
+
+    def close():
+        sending.close()
+        left.append(producer.in_flight)
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    wait_for(lambda: sending.gi_running or left, "the close")
+    rocketbox_fresh.resume()
+    closing.join(PATIENT)
+    assert (left, taken) == ([0], [0, 1, 2, 3])
+    client.close()
+    with pytest.raises(InvalidOption, match="window"):
+        producer.send_many([], window=0)
+
+
+def test_many_end_with_the_client(client, rocketmq_topic):
+    producer = client.producer()
+    sending = producer.send_many((Message(rocketmq_topic, "x") for _ in range(9)), window=1)
+    next(sending)
+    client.close()
+    with pytest.raises(Closed):
+        list(sending)
+
+
+def test_a_callback_gets_the_result_and_what_it_raises_is_logged(client, rocketmq_topic, caplog):
+    producer = client.producer()
+    got = []
+
+    def callback(outcome):
+        got.append((outcome, threading.current_thread().name))
+        if len(got) == 1:
+            raise ZeroDivisionError("the user's")
+
+    with caplog.at_level(logging.ERROR, "rocketbox.client"):
+        pending = [producer.submit(rocketmq_topic, str(number), callback=callback) for number in range(3)]
+        assert producer.flush(PATIENT) == 0
+    assert {outcome.message_id for outcome, _ in got} == {one.result().message_id for one in pending}
+    assert {name for _, name in got} == {"rocketbox-callbacks"}
+    assert "the user's" in caplog.text
+
+
+def test_a_message_is_in_flight_until_its_callback_has_returned(client, rocketmq_topic):
+    producer = client.producer(max_in_flight=1)
+    go_on = threading.Event()
+    pending = producer.submit(rocketmq_topic, "x", callback=lambda outcome: go_on.wait(PATIENT))
+    pending.result(PATIENT)
+    assert producer.in_flight == 1
+    go_on.set()
+    producer.send(rocketmq_topic, "y")
+    assert producer.flush(PATIENT) == 0
+
+
+def test_a_callback_gets_the_error_also_of_what_close_gives_up(rocketbox_fresh, rocketmq_topic):
+    client = rocketbox_fresh.client(timeout=PATIENT)
+    producer = client.producer()
+    producer.send(rocketmq_topic, "0")
+    got = []
+    rocketbox_fresh.pause()
+    try:
+        producer.submit(rocketmq_topic, "1", callback=got.append, timeout=0.1)
+        wait_for(lambda: got, "the time-out")
+        producer.submit(rocketmq_topic, "2", callback=got.append)
+        report = client.close(timeout=0.1)
+    finally:
+        rocketbox_fresh.resume()
+    wait_for(lambda: len(got) == 2, "the end of the second")
+    assert isinstance(got[0], SendTimeout)
+    assert "client was closed" in str(got[1])
+    assert report.unconfirmed == 1
+
+
+def test_a_batch_takes_consecutive_places(client, rocketmq_topic, consumed):
+    messages = [
+        Message(rocketmq_topic, f"{number} ä", "paid", [f"k{number}"], {"n": str(number)}) for number in range(5)
+    ]
+    sent = client.producer().send_batch(messages)
+    came = consumed(rocketmq_topic, 5, timeout=PATIENT)
+    assert [message.text for message in came] == [message.body for message in messages]
+    assert [(one.message_id, one.offset_id, one.queue, one.queue_offset) for one in sent] == [
+        (message.message_id, message.offset_id, message.queue, message.queue_offset) for message in came
+    ]
+    assert (came[3].tags, came[3].keys, came[3].properties["n"]) == ("paid", ["k3"], "3")
+
+
+def test_a_large_batch_is_split_and_stays_in_order(client, rocketmq_topic, consumed):
+    bodies = [bytes([number]) * (1_500_000 + number) for number in range(5)]
+    sent = client.producer().send_batch([Message(rocketmq_topic, body) for body in bodies])
+    assert len({one.queue for one in sent}) == 1
+    assert [message.body for message in consumed(rocketmq_topic, 5, timeout=PATIENT)] == bodies
+
+
+def test_a_batch_that_fails_in_the_middle_says_how_far_it_came(rocketbox_fresh, rocketmq_topic, monkeypatch):
+    with rocketbox_fresh.client(timeout=PATIENT) as client:
+        producer = client.producer()
+        launch = producer._launch
+
+        def launched(envelope, seconds, deadline):
+            done = launch(envelope, seconds, deadline)
+            done.result()
+            rocketbox_fresh.kill()
+            return done
+
+        monkeypatch.setattr(producer, "_launch", launched)
+        with pytest.raises(SendError) as raised:
+            producer.send_batch([Message(rocketmq_topic, bytes(3 << 20)) for _ in range(2)])
+    assert raised.value.maybe_stored
+    assert raised.value.__notes__ == ["The first 1 of the 2 messages are stored."]
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([], "a message at least"),
+        ([Message("T", "x"), Message("U", "x")], "one topic"),
+        ([Message("T", "x", shard=1), Message("T", "x", shard=2)], "same shard"),
+        ([Message("T", "x"), Message("T", "x", delay=1)], "no delay"),
+        ([Message("T", "x"), Message("T", "")], "1 to"),
+    ],
+)
+def test_a_batch_that_cannot_be_sent_is_refused_before_anything_is_done(messages, text):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidMessage, match=text):
+        client.producer().send_batch(messages)
+    assert not client._session.shell.is_running
+
+
+def test_select_chooses_the_queue(client, rocketmq_topic):
+    producer = client.producer()
+    for choose, number in ((max, 3), (min, 0)):
+        assert producer.send(rocketmq_topic, "x", select=choose).queue.queue_id == number
+    with pytest.raises(ZeroDivisionError):
+        producer.send(rocketmq_topic, "x", select=lambda queues: 1 // 0)
+    with pytest.raises(InvalidMessage, match="One of"):
+        producer.send(rocketmq_topic, "x", shard=1, select=lambda queues: queues[0])
+
+
+def test_a_time_of_delivery_is_kept(client, rocketmq_topic, consumed):
+    producer = client.producer()
+    delays = [{"delay": 0.5}, {"delay": timedelta(seconds=0.5)}, {"at": datetime.now(UTC) + timedelta(seconds=0.5)}]
+    for number, options in enumerate(delays):
+        assert producer.send(rocketmq_topic, str(number), **options).recall_handle
+    later = producer.send(Message(rocketmq_topic, "much later", at=datetime.now(UTC) + timedelta(hours=1)))
+    producer.send(rocketmq_topic, "long ago", at=datetime.now(UTC) - timedelta(hours=1))
+    texts = {message.text for message in consumed(rocketmq_topic, 4, timeout=PATIENT)}
+    assert texts == {"0", "1", "2", "long ago"}
+    producer.recall(later)
+
+
+def test_what_is_not_delayed_cannot_be_recalled(client, rocketmq_topic):
+    producer = client.producer()
+    sent = producer.send(rocketmq_topic, "x")
+    with pytest.raises(InvalidOption, match="recall_handle"):
+        producer.recall(sent)
+    wrong = SendResult(sent.message_id, sent.offset_id, sent.queue, 0, recall_handle="wrong")
+    with pytest.raises(RequestRefused, match="the recall of the message"):
+        producer.recall(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "one of delay_level, delay and at"),
+        ({"delay": -1}, "0 seconds or more"),
+        ({"delay": float("nan")}, "0 seconds or more"),
+        ({"delay_level": -1}, "0 .none. or more"),
+    ],
+)
+def test_a_time_that_is_none_is_refused_before_anything_is_done(options, text):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidMessage, match=text):
+        client.producer().send("T", "x", **options)
+    assert not client._session.shell.is_running
+
+
+def test_a_message_is_given_its_fields_itself(client, rocketmq_topic):
+    with pytest.raises(InvalidMessage, match="its own fields"):
+        client.producer().send(Message(rocketmq_topic, "x"), tags="paid")
+    with pytest.raises(TypeError, match="tag"):
+        client.producer().send(rocketmq_topic, "x", tag="paid")
