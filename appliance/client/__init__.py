@@ -7,6 +7,7 @@ with it.
 
 from .client import Client
 from .core.pulling import Pulled
+from .core.transactions import Decision
 from .errors import (
     BadAnswer,
     BrokerAway,
@@ -26,12 +27,14 @@ from .errors import (
     SendTimeout,
     StoredUnconfirmed,
     TooMuchInFlight,
+    Unsupported,
 )
 from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
 from .producer import Producer
 from .pull_consumer import PullConsumer
 from .reader import Reader
 from .shells.threads import Pending
+from .transactional import Transaction, TransactionalProducer
 
 __all__ = [
     "BadAnswer",
@@ -40,6 +43,7 @@ __all__ = [
     "ClientError",
     "CloseReport",
     "Closed",
+    "Decision",
     "ForkedError",
     "InvalidMessage",
     "InvalidOption",
@@ -63,4 +67,7 @@ __all__ = [
     "SendTimeout",
     "StoredUnconfirmed",
     "TooMuchInFlight",
+    "Transaction",
+    "TransactionalProducer",
+    "Unsupported",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .core.pull_group import Begin
+    from .core.transactions import Decision
+    from .message import ReceivedMessage
     from .producer import Producer
     from .pull_consumer import PullConsumer
     from .reader import Reader
+    from .transactional import TransactionalProducer
 
 _ENVIRONMENT = "NAMESRV_ADDR"
 #: Time for closing a client at the end of the process, if it was not closed before.
@@ -96,6 +99,30 @@ class Client:
                 )
             return found
 
+    def transactional_producer(
+        self, group: str, *, check: Callable[[ReceivedMessage], Decision]
+    ) -> TransactionalProducer:
+        """Return the group's producer of transactions; a second call returns the same one, with the first `check`.
+
+        check: called when a broker asks how a transaction ended, with the message; in a thread of the producer's, one
+        message after the other. What it raises is logged, and the broker asks again. Raises InvalidOption if the group
+        has a producer without a check.
+        """
+        from .transactional import TransactionalProducer
+
+        self._session.check_usable()
+        _check_group(group)
+        with self._session.lock:
+            found = self._producers.get(group)
+            if found is None:
+                found = self._producers[group] = TransactionalProducer(self._session, group, check)
+        if not isinstance(found, TransactionalProducer):
+            raise InvalidOption(
+                f"This client has a producer of group {group} already, without a check: make the transactional one "
+                "first; producer() returns it, too."
+            )
+        return found
+
     def pull_consumer(
         self,
         group: str,
@@ -153,14 +180,17 @@ class Client:
             return CloseReport()
         deadline = session.clock.monotonic() + timeout
         for producer in producers:
-            producer.flush(max(0.0, deadline - session.clock.monotonic()))
+            producer.retire(deadline)
         uncommitted = sum(consumer.leave(deadline) for consumer in consumers)
         if session.shell.is_running:
             for producer in producers:
                 session.wait_until(session.core.leave(producer.group), deadline)
         unconfirmed = sum(producer.in_flight for producer in producers)
         ended = session.shell.close(max(1.0, deadline - session.clock.monotonic()))
-        report = CloseReport(unconfirmed, uncommitted, () if ended else ("rocketbox-client",))
+        running = [] if ended else ["rocketbox-client"]
+        for producer in producers:
+            running += producer.stop(deadline)
+        report = CloseReport(unconfirmed, uncommitted, tuple(running))
         if report != CloseReport():
             session.note(f"client {self.client_id} was closed with work undone: {report}")
         session.notes.flush()

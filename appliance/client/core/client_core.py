@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from ..errors import BadAnswer
+from ..message import ReceivedMessage
 from ..wire import RemotingCommand, RequestCode, ResponseCode
 from . import requests
 from .directory import Directory
 from .pull_group import PullGroup
 from .selection import Faults
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
+from .transactions import Half, half_of_check
 
 _HEARTBEAT_S = 30.0
 _ROUTES_S = 30.0
@@ -27,6 +30,8 @@ class ClientCore:
         #: Groups of producers that have sent something.
         self.producers: set[str] = set()
         self.groups: dict[str, PullGroup] = {}
+        #: Group of a transactional producer -> called when a broker asks how a transaction of it ends.
+        self.checkers: dict[str, Callable[[Half, ReceivedMessage], None]] = {}
         self._clock = clock
         self._timeout = timeout
         self._note = note
@@ -41,8 +46,7 @@ class ClientCore:
     def _keep_heartbeats(self) -> Steps[None]:
         while True:
             yield Sleep(self._clock.monotonic() + _HEARTBEAT_S)
-            addresses = self.directory.addresses(masters_only=not self.groups)
-            yield Together([self.beat(address) for address in addresses])
+            yield from self.beat_all()
 
     def _keep_routes(self) -> Steps[None]:
         while True:
@@ -52,6 +56,16 @@ class ClientCore:
                     yield Start(group.rebalance())
 
     # --- heartbeats
+
+    def announce(self, topics: Iterable[str], deadline: float) -> Steps[None]:
+        """Send a heartbeat to the brokers of these topics, too, from now on. Raises NoNameServer, NoRoute."""
+        for topic in topics:
+            yield from self.directory.publish_queues(topic, deadline)
+        yield from self.beat_all()
+
+    def beat_all(self) -> Steps[None]:
+        addresses = self.directory.addresses(masters_only=not self.groups)
+        yield Together([self.beat(address) for address in addresses])
 
     def beat(self, address: str) -> Steps[None]:
         """Send a heartbeat to one broker. One that cannot be reached gets it when a connection to it opens."""
@@ -72,16 +86,30 @@ class ClientCore:
         if address in self.directory.addresses():
             yield from self.beat(address)
 
-    def asked(self, question: RemotingCommand) -> tuple[Steps[None] | None, RemotingCommand]:
-        """Return (a procedure to start, the answer) for a request of a broker."""
+    def asked(self, address: str, question: RemotingCommand) -> tuple[Steps[None] | None, RemotingCommand]:
+        """Return (a procedure to start, the answer) for a request of the broker at `address`."""
+        if question.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._check(address, question)
+            return None, requests.request(ResponseCode.SUCCESS, None)
         if question.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = self.groups.get(question.ext_fields.get("consumerGroup", ""))
             return None if group is None else group.rebalance(), requests.request(ResponseCode.SUCCESS, None)
         return None, requests.not_supported(question)
 
+    def _check(self, address: str, question: RemotingCommand) -> None:
+        try:
+            half, message = half_of_check(address, question)
+        except BadAnswer as error:
+            self._note(str(error))
+            return
+        checker = self.checkers.get(half.group)
+        if checker is not None:
+            checker(half, message)
+
     def leave(self, producer: str) -> Steps[None]:
         """Unregister a group of producers at all brokers."""
         self.producers.discard(producer)
+        self.checkers.pop(producer, None)
         yield Together([self._unregister_at(address, producer) for address in self.directory.addresses(True)])
 
     def _unregister_at(self, address: str, producer: str) -> Steps[None]:

@@ -102,10 +102,10 @@ class ThreadShell:
         self,
         name: str,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
     ) -> None:
-        """name: of the thread. opened, asked: the core's, called with the lock when a link is made, and when a server
-        sends a request."""
+        """name: of the thread. opened, asked: the core's, called with the lock and the link's address when a link is
+        made, and when a server sends a request."""
         self.lock = threading.Lock()
         # Constant after construction.
         self._name = name
@@ -305,7 +305,7 @@ class ThreadShell:
 
     def was_asked(self, link: _Link, question: RemotingCommand) -> None:
         with self.lock:
-            procedure, answer = self._asked(question)
+            procedure, answer = self._asked(link.address, question)
         link.answer(question, answer)
         if procedure is not None:
             self.start(procedure)
