@@ -19,6 +19,7 @@ from appliance.client import (
     Message,
     RequestRefused,
 )
+from appliance.client.core import client_core
 from tests.support.directories import shared_directory
 from tests.support.ports import reserve_port
 from tests.support.waiting import ends, wait_for
@@ -131,6 +132,16 @@ def test_a_check_may_roll_back(box, client, rocketmq_topic, rocketmq_group):
     wait_for(lambda: asked, "the broker's question")
     leave_by_an_error(producer, rocketmq_topic, "kept", shard=1)
     assert [message.text for message in delivered(box, rocketmq_topic, 1)] == ["kept"]
+
+
+def test_a_connection_that_was_open_before_is_the_groups_too(box, rocketmq_topic, rocketmq_group, monkeypatch):
+    monkeypatch.setattr(client_core, "_HEARTBEAT_S", 3600.0)
+    with box.client(timeout=PATIENT) as client:
+        client.producer().send(rocketmq_topic, "x", shard=1)
+        check = Check()
+        check.end = Decision.COMMIT
+        leave_by_an_error(client.transactional_producer(rocketmq_group, check=check), rocketmq_topic, "left", shard=1)
+        assert [message.text for message in delivered(box, rocketmq_topic, 2)] == ["x", "left"]
 
 
 DIES = """
