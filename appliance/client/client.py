@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .transactional import TransactionalProducer
 
 _ENVIRONMENT = "NAMESRV_ADDR"
-#: Time for closing a client at the end of the process, if it was not closed before.
+#: Time for closing a client, and at Ctrl-C and the end of the process, if it was not closed before.
+_CLOSE_S = 30.0
 _EXIT_S = 5.0
 
 
@@ -161,7 +162,7 @@ class Client:
 
     # --- the end
 
-    def close(self, timeout: float = 30.0) -> CloseReport:
+    def close(self, timeout: float = _CLOSE_S) -> CloseReport:
         """Take no new work, wait for sends in flight, commit messages that consumers are done with, unregister,
         disconnect.
 
@@ -206,7 +207,8 @@ class Client:
         if kind is None:
             for consumer in list(self._consumers.values()):
                 consumer.done_with_current()
-        self.close()
+        # Whoever presses Ctrl-C waits no longer than one who forgot to close.
+        self.close(_EXIT_S if kind is not None and issubclass(kind, KeyboardInterrupt) else _CLOSE_S)
 
 
 #: Clients that have begun and are not closed. It keeps them and their producers alive without other references.

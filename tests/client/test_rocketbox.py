@@ -260,6 +260,20 @@ def test_a_close_that_cannot_wait_says_what_is_left(own_server, rocketmq_topic):
     assert raised.value.maybe_stored
 
 
+@pytest.mark.parametrize(("kind", "seconds"), [(KeyboardInterrupt, 5.0), (ZeroDivisionError, 30.0)])
+def test_ctrl_c_does_not_wait_long_for_a_server_that_hangs(kind, seconds):
+    waited = []
+
+    class Noting(Client):
+        def close(self, timeout=None):
+            waited.append(timeout)
+            return super().close(timeout)
+
+    with pytest.raises(kind), Noting("127.0.0.1:1"):
+        raise kind
+    assert waited == [seconds]
+
+
 def test_a_consumer_that_waits_ends_when_it_is_closed(client, rocketmq_topic, rocketmq_group):
     consumer = client.pull_consumer(rocketmq_group).subscribe(rocketmq_topic)
     found = []
