@@ -61,6 +61,22 @@ WORDS: dict[str, str | Promise] = {
     "system": _("system"),
     "retry": _("retry"),
     "dlq": _("dead letters"),
+    # users of the wire
+    "Super": _("Super"),
+    "Normal": _("Normal"),
+    "Custom": _("own"),
+    "Default": _("default"),
+    "Allow": _("allow"),
+    "Deny": _("deny"),
+    "decides": _("decides"),
+    "outranked": _("fits, but another one decides"),
+    "other_actions": _("has other actions"),
+    "other_address": _("is for other addresses"),
+    "userType": _("Type"),
+    "userStatus": _("State"),
+    "secrets": _("Secrets"),
+    "enable": _("enabled"),
+    "disable": _("disabled"),
     # groups
     "CLUSTERING": _("clustering"),
     "BROADCASTING": _("broadcasting"),
@@ -391,6 +407,31 @@ SENTENCES: dict[str, str] = {
     ),
     "replay_well": gettext_noop("Replay jobs are kept."),
     "replay_failing": gettext_noop("Replay jobs cannot be kept on disk: %(reason)s."),
+    "access_off": gettext_noop("Access control is off: accessControl is off, and there are no wire users."),
+    "wire_user_name": gettext_noop(
+        "A wire user's name has 1 to 64 letters, digits and . _ -, and at least one letter or digit."
+    ),
+    "wire_user_exists": gettext_noop("There is already a wire user %(name)s."),
+    "wire_users_most": gettext_noop("There are %(count)d wire users, which is the most."),
+    "entries_most": gettext_noop("A wire user has at most %(count)d entries."),
+    "last_super": gettext_noop(
+        "This is the last Super user who is enabled: nobody could administer the broker over the wire any more."
+    ),
+    "two_secrets": gettext_noop("%(name)s has two secrets already. End the old one first."),
+    "one_secret": gettext_noop("%(name)s has only one secret, and that one stays."),
+    "entry_refused": gettext_noop("The entry is refused: %(reason)s."),
+    "wire_user_hung_up": gettext_noop(
+        "Connections on which %(name)s signed are closed; what they asked for is judged anew."
+    ),
+    "resource_literal": gettext_noop(
+        "Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster."
+    ),
+    "bad_address": gettext_noop("This is no address like 10.0.0.5 or 2001:db8::5."),
+    "decided_super": gettext_noop("%(name)s is a Super user, who may do everything."),
+    "decided_disabled": gettext_noop("%(name)s is disabled: every request is refused."),
+    "decided_allow": gettext_noop("The entry for %(resource)s decides: it allows."),
+    "decided_deny": gettext_noop("The entry for %(resource)s decides: it denies."),
+    "decided_nothing": gettext_noop("No entry fits, so it is refused."),
     "cleaning_well": gettext_noop("Expired files are being deleted."),
     "cleaning_failing": gettext_noop("Expired files cannot be deleted: %(reason)s."),
     "clock_ahead": gettext_noop(

@@ -115,6 +115,10 @@ class Engine:
             from .window.own_replica_set import OwnReplicaSet
 
             window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
+        if self._access is not None:
+            from .window.wire_users import WireUsers
+
+            window.take_users(WireUsers(self._access.book, self.config.broker.access_control))
         if self._started_at is not None:
             self._open_window(window)
         return window

@@ -90,11 +90,11 @@ class AdminError(RocketBoxError):
 
 
 class NotFound(AdminError):
-    """There is no such thing. kind: "topic", "group", "message", "option", "queue", "reset". name: as the caller gave
-    it."""
+    """There is no such thing. kind: "topic", "group", "message", "option", "queue", "reset", "wire_user". name: as the
+    caller gave it."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"There is no {kind} {name}.")
+        super().__init__(f"There is no {kind.replace('_', ' ')} {name}.")
         self.kind = kind
         self.name = name
         self.rocketmq_code = {"topic": 17, "group": 26, "message": 22}.get(kind, 1)

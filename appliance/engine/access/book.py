@@ -27,8 +27,8 @@ from ..protocol.codes import ResponseCode
 from .policies import MOST_ENTRIES, Entry, Policies
 from .signature import SigningKey
 
-#: Names that RocketBox takes. Apache takes any name that is not blank.
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
+#: Names that RocketBox takes. Apache takes any name that is not blank. Names of only dots would change an address.
+_NAME = re.compile(r"(?=[._-]*[A-Za-z0-9])[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 MOST_USERS = 10_000
 SHORTEST_SECRET, LONGEST_SECRET = 8, 256
 #: Secrets in examples: on Apache's pages, in its shipped files, and in RocketBox's.
@@ -61,18 +61,34 @@ class User:
         self.policies = Policies(account.custom, account.default)
 
 
+class BookRefusal(RefusedRequest):
+    """A change that the book does not make, answered with 16 (NO_PERMISSION). remark: for tools of the wire. key, args:
+    of the sentence for people, in `window/sentences.py`."""
+
+    def __init__(self, key: str, remark: str, **args: object) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.key = key
+        self.args_shown = args
+
+
 def check_name(name: str) -> None:
-    """Refuse with 16 a name that a user cannot have."""
+    """Refuse a name that a user cannot have."""
     if not _NAME.match(name):
-        raise _refused("a user's name has 1 to 64 letters, digits and . _ -")
+        raise BookRefusal("wire_user_name", "a user's name has 1 to 64 letters, digits and . _ -")
 
 
 def check_secret(secret: str) -> None:
-    """Refuse with 16 a secret that a user cannot have; the text does not show the secret."""
+    """Refuse a secret that a user cannot have; the text does not show the secret."""
     if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET or not secret.isprintable() or secret != secret.strip():
-        raise _refused(f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends")
+        raise _bad_secret(
+            f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends"
+        )
     if secret.lower() in _EXAMPLES:
-        raise _refused("this secret stands in public examples")
+        raise _bad_secret("this secret stands in public examples")
+
+
+def _bad_secret(text: str) -> RefusedRequest:
+    return RefusedRequest(ResponseCode.NO_PERMISSION, text)
 
 
 class Book:
@@ -129,16 +145,44 @@ class Book:
 
     # --- changing
 
-    def create(self, name: str, secret: str, is_super: bool = False, is_enabled: bool = True) -> None:
-        """Make a new user. Refuses with 16; raises OSError."""
-        check_name(name)
-        check_secret(secret)
+    def change(
+        self, name: str, change: Callable[[Account | None], Account], *, dry_run: bool = False
+    ) -> tuple[Account | None, Account]:
+        """Change a user; return it before (None if there was none) and after, durable. change: makes the new account of
+        the present one; called once, with no other change in between, and may refuse. dry_run: nothing changes.
+
+        Raises BookRefusal, and OSError when nothing was changed.
+        """
         with self._writing:
-            if name in self._users:
-                raise _refused("The user is existed")  # Apache's words
-            if len(self._users) >= MOST_USERS:
-                raise _refused(f"there are {MOST_USERS} users, which is the most")
-            self._replace(Account(name, (secret,), is_super, is_enabled))
+            user = self._users.get(name)
+            before = None if user is None else user.account
+            after = change(before)
+            self._check(before, after)
+            if dry_run or after == before or (before is None and after.gone):
+                return before, after
+            self._replace(after)
+        if before is not None and may_less(before, after):
+            self.on_less(name)
+        return before, after
+
+    def _check(self, before: Account | None, after: Account) -> None:
+        if before is None and not after.gone and len(self._users) >= MOST_USERS:
+            raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users, which is the most", count=MOST_USERS)
+        if len(after.custom) + len(after.default) > MOST_ENTRIES:
+            raise BookRefusal("entries_most", f"a user has at most {MOST_ENTRIES} entries", count=MOST_ENTRIES)
+        if (
+            before is not None
+            and _administers(before)
+            and not _administers(after)
+            and not self.has_super(but=before.name)
+        ):
+            raise BookRefusal(
+                "last_super", "this is the last Super user who is enabled: nobody could change anything any more"
+            )
+
+    def create(self, name: str, secret: str, is_super: bool = False, is_enabled: bool = True) -> None:
+        """Make a new user. Raises BookRefusal, OSError."""
+        self.change(name, creation(name, secret, is_super, is_enabled))
 
     def update(
         self,
@@ -148,51 +192,29 @@ class Book:
         is_super: bool | None = None,
         is_enabled: bool | None = None,
     ) -> None:
-        """Change the given settings of a user. A new secret replaces all others. Refuses with 16; raises OSError."""
+        """Change the given settings of a user. A new secret replaces all others. Raises BookRefusal, OSError."""
         if secret is not None:
             check_secret(secret)
-        with self._writing:
-            account = self._known(name)
-            changed = msgspec.structs.replace(
+
+        def updated(account: Account) -> Account:
+            return msgspec.structs.replace(
                 account,
                 secrets=account.secrets if secret is None else (secret,),
                 is_super=account.is_super if is_super is None else is_super,
                 is_enabled=account.is_enabled if is_enabled is None else is_enabled,
             )
-            if not (changed.is_super and changed.is_enabled):
-                self._keep_a_super(account)
-            self._replace(changed)
-        if secret is not None or is_super is False or is_enabled is False:
-            self.on_less(name)
+
+        self.change(name, of_known(name, updated))
 
     def delete(self, name: str) -> None:
-        """Delete a user and its entries, if it exists. Refuses with 16; raises OSError."""
-        with self._writing:
-            user = self._users.get(name)
-            if user is None:
-                return
-            self._keep_a_super(user.account)
-            self._replace(Account(name, gone=True))
-        self.on_less(name)
+        """Delete a user and its entries, if it exists. Raises BookRefusal, OSError."""
+        self.change(name, lambda account: Account(name, gone=True))
 
     def set_entries(self, name: str, custom: tuple[Entry, ...], default: tuple[Entry, ...]) -> None:
-        """Replace all entries of a user. Refuses with 16; raises OSError."""
-        if len(custom) + len(default) > MOST_ENTRIES:
-            raise _refused(f"a user has at most {MOST_ENTRIES} entries")
-        with self._writing:
-            account = self._known(name)
-            self._replace(msgspec.structs.replace(account, custom=custom, default=default))
-        self.on_less(name)
-
-    def _known(self, name: str) -> Account:
-        user = self._users.get(name)
-        if user is None:
-            raise _refused("The user is not exist")  # Apache's words
-        return user.account
-
-    def _keep_a_super(self, account: Account) -> None:
-        if account.is_super and account.is_enabled and not self.has_super(but=account.name):
-            raise _refused("this is the last Super user who is enabled: nobody could change anything any more")
+        """Replace all entries of a user. Raises BookRefusal, OSError."""
+        self.change(
+            name, of_known(name, lambda account: msgspec.structs.replace(account, custom=custom, default=default))
+        )
 
     def _replace(self, account: Account) -> None:
         """Write an account down, then let it take effect. Raises OSError; nothing has changed then."""
@@ -216,5 +238,44 @@ def _encode(account: Account) -> bytes:
     return line_of(msgspec.json.encode(account))
 
 
-def _refused(text: str) -> RefusedRequest:
-    return RefusedRequest(ResponseCode.NO_PERMISSION, text)
+def creation(
+    name: str, secret: str, is_super: bool = False, is_enabled: bool = True
+) -> Callable[[Account | None], Account]:
+    """Return the change that makes a new user."""
+    check_name(name)
+    check_secret(secret)
+
+    def made(account: Account | None) -> Account:
+        if account is not None:
+            raise BookRefusal("wire_user_exists", "The user is existed", name=name)  # Apache's words
+        return Account(name, (secret,), is_super, is_enabled)
+
+    return made
+
+
+def of_known(
+    name: str, change: Callable[[Account], Account], remark: str = "The user is not exist"
+) -> Callable[[Account | None], Account]:
+    """Return a change that refuses if there is no such user. remark: what tools of the wire get then."""
+
+    def changed(account: Account | None) -> Account:
+        if account is None:
+            raise BookRefusal("wire_user_unknown", remark, name=name)
+        return change(account)
+
+    return changed
+
+
+def may_less(before: Account, after: Account) -> bool:
+    """True if the change may have taken a right or a secret away."""
+    return (
+        after.gone
+        or not set(before.secrets) <= set(after.secrets)
+        or before.is_super > after.is_super
+        or before.is_enabled > after.is_enabled
+        or (before.custom, before.default) != (after.custom, after.default)
+    )
+
+
+def _administers(account: Account) -> bool:
+    return account.is_super and account.is_enabled and not account.gone

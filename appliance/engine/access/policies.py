@@ -27,7 +27,8 @@ TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
 _TYPES = {kind.lower(): kind for kind in (TOPIC, GROUP, CLUSTER)}
 ANY = "*"
 PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST, ALL = "Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"
-_ACTIONS = {action.lower(): action for action in (PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST, ALL)}
+ACTIONS = (PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST, ALL)
+_ACTIONS = {action.lower(): action for action in ACTIONS}
 ALLOW, DENY = "Allow", "Deny"
 _DECISIONS = {decision.lower(): decision for decision in (ALLOW, DENY)}
 CUSTOM, DEFAULT = "Custom", "Default"
@@ -108,40 +109,60 @@ class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
     decision: str = ALLOW
 
 
+class EntryError(ValueError):
+    """A part of an entry is wrong. field: "resource", "actions", "sources" or "decision". The text has no full stop."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str], decision: str) -> Entry:
-    """Return an entry whose words are spelled as in this file. Raises ValueError, whose text is a sentence without its
-    end.
+    """Return an entry whose words are spelled as in this file. Raises EntryError.
 
     An action that does not exist is refused: Apache drops it, and allows or denies less than was written.
     """
-    try:
-        parsed = parse_resource(resource)
-    except ValueError as error:
-        raise ValueError(f"the resource {error}") from None
+    spelled = spelled_resource(resource)
     known = []
     for action in actions:
         found = _ACTIONS.get(action.strip().lower())
         if found is None:
-            raise ValueError(f"the actions are {', '.join(_ACTIONS.values())}, not {action[:50]!r}")
+            raise EntryError("actions", f"the actions are {', '.join(_ACTIONS.values())}, not {action[:50]!r}")
         if found not in known:
             known.append(found)
     if not known:
-        raise ValueError("the actions are empty")
+        raise EntryError("actions", "the actions are empty")
     networks = []
     for source in sources:
         try:
             parse_source(source)
         except ValueError:
-            raise ValueError(f"the source {source[:80]!r} is no address and no network") from None
+            raise EntryError("sources", f"the source {source[:80]!r} is no address and no network") from None
         networks.append(source.strip())
     if len(networks) > MOST_SOURCES:
-        raise ValueError(f"an entry has at most {MOST_SOURCES} sources")
+        raise EntryError("sources", f"an entry has at most {MOST_SOURCES} sources")
     decided = _DECISIONS.get(decision.strip().lower())
     if decided is None:
-        raise ValueError(f"the decision is Allow or Deny, not {decision[:50]!r}")
-    _, colon, name = resource.partition(":")
-    spelled = f"{parsed.kind}:{name}" if colon else resource
+        raise EntryError("decision", f"the decision is Allow or Deny, not {decision[:50]!r}")
     return Entry(spelled, tuple(known), tuple(networks), decided)
+
+
+def spelled_resource(text: str) -> str:
+    """Return a resource as entries have it. Raises EntryError."""
+    try:
+        kind = parse_resource(text).kind
+    except ValueError as error:
+        raise EntryError("resource", f"the resource {error}") from None
+    _, colon, name = text.partition(":")
+    return f"{kind}:{name}" if colon else text
+
+
+def with_entry(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
+    """Return entries in which this one takes the place of the one of the same resource; else it is the last."""
+    kept = list(entries)
+    place = next((at for at, known in enumerate(kept) if known.resource == entry.resource), len(kept))
+    kept[place : place + 1] = [entry]
+    return tuple(kept)
 
 
 class _Line(NamedTuple):
@@ -162,6 +183,18 @@ class Verdict(NamedTuple):
 
 
 NOTHING_MATCHED = Verdict(False, None)
+
+#: What became of an entry that holds a resource: it decides; it fits, and another one decides; it does not fit because
+#: of its actions, or of the client's address.
+DECIDES, OUTRANKED, OTHER_ACTIONS, OTHER_ADDRESS = "decides", "outranked", "other_actions", "other_address"
+
+
+class Judged(NamedTuple):
+    """An entry that holds a resource. policy: CUSTOM or DEFAULT. why: one of the four above."""
+
+    entry: Entry
+    policy: str
+    why: str
 
 
 class Policies:
@@ -184,6 +217,25 @@ class Policies:
                 ):
                     return Verdict(line.entry.decision == ALLOW, line.entry)
         return NOTHING_MATCHED
+
+    def explain(self, kind: str, name: str, actions: frozenset[str], address: Address) -> list[Judged]:
+        """Return all entries that hold the resource, in the order in which they are asked; `decide` takes the one that
+        DECIDES."""
+        judged = []
+        decided = False
+        for policy, lines in zip((CUSTOM, DEFAULT), self._lines, strict=True):
+            for line in lines:
+                if not line.resource.holds(kind, name):
+                    continue
+                if ALL not in line.actions and not line.actions & actions:
+                    why = OTHER_ACTIONS
+                elif line.networks and not any(address in network for network in line.networks):
+                    why = OTHER_ADDRESS
+                else:
+                    why = OUTRANKED if decided else DECIDES
+                    decided = True
+                judged.append(Judged(line.entry, policy, why))
+        return judged
 
 
 def _in_order(entries: tuple[Entry, ...]) -> list[_Line]:

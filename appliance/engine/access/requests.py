@@ -19,8 +19,9 @@ from ..protocol.command import RemotingCommand
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
 from ..wire_gate import Act, Names, State
-from .book import Account, Book
-from .policies import CUSTOM, DEFAULT, POLICY_TYPES, Entry, checked_entry, parse_resource
+from .acts import entry_put, entry_removed, entry_states, user_states
+from .book import Account, Book, of_known
+from .policies import CUSTOM, DEFAULT, POLICY_TYPES, Entry, checked_entry, spelled_resource
 
 POOL = "admin"
 #: The remark of a new response, which Apache leaves as it is.
@@ -100,15 +101,16 @@ class AccessProcessor:
         }
 
     def _user_states(self, names: Names) -> State:
-        found = [self._book.get(name) for name in names]
-        return _told_user(found[0].account) if len(found) == 1 and found[0] is not None else {}
+        account = self._account(names)
+        return {} if account is None else user_states(account)
 
     def _acl_states(self, names: Names) -> State:
-        found = [self._book.get(name) for name in names]
-        if len(found) != 1 or found[0] is None:
-            return {}
-        account = found[0].account
-        return {entry.resource: _text_of(entry) for entry in (*account.custom, *account.default)}
+        account = self._account(names)
+        return {} if account is None else entry_states(account)
+
+    def _account(self, names: Names) -> Account | None:
+        user = self._book.get(names[0]) if len(names) == 1 else None
+        return None if user is None else user.account
 
     # --- users
 
@@ -156,41 +158,39 @@ class AccessProcessor:
         """Add and replace entries (3006 and 3007 alike): one of a known resource takes its place, others go behind."""
         body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES)
         name = _name_of(_subject_of(request, body))
-        account = self._known(name)
+        self._known(name)
         if not body.policies:
             raise _refused("The policies is empty.")
-        entries = {CUSTOM: list(account.custom), DEFAULT: list(account.default)}
+        given = []
         for policy in body.policies:
             if not policy.entries:
                 raise _refused("The policy entries is empty.")
-            kept = entries[_policy_type(policy.policy_type)]
-            for given in policy.entries:
-                entry = _entry_of(given)
-                place = next((at for at, known in enumerate(kept) if known.resource == entry.resource), len(kept))
-                kept[place : place + 1] = [entry]
-        self._book.set_entries(name, tuple(entries[CUSTOM]), tuple(entries[DEFAULT]))
+            given += [(_policy_type(policy.policy_type), _entry_of(entry)) for entry in policy.entries]
+
+        def change(account: Account) -> Account:
+            for policy_type, entry in given:
+                account = entry_put(account, policy_type, entry)
+            return account
+
+        self._book.change(name, of_known(name, change, _no_subject(name)))
 
     def _delete_acl(self, request: RemotingCommand) -> Any:
         """Delete the entries of a resource, or all if none is named. Refuses a resource of an unknown type; Apache
         deletes all entries then."""
         fields = request.ext_fields
-        account = self._known(_name_of(fields.get("subject") or ""))
+        name = _name_of(fields.get("subject") or "")
+        self._known(name)
         resource = fields.get("resource") or ""
         if not resource.strip():
-            self._book.set_entries(account.name, (), ())
+            self._book.set_entries(name, (), ())
             return
         try:
-            parse_resource(resource)
+            spelled = spelled_resource(resource)
         except ValueError as error:
-            raise _bad(f"the resource {error}") from None
-        of = _policy_type(fields.get("policyType") or "")
-        known = account.custom if of == CUSTOM else account.default
-        left = tuple(entry for entry in known if entry.resource != resource)
-        if left == known:
-            raise _refused("The acl is not exist.")
-        self._book.set_entries(
-            account.name, left if of == CUSTOM else account.custom, left if of == DEFAULT else account.default
-        )
+            raise _bad(str(error)) from None
+        policy_type = _policy_type(fields.get("policyType") or "")
+        change = of_known(name, lambda account: entry_removed(account, policy_type, spelled), _no_subject(name))
+        self._book.change(name, change)
 
     def _get_acl(self, request: RemotingCommand) -> Any:
         name = _name_of(request.ext_fields.get("subject") or "")
@@ -210,11 +210,9 @@ class AccessProcessor:
                     found.append(told)
         return found or None
 
-    def _known(self, name: str) -> Account:
-        user = self._book.get(name)
-        if user is None:
-            raise _refused(f"The subject of {_SUBJECT}{name} is not exist.")
-        return user.account
+    def _known(self, name: str) -> None:
+        if self._book.get(name) is None:
+            raise _refused(_no_subject(name))
 
 
 def _told(act: Callable[[RemotingCommand], Any]) -> Callable[[RemotingCommand, Connection], RemotingCommand]:
@@ -227,6 +225,10 @@ def _told(act: Callable[[RemotingCommand], Any]) -> Callable[[RemotingCommand, C
         return RemotingCommand.response(ResponseCode.SUCCESS, _DONE, body=body)
 
     return handle
+
+
+def _no_subject(name: str) -> str:
+    return f"The subject of {_SUBJECT}{name} is not exist."
 
 
 def _refused(text: str) -> RefusedRequest:
@@ -310,8 +312,3 @@ def _told_entry(entry: Entry) -> dict[str, Any]:
     if entry.source_ips:
         told["sourceIps"] = entry.source_ips
     return told
-
-
-def _text_of(entry: Entry) -> str:
-    sources = f" from {', '.join(entry.source_ips)}" if entry.source_ips else ""
-    return f"{entry.decision} {', '.join(entry.actions)}{sources}"

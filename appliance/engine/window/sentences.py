@@ -140,6 +140,26 @@ TEMPLATES: dict[str, str] = {
     "bytes_changed": "Parts of closed log files that have changed since: %(count)d, the first in %(place)s.",
     "replay_well": "Replay jobs are kept.",
     "replay_failing": "Replay jobs cannot be kept on disk: %(reason)s.",
+    # users of the wire
+    "access_off": "Access control is off: accessControl is off, and there are no wire users.",
+    "wire_user_name": "A wire user's name has 1 to 64 letters, digits and . _ -, and at least one letter or digit.",
+    "wire_user_exists": "There is already a wire user %(name)s.",
+    "wire_users_most": "There are %(count)d wire users, which is the most.",
+    "entries_most": "A wire user has at most %(count)d entries.",
+    "last_super": (
+        "This is the last Super user who is enabled: nobody could administer the broker over the wire any more."
+    ),
+    "two_secrets": "%(name)s has two secrets already. End the old one first.",
+    "one_secret": "%(name)s has only one secret, and that one stays.",
+    "entry_refused": "The entry is refused: %(reason)s.",
+    "wire_user_hung_up": "Connections on which %(name)s signed are closed; what they asked for is judged anew.",
+    "resource_literal": "Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster.",
+    "bad_address": "This is no address like 10.0.0.5 or 2001:db8::5.",
+    "decided_super": "%(name)s is a Super user, who may do everything.",
+    "decided_disabled": "%(name)s is disabled: every request is refused.",
+    "decided_allow": "The entry for %(resource)s decides: it allows.",
+    "decided_deny": "The entry for %(resource)s decides: it denies.",
+    "decided_nothing": "No entry fits, so it is refused.",
     # needs you
     "dead_letters": "Dead letters of %(group)s: %(count)d.",
     "dead_letters_expire": "Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from . import waiting_snapshots as w
-from .process_window import ProcessWindow
+from .access_window import AccessWindow
 from .waiting import Wanted
 
 #: One message; also as (level, queue offset, unique id or None), for callers that import nothing of the engine.
@@ -16,7 +16,7 @@ def _places(places: Iterable[WaitingPlaceLike]) -> list[w.WaitingPlace]:
     return [one if isinstance(one, w.WaitingPlace) else w.WaitingPlace(*one) for one in places]
 
 
-class WaitingWindow(ProcessWindow):
+class WaitingWindow(AccessWindow):
     """Any thread; reads in the caller's, and ends a request after 250 ms."""
 
     def delay_levels(self) -> tuple[w.DelayLevel, ...]:

@@ -124,7 +124,10 @@ def test_who_may_less_is_told_of_and_who_may_more_is_not(path):
     book.update("new", is_enabled=False)
     book.update("orders", secret=SECRET)
     book.set_entries("orders", (), ())
-    book.update("new", is_super=False, is_enabled=True)
+    book.update("new", is_super=True, is_enabled=True)
+    book.update("new", is_super=True, is_enabled=True)
+    assert told == ["new", "orders", "orders"]
+    book.update("new", is_super=False)
     book.delete("new")
     assert told == ["new", "orders", "orders", "new", "new"]
 

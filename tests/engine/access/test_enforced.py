@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -445,3 +446,36 @@ def test_off_nothing_of_it_is_there(start):
 
 def test_offset_ids_are_as_this_test_takes_them():
     assert int(encode_offset_id(b"\x7f\0\0\1\0\0\0\1", 4711)[-16:], 16) == 4711
+
+
+def test_what_people_change_in_the_console_counts_at_once_on_the_wire(site):
+    window = site.running.engine.window
+    first = window.create_wire_user("shop", by="a test").secret
+    window.put_entry("shop", "Topic:Orders", ["Pub"], by="a test")
+    old = site.peer(("shop", first))
+    assert send(old, "Orders").code == 0
+    second = window.act_on_wire_user("shop", "rotate", by="a test").secret
+    assert (send(old, "Orders").code, send(site.peer(("shop", second)), "Orders").code) == (0, 0), "both are good"
+
+    def after(change: Callable[[], Any], secret: str = second) -> int:
+        """Make a change that takes something away; return the answer to a send after connections were closed."""
+        kept = site.peer(("shop", second))
+        assert send(kept, "Orders").code == 0
+        change()
+        assert kept.is_closed()
+        return send(site.peer(("shop", secret)), "Orders").code
+
+    assert after(lambda: window.act_on_wire_user("shop", "end-old-secret", by="a test"), first) == 16
+    assert after(lambda: window.act_on_wire_user("shop", "disable", by="a test")) == 16
+    window.act_on_wire_user("shop", "enable", by="a test")
+    assert after(lambda: window.remove_entry("shop", "Topic:Orders", by="a test")) == 16
+    window.put_entry("shop", "Topic:Orders", ["Pub"], by="a test")
+    assert after(lambda: window.delete_wire_user("shop", by="a test")) == 16
+
+
+def test_one_answer_of_the_simulator_is_what_the_gate_answers(site):
+    window = site.running.engine.window
+    ann = site.make(ANN, "Topic:Orders* Pub", "Topic:Orders-closed All Deny")
+    for topic in ("Orders", "Orders-eu", "Orders-closed", "Other"):
+        allowed = window.decide("ann", "Pub", f"Topic:{topic}", "127.0.0.1").allowed
+        assert (send(ann, topic).code == 16) == (not allowed), topic

@@ -1,0 +1,95 @@
+"""What people and tools change of a user, and what they see of it: never a secret. PURE but for new secrets.
+
+One line in `USER_ACTS` is what an act does; `BUTTONS` in `console/views/wire_users.py` has its words for page and API,
+`commands/remote/table.py` its command.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ..named_tuple import NamedTuple
+from .book import Account, BookRefusal
+from .policies import CUSTOM, DEFAULT, Entry, with_entry
+
+#: Bytes of a secret that is made here: 160 bits, as hexadecimal text, which no shell and no form changes.
+_SECRET_BYTES = 20
+
+
+def new_secret() -> str:
+    return secrets.token_hex(_SECRET_BYTES)
+
+
+class UserAct(NamedTuple):
+    """An act that needs nothing but a user's name. makes_secret: the first secret of the account is new then."""
+
+    change: Callable[[Account], Account]
+    makes_secret: bool = False
+
+
+def _rotated(account: Account) -> Account:
+    """Add a new secret. The present one stays good, so that clients can be changed one by one."""
+    if len(account.secrets) > 1:
+        raise BookRefusal("two_secrets", "this user has two secrets: end the old one first", name=account.name)
+    return replace(account, secrets=(new_secret(), *account.secrets))
+
+
+def _without_old_secret(account: Account) -> Account:
+    if len(account.secrets) < 2:
+        raise BookRefusal("one_secret", "this user has one secret, which stays", name=account.name)
+    return replace(account, secrets=account.secrets[:1])
+
+
+USER_ACTS = {
+    "enable": UserAct(lambda account: replace(account, is_enabled=True)),
+    "disable": UserAct(lambda account: replace(account, is_enabled=False)),
+    "make-super": UserAct(lambda account: replace(account, is_super=True)),
+    "make-normal": UserAct(lambda account: replace(account, is_super=False)),
+    "rotate": UserAct(_rotated, makes_secret=True),
+    "end-old-secret": UserAct(_without_old_secret),
+}
+
+
+def entry_put(account: Account, policy_type: str, entry: Entry) -> Account:
+    """Return the account with an entry more; it takes the place of one of the same resource."""
+    if policy_type == CUSTOM:
+        return replace(account, custom=with_entry(account.custom, entry))
+    return replace(account, default=with_entry(account.default, entry))
+
+
+def entry_removed(account: Account, policy_type: str, resource: str) -> Account:
+    """Return the account without the entry of a resource. Refuses if there is none."""
+    custom, default = account.custom, account.default
+    if policy_type == CUSTOM:
+        custom = tuple(entry for entry in custom if entry.resource != resource)
+    else:
+        default = tuple(entry for entry in default if entry.resource != resource)
+    if (custom, default) == (account.custom, account.default):
+        raise BookRefusal("no_entry", "The acl is not exist.", name=account.name, resource=resource)
+    return replace(account, custom=custom, default=default)
+
+
+# --- for the audit log and for previews
+
+
+def user_states(account: Account) -> dict[str, str]:
+    """Return what an account is, field -> text."""
+    return {
+        "userType": "Super" if account.is_super else "Normal",
+        "userStatus": "enable" if account.is_enabled else "disable",
+        "secrets": str(len(account.secrets)),
+    }
+
+
+def entry_states(account: Account) -> dict[str, str]:
+    """Return an account's entries, resource -> text; the names of default ones say so."""
+    own = {entry.resource: _text_of(entry) for entry in account.custom}
+    return own | {f"{DEFAULT} {entry.resource}": _text_of(entry) for entry in account.default}
+
+
+def _text_of(entry: Entry) -> str:
+    sources = f" from {', '.join(entry.source_ips)}" if entry.source_ips else ""
+    return f"{entry.decision} {', '.join(entry.actions)}{sources}"

@@ -1,0 +1,272 @@
+"""Users of the wire and their entries, for the window. Imported only while access control is on.
+
+The rules of a change are the book's (`access/book.py`), for tools of the wire and for people alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ..access.acts import (
+    USER_ACTS,
+    entry_put,
+    entry_removed,
+    entry_states,
+    new_secret,
+    user_states,
+)
+from ..access.asked import Asked, of_group, of_topic
+from ..access.book import Account, Book, BookRefusal, creation, may_less, of_known
+from ..access.policies import (
+    ACTIONS,
+    ALL,
+    CUSTOM,
+    DECIDES,
+    DEFAULT,
+    GROUP,
+    POLICY_TYPES,
+    TOPIC,
+    Address,
+    Entry,
+    EntryError,
+    How,
+    checked_entry,
+    parse_resource,
+    spelled_resource,
+)
+from ..errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
+from .sentences import say
+from .snapshots import Difference, Page
+from .tables import cut, page_of, sorted_by
+from .wire_user_snapshots import Decision, EntryRow, JudgedRow, WireUser, WireUserChange
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_TYPES = {"Super": True, "Normal": False}
+_KEYS: dict[str, Callable[[WireUser], object]] = {
+    "name": lambda user: user.name,
+    "type": lambda user: user.user_type,
+    "state": lambda user: user.enabled,
+    "entries": lambda user: len(user.entries),
+}
+
+
+class WireUsers:
+    """Any thread but remoting-io: a change waits for the disk."""
+
+    def __init__(self, book: Book, mode: str) -> None:
+        """mode: "report" or "enforce"."""
+        # Constant after construction.
+        self._book = book
+        self.mode = mode
+
+    # --- looking
+
+    def page(self, q: str, sort: str, page: int, page_size: int) -> Page:
+        part = q.casefold()
+        found = [_shown(account) for account in self._book if part in account.name.casefold()]
+        rows = sorted_by(found, sort, _KEYS)
+        shown, page, pages, page_size = cut(rows, page, page_size)
+        return page_of(rows, shown, page, pages, page_size)
+
+    def one(self, name: str) -> WireUser:
+        return _shown(self._known(name))
+
+    def _known(self, name: str) -> Account:
+        user = self._book.get(name)
+        if user is None:
+            raise NotFound("wire_user", name)
+        return user.account
+
+    # --- changing
+
+    def create(self, name: str, user_type: str, dry_run: bool, by: str) -> WireUserChange:
+        is_super = _one_of("user_type", user_type, _TYPES)
+        try:
+            change = creation(name, new_secret(), is_super)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        return self._change(name, change, None, dry_run, by, makes_secret=True)
+
+    def act(self, name: str, act: str, revision: str | None, dry_run: bool, by: str) -> WireUserChange:
+        known = _one_of("act", act, USER_ACTS)
+        return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+
+    def delete(self, name: str, revision: str | None, dry_run: bool, by: str) -> WireUserChange:
+        gone = of_known(name, lambda account: Account(name, gone=True))
+        return self._change(name, gone, revision, dry_run, by)
+
+    def put_entry(
+        self,
+        name: str,
+        policy: str,
+        entry: tuple[str, tuple[str, ...], tuple[str, ...], str],
+        revision: str | None,
+        dry_run: bool,
+        by: str,
+    ) -> WireUserChange:
+        """entry: resource, actions, sources, decision, as they were typed."""
+        kind = _policy_of(policy)
+        try:
+            checked = checked_entry(*entry)
+        except EntryError as error:
+            raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
+        return self._change(
+            name, of_known(name, lambda account: entry_put(account, kind, checked)), revision, dry_run, by
+        )
+
+    def remove_entry(
+        self, name: str, policy: str, resource: str, revision: str | None, dry_run: bool, by: str
+    ) -> WireUserChange:
+        kind = _policy_of(policy)
+        try:
+            spelled = spelled_resource(resource)
+        except EntryError as error:
+            raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
+        change = of_known(name, lambda account: entry_removed(account, kind, spelled))
+        return self._change(name, change, revision, dry_run, by)
+
+    def _change(
+        self,
+        name: str,
+        change: Callable[[Account | None], Account],
+        revision: str | None,
+        dry_run: bool,
+        by: str,
+        makes_secret: bool = False,
+    ) -> WireUserChange:
+        def checked(account: Account | None) -> Account:
+            if account is not None and revision not in (None, _revision_of(account)):
+                raise Conflict(say("changed_meanwhile", name=name))
+            return change(account)
+
+        try:
+            before, after = self._book.change(name, checked, dry_run=dry_run)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        except OSError as error:
+            raise Unavailable(say("not_saved", reason=error.strerror or str(error))) from None
+        differences = _differences(before, after)
+        if not dry_run:
+            fields = ", ".join(one.field for one in differences)
+            logger.info("access: changed user=%s by=%s fields=%s", name, by, fields)
+        return WireUserChange(
+            applied=not dry_run,
+            name=name,
+            differences=differences,
+            warnings=(say("wire_user_hung_up", name=name),) if before is not None and may_less(before, after) else (),
+            blockers=(),
+            revision=None if after.gone else _revision_of(after),
+            registered={},
+            secret=after.secrets[0] if makes_secret and not dry_run else None,
+        )
+
+    # --- asking
+
+    def decide(self, name: str, action: str, resource: str, address: str) -> Decision:
+        account = self._known(name)
+        asked, source = _asked(action, resource), _address_of(address)
+        if not account.is_enabled:
+            return Decision(False, say("decided_disabled", name=name), ())
+        if account.is_super:
+            return Decision(True, say("decided_super", name=name), ())
+        user = self._book.get(name)
+        found = [] if user is None else user.policies.explain(asked.kind, asked.name, asked.actions, source)
+        rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in found)
+        for row in rows:
+            if row.why == DECIDES:
+                allowed = row.entry.decision == "Allow"
+                key = "decided_allow" if allowed else "decided_deny"
+                return Decision(allowed, say(key, resource=row.entry.resource), rows)
+        return Decision(False, say("decided_nothing"), rows)
+
+
+def _asked(action: str, resource: str) -> Asked:
+    """Return what a request would ask for. Raises InvalidInput."""
+    actions = {known.lower(): known for known in ACTIONS if known != ALL}
+    wanted = _one_of("action", action.strip().lower(), actions, shown=actions.values())
+    try:
+        parsed = parse_resource(resource.strip())
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.how != How.LITERAL:
+        raise InvalidInput("resource", say("resource_literal"))
+    if parsed.kind == TOPIC:
+        return of_topic(parsed.name, wanted)
+    if parsed.kind == GROUP:
+        return of_group(parsed.name, wanted)
+    return Asked(parsed.kind, parsed.name, frozenset((wanted,)))
+
+
+def _address_of(text: str) -> Address:
+    try:
+        address = ipaddress.ip_address(text.strip())
+    except ValueError:
+        raise InvalidInput("address", say("bad_address")) from None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _policy_of(policy: str) -> str:
+    return _one_of("policy", policy.strip().lower(), POLICY_TYPES, shown=POLICY_TYPES.values())
+
+
+def _one_of(field: str, given: str, known: Mapping[str, T], shown: Iterable[str] = ()) -> T:
+    """Return what is known by the name given. Raises InvalidInput."""
+    if given not in known:
+        raise InvalidInput(field, say("one_of", field=field, choices=", ".join(shown or known)))
+    return known[given]
+
+
+def _said(refusal: BookRefusal) -> AdminError:
+    """Return the error for people of a change that the book refuses."""
+    args = refusal.args_shown
+    match refusal.key:
+        case "wire_user_unknown":
+            return NotFound("wire_user", str(args["name"]))
+        case "no_entry":
+            return NotFound("entry", str(args["resource"]))
+        case "wire_user_name":
+            return InvalidInput("name", say(refusal.key))
+        case _:
+            return Conflict(say(refusal.key, **args))
+
+
+def _shown(account: Account) -> WireUser:
+    return WireUser(
+        name=account.name,
+        user_type="Super" if account.is_super else "Normal",
+        enabled=account.is_enabled,
+        secrets=len(account.secrets),
+        entries=(
+            *(_row(CUSTOM, entry) for entry in account.custom),
+            *(_row(DEFAULT, entry) for entry in account.default),
+        ),
+        revision=_revision_of(account),
+    )
+
+
+def _row(policy: str, entry: Entry) -> EntryRow:
+    return EntryRow(policy, entry.resource, entry.actions, entry.source_ips, entry.decision)
+
+
+def _states(account: Account | None) -> dict[str, str]:
+    return {} if account is None or account.gone else user_states(account) | entry_states(account)
+
+
+def _revision_of(account: Account) -> str:
+    """Return a digest of what is shown of an account; it says nothing about secrets but their number."""
+    return hashlib.sha256(repr(_states(account)).encode()).hexdigest()[:16]
+
+
+def _differences(before: Account | None, after: Account) -> tuple[Difference, ...]:
+    old, new = _states(before), _states(after)
+    return tuple(
+        Difference(field, old.get(field), new.get(field))
+        for field in {**old, **new}
+        if old.get(field) != new.get(field)
+    )
