@@ -41,6 +41,7 @@ from .routers import (
     topics,
     users,
     waiting,
+    wire_users,
 )
 from .schemas import MEDIA_TYPE, ProblemOut
 
@@ -86,6 +87,7 @@ def _made() -> NinjaAPI:
         account,
         alerts,
         users,
+        wire_users,
         audit,
         jobs,
         message_jobs,

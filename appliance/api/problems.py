@@ -29,6 +29,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "message_not_found": (404, "No such message"),
     "option_not_found": (404, "No such option"),
     "user_not_found": (404, "No such user"),
+    "wire_user_not_found": (404, "No such wire user"),
     "session_not_found": (404, "No such session"),
     "token_not_found": (404, "No such token"),
     "client_not_found": (404, "No such client"),

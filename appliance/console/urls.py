@@ -48,6 +48,7 @@ from .views import (
     topics,
     transactions,
     users,
+    wire_users,
 )
 
 urlpatterns = [
@@ -86,6 +87,17 @@ urlpatterns = [
     path("system/users/<int:pk>/second-factor/", users.user_second_factor_off, name="user_second_factor_off"),
     path("system/users/<int:pk>/sessions/", users.user_end_sessions, name="user_end_sessions"),
     path("system/users/<int:pk>/active/", users.user_set_active, name="user_set_active"),
+    # Users of the wire.
+    path("system/wire-users/", wire_users.wire_users, name="wire_users"),
+    path("create/wire-user/", wire_users.wire_user_create, name="wire_user_create"),
+    path("system/wire-users/<name:name>/", wire_users.wire_user, name="wire_user"),
+    path("system/wire-users/<name:name>/act/", wire_users.wire_user_act, name="wire_user_act"),
+    path("system/wire-users/<name:name>/entry/", wire_users.wire_user_entry, name="wire_user_entry"),
+    path(
+        "system/wire-users/<name:name>/entry/remove/", wire_users.wire_user_entry_remove, name="wire_user_entry_remove"
+    ),
+    path("system/wire-users/<name:name>/delete/", wire_users.wire_user_delete, name="wire_user_delete"),
+    path("system/wire-users/<name:name>/made/<str:ticket>/", wire_users.wire_user_secret, name="wire_user_secret"),
     # Pages.
     path("", overview.overview, name="overview"),
     path("live/", overview.overview_live, name="overview_live"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,6 +35,7 @@ from tests.support.engine import RunningEngine
 from tests.support.halves import set_aside
 from tests.support.made_set import MadeSet, cut_tail, member_of
 from tests.support.members import Member
+from tests.support.wire_users import wire_users
 
 from .conftest import NAMES, Caller, answer_of, problem_of
 
@@ -56,6 +58,15 @@ PAGE_OF = {
     "DELETE api/v1/users/<username>/sessions": "user_end_sessions",
     "GET api/v1/system/second-factor": "users",
     "PUT api/v1/system/second-factor": "second_factor_rule",
+    "GET api/v1/wire-users": "wire_users",
+    "POST api/v1/wire-users": "wire_user_create",
+    "GET api/v1/wire-users/<name>": "wire_user",
+    "DELETE api/v1/wire-users/<name>": "wire_user_delete",
+    "GET api/v1/wire-users/<name>/decision": "wire_user",
+    "GET api/v1/wire-users/<name>/entries": "wire_user",
+    "POST api/v1/wire-users/<name>/entries": "wire_user_entry",
+    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "wire_user_entry_remove",
+    "POST api/v1/wire-users/<name>/acts/<act>": "wire_user_act",
     "GET api/v1/audit": "audit",
     "POST api/v1/audit/checks": "audit_check",
     "GET api/v1/jobs": "jobs",
@@ -191,7 +202,7 @@ ALONE = {
     **dict.fromkeys(("setup", "setup_administrator", "setup_address", "setup_message", "setup_message_count"), _SET_UP),
     **dict.fromkeys(("login_code", "login_oidc", "login_oidc_back", "set_password"), _DOOR),
     **dict.fromkeys(("second_factor", "second_factor_off", "second_factor_codes", "set_time_zone"), _OWN),
-    **dict.fromkeys(("user_secret", "token_created"), _OWN),
+    **dict.fromkeys(("user_secret", "token_created", "wire_user_secret"), _OWN),
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "replication_now": "the replication page again, every two seconds",
     "overview_live": "the overview again, as a stream",
@@ -218,6 +229,7 @@ ALONE = {
 DIFFERENT = {
     ("DELETE api/v1/topics/<topic>", "typed name"): "its address is the name, and no button stands beside another",
     ("DELETE api/v1/groups/<group>", "typed name"): "its address is the name, and no button stands beside another",
+    ("DELETE api/v1/wire-users/<name>", "typed name"): "its address is the name, and no button stands beside another",
 }
 
 
@@ -304,6 +316,7 @@ def _in_a_set(act: Callable[[], Any]) -> Any:
         return act()
 
 
+ENTRY = {"resource": "Topic:orders/eu", "actions": ["Pub"], "decision": "Allow"}
 SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
     "POST api/v1/replication/quarantine/<name>/sends": Act(
@@ -357,6 +370,27 @@ ACTS = {
     "PUT api/v1/system/second-factor": Act(
         lambda client, name: client.post(reverse("second_factor_rule"), {"roles": ["viewer"]}),
         lambda caller, name: caller.ask("PUT", "/system/second-factor", {"roles": ["viewer"]}),
+    ),
+    "POST api/v1/wire-users": Act(
+        lambda client, name: client.post(reverse("wire_user_create"), {"name": f"{name}-new", "user_type": "Normal"}),
+        lambda caller, name: caller.post("/wire-users", {"name": f"{name}-new"}),
+    ),
+    "DELETE api/v1/wire-users/<name>": Act(
+        lambda client, name: client.post(reverse("wire_user_delete", args=[name]), {"name": name}),
+        lambda caller, name: caller.delete(f"/wire-users/{name}"),
+        named=True,
+    ),
+    "POST api/v1/wire-users/<name>/entries": Act(
+        lambda client, name: client.post(reverse("wire_user_entry", args=[name]), ENTRY | {"policy": "Custom"}),
+        lambda caller, name: caller.post(f"/wire-users/{name}/entries", ENTRY),
+    ),
+    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": Act(
+        lambda client, name: client.post(reverse("wire_user_entry_remove", args=[name]), {"resource": "Topic:old"}),
+        lambda caller, name: caller.delete(f"/wire-users/{name}/entries/Topic:old"),
+    ),
+    "POST api/v1/wire-users/<name>/acts/<act>": Act(
+        lambda client, name: client.post(reverse("wire_user_act", args=[name]), {"act": "rotate"}),
+        lambda caller, name: caller.ask("POST", f"/wire-users/{name}/acts/rotate"),
     ),
     "PATCH api/v1/system/config": Act(
         lambda client, name: client.post(
@@ -591,6 +625,12 @@ ACTS = {
 
 
 @pytest.fixture(autouse=True)
+def _users_of_the_wire(running: RunningEngine, tmp_path: Path) -> Iterator[None]:
+    with wire_users(running.window, tmp_path / "wire-users"):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _reports() -> Iterator[None]:
     """A report runner that is not started, so that runs stay waiting."""
     shutil.rmtree(records.directory(), ignore_errors=True)
@@ -705,6 +745,8 @@ def name(running: RunningEngine) -> Callable[[], str]:
         running.window.create_topic(made, read_queues=4, write_queues=4)
         make_group(running, made)
         put_dead_letters(running, made, 5)
+        running.window.create_wire_user(made)
+        running.window.put_entry(made, "Topic:old", ["Sub"])
         return made
 
     return make
@@ -764,6 +806,10 @@ FAILING = {
     "POST api/v1/groups": "create_group",
     "PATCH api/v1/groups/<group>": "edit_group",
     "POST api/v1/clean-ups": "clean_up",
+    "POST api/v1/wire-users": "create_wire_user",
+    "POST api/v1/wire-users/<name>/entries": "put_entry",
+    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "remove_entry",
+    "POST api/v1/wire-users/<name>/acts/<act>": "act_on_wire_user",
     "PATCH api/v1/system/config": "change_configuration",
     "POST api/v1/system/retention/clean": "clean",
     "POST api/v1/topics/<topic>/messages": "send_test_message",

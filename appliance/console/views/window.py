@@ -86,6 +86,8 @@ def not_found_sentence(error: NotFound) -> str:
             sentence = _("There is no consumer group %(name)s.")
         case "job":
             sentence = _("There is no job %(name)s, or it has expired.")
+        case "wire_user":
+            sentence = _("There is no wire user %(name)s.")
         case "need":
             return _("This needs nobody any more.")
         case "mute":

@@ -1,0 +1,150 @@
+"""Users of the wire, who sign requests to the broker, and their entries. Users of the console are in `users`.
+
+A token that may not read message bodies gives nobody the right to consume them: it makes no Super users, no secrets for
+users that exist, and no entries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Path, Query, Router
+
+from ... import runtime
+from ...console.user_acts import require_not_more
+from ...console.views.wire_users import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
+from .. import auth
+from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
+from ..paging import Cursor, Limit, table
+from ..schemas import Text
+from ..wire_user_schemas import (
+    DecisionOut,
+    EntryIn,
+    EntryList,
+    Policy,
+    WireUserChangeOut,
+    WireUserIn,
+    WireUserOut,
+    WireUserPage,
+)
+
+router = Router(tags=["wire users"])
+
+
+@router.get("/wire-users", response=WireUserPage)
+def list_wire_users(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    q: Text = Query("", max_length=64, description="Part of the name."),
+    sort: str = Query("name", description="name, type, state or entries; put `-` before it for the largest first."),
+) -> Any:
+    """Users who sign requests to the broker. 409 while access control is off."""
+    auth.require_all_names(request)
+    page = lambda number, size: runtime.window().wire_users(q, sort, number, size)  # noqa: E731
+    return table(request, page, cursor, limit, ("wire-users", q, sort), named=False)
+
+
+@router.post("/wire-users", response={200: WireUserChangeOut, 201: WireUserChangeOut})
+def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUserIn, dry_run: DryRun) -> Any:
+    """Make a user of the wire. Its secret is in this answer and nowhere else. 409 when it exists."""
+    _may_change(request, gives=body.user_type == "Super", dry_run=dry_run)
+    return created(request, response, make_change(
+        request, response, SET, body.name,
+        lambda: runtime.window().create_wire_user(**body.model_dump(), dry_run=dry_run, by=by(request)),
+    ))  # fmt: skip
+
+
+@router.get("/wire-users/{name}", response=WireUserOut)
+def wire_user(request: HttpRequest, response: HttpResponse, name: str) -> Any:
+    """One user of the wire, with its entries."""
+    auth.require_all_names(request)
+    found = runtime.window().wire_user(name)
+    set_etag(response, found.revision)
+    return found
+
+
+@router.delete("/wire-users/{name}", response=WireUserChangeOut)
+def delete_wire_user(
+    request: HttpRequest, response: HttpResponse, name: str, if_match: IfMatch, dry_run: DryRun
+) -> Any:
+    """Delete a user of the wire with its secrets and entries. 409 for the last Super user who is enabled."""
+    _may_change(request, gives=False, dry_run=dry_run)
+    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    return make_change(request, response, DELETED, name, lambda: runtime.window().delete_wire_user(name, **options))
+
+
+@router.post("/wire-users/{name}/acts/{act}", response=WireUserChangeOut)
+def act_on_wire_user(
+    request: HttpRequest,
+    response: HttpResponse,
+    name: str,
+    if_match: IfMatch,
+    dry_run: DryRun,
+    act: str = Path(..., description=f"One of {', '.join(BUTTONS)}."),
+) -> Any:
+    """Enable or disable a user of the wire, change its type, or its secrets. `rotate` makes a second secret, which is
+    in this answer and nowhere else; the first one stays good until `end-old-secret`. 409 if it cannot be done now."""
+    _may_change(request, gives=act in BUTTONS and BUTTONS[act].gives, dry_run=dry_run)
+    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    return make_change(request, response, SET, name, lambda: runtime.window().act_on_wire_user(name, act, **options))
+
+
+@router.get("/wire-users/{name}/decision", response=DecisionOut)
+def decide(
+    request: HttpRequest,
+    name: str,
+    action: Text = Query(..., max_length=20, description="Pub, Sub, Create, Update, Delete, Get or List."),
+    resource: Text = Query(..., max_length=300, description="One topic, group or cluster, as `Topic:orders`."),
+    address: Text = Query("127.0.0.1", max_length=60, description="The client's address."),
+) -> Any:
+    """Whether a user may do something, the entry that decides, and those that do not."""
+    auth.require_all_names(request)
+    return runtime.window().decide(name, action, resource, address)
+
+
+@router.get("/wire-users/{name}/entries", response=EntryList)
+def list_entries(request: HttpRequest, name: str) -> Any:
+    """What a user of the wire may do, in the order in which it was said."""
+    auth.require_all_names(request)
+    return {"items": runtime.window().wire_user(name).entries}
+
+
+@router.post("/wire-users/{name}/entries", response=WireUserChangeOut)
+def put_entry(
+    request: HttpRequest, response: HttpResponse, name: str, body: EntryIn, if_match: IfMatch, dry_run: DryRun
+) -> Any:
+    """Add an entry; it takes the place of the one of the same policy and resource."""
+    _may_change(request, gives=True, dry_run=dry_run)
+    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    return make_change(
+        request, response, ENTRY_SET, name, lambda: runtime.window().put_entry(name, **body.model_dump(), **options)
+    )
+
+
+@router.delete("/wire-users/{name}/entries/{path:resource}", response=WireUserChangeOut)
+def remove_entry(
+    request: HttpRequest,
+    response: HttpResponse,
+    name: str,
+    resource: str,
+    if_match: IfMatch,
+    dry_run: DryRun,
+    policy: Policy = Query("Custom", description="Of which kind the entry is."),
+) -> Any:
+    """Remove an entry. It may have denied something, so it may give a right."""
+    _may_change(request, gives=True, dry_run=dry_run)
+    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    return make_change(
+        request, response, ENTRY_DELETED, name, lambda: runtime.window().remove_entry(name, resource, policy, **options)
+    )
+
+
+def _may_change(request: HttpRequest, *, gives: bool, dry_run: bool) -> None:
+    """Refuse callers who may not do it. gives: it may give a right or a secret."""
+    auth.require_all_names(request)
+    if gives:
+        require_not_more(request.user, {"may_read_bodies": True})
+    if not dry_run:
+        auth.require_recent_login(request)

@@ -1,0 +1,82 @@
+"""Users of the wire and their entries, as JSON. `window.wire_user_snapshots` explains their fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .schemas import ChangeOut, In, Out, PageOut, SentenceOut, Text
+
+Policy = Literal["Custom", "Default"]
+
+
+class EntryOut(Out):
+    """policy: "Custom", an own entry, or "Default", which counts where no own one fits. sources: empty for all."""
+
+    policy: str
+    resource: Text
+    actions: list[str]
+    sources: list[Text]
+    decision: str
+
+
+class EntryList(Out):
+    items: list[EntryOut]
+
+
+class WireUserOut(Out):
+    """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
+    again."""
+
+    name: Text
+    user_type: str
+    enabled: bool
+    secrets: int
+    entries: list[EntryOut]
+
+
+class WireUserPage(PageOut):
+    """total: users that match."""
+
+    items: list[WireUserOut]
+    total: int
+
+
+class WireUserIn(In):
+    """A new user of the wire. RocketBox makes its secret."""
+
+    name: str = Field(min_length=1, max_length=64)
+    user_type: Literal["Super", "Normal"] = "Normal"
+
+
+class WireUserChangeOut(ChangeOut):
+    """secret: the one that was made, only in this answer; null for other acts."""
+
+    secret: str | None
+
+
+class EntryIn(In):
+    """resource: `Topic:orders`, `Topic:orders*`, `Topic:*`, the same with Group and Cluster, or `*`. actions: Pub, Sub,
+    Create, Update, Delete, Get, List, All. sources: addresses and networks of clients; none: all."""
+
+    resource: str = Field(min_length=1, max_length=300)
+    actions: list[Annotated[str, Field(max_length=20)]] = Field(min_length=1, max_length=20)
+    sources: list[Annotated[str, Field(max_length=80)]] = Field(default=[], max_length=100)
+    decision: Literal["Allow", "Deny"] = "Allow"
+    policy: Policy = "Custom"
+
+
+class JudgedOut(Out):
+    """why: "decides", "outranked" (it fits, and another one decides), "other_actions" or "other_address"."""
+
+    entry: EntryOut
+    why: str
+
+
+class DecisionOut(Out):
+    """entries: all that hold the resource, in the order in which they are asked."""
+
+    allowed: bool
+    sentence: SentenceOut
+    entries: list[JudgedOut]

@@ -1,0 +1,142 @@
+"""Users of the wire by the API: their life, what a token may do with them, and their secrets, which never come back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from appliance.commands.remote.table import VERBS
+from appliance.console.models import AuditEntry
+from appliance.console.views.wire_users import BUTTONS
+from appliance.engine.access.acts import USER_ACTS
+from appliance.engine.access.book import Book
+from tests.support.server import ROOT
+from tests.support.wire_users import wire_users
+
+from .conftest import answer_of, problem_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def book(running, tmp_path):
+    with wire_users(running.window, tmp_path / "wire-users") as found:
+        yield found
+
+
+@pytest.fixture
+def root(by_token):
+    """A token that may do everything."""
+    return by_token("admin", "may_read_bodies", "may_export")
+
+
+def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
+    preview = answer_of(root.post("/wire-users?dry_run=true", {"name": "shop"}))
+    assert (preview["applied"], preview["secret"]) == (False, None)
+    made = root.post("/wire-users", {"name": "shop"})
+    first = answer_of(made, 201)["secret"]
+    assert made.headers["Location"] == "/api/v1/wire-users/shop"
+    assert book.get("shop").account.secrets == (first,)
+    problem_of(root.post("/wire-users", {"name": "shop"}), 409, "conflict")
+    shown = answer_of(root.get("/wire-users/shop"))
+    assert shown == {"name": "shop", "user_type": "Normal", "enabled": True, "secrets": 1, "entries": []}
+    rotated = answer_of(root.ask("POST", "/wire-users/shop/acts/rotate"))
+    assert rotated["secret"] not in (None, first)
+    assert [(one["field"], one["before"], one["after"]) for one in rotated["differences"]] == [("secrets", "1", "2")]
+    assert answer_of(root.ask("POST", "/wire-users/shop/acts/end-old-secret"))["secret"] is None
+    assert book.get("shop").account.secrets == (rotated["secret"],)
+    entry = {"resource": "Topic:orders/eu*", "actions": ["pub", "Sub"], "sources": ["10.0.0.0/8"]}
+    answer_of(root.post("/wire-users/shop/entries", entry))
+    [row] = answer_of(root.get("/wire-users/shop/entries"))["items"]
+    assert row == {"policy": "Custom", "resource": "Topic:orders/eu*", "actions": ["Pub", "Sub"],
+                   "sources": ["10.0.0.0/8"], "decision": "Allow"}  # fmt: skip
+    asked = "/wire-users/shop/decision?action=Pub&resource=Topic:orders%2Feu-1&address="
+    assert answer_of(root.get(asked + "10.0.0.1"))["allowed"]
+    refused = answer_of(root.get(asked + "192.0.2.1"))
+    assert (refused["allowed"], [one["why"] for one in refused["entries"]]) == (False, ["other_address"])
+    answer_of(root.delete("/wire-users/shop/entries/Topic:orders%2Feu*"))
+    problem_of(root.delete("/wire-users/shop/entries/Topic:orders%2Feu*"), 404, "not_found")
+    assert answer_of(root.get("/wire-users?q=SHO"))["total"] == 1
+    answer_of(root.delete("/wire-users/shop"))
+    problem_of(root.get("/wire-users/shop"), 404, "wire_user_not_found")
+    assert [one.action for one in AuditEntry.objects.order_by("id")] == [
+        "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-acl.set", "wire-acl.delete",
+        "wire-user.delete",
+    ]  # fmt: skip
+
+
+def test_each_change_has_its_sides_in_the_audit_log(root, book: Book):
+    answer_of(root.post("/wire-users", {"name": "shop"}), 201)
+    answer_of(root.ask("POST", "/wire-users/shop/acts/disable"))
+    line = AuditEntry.objects.latest("id")
+    assert (line.target, line.before, line.after) == ("shop", {"userStatus": "enable"}, {"userStatus": "disable"})
+    answer_of(root.post("/wire-users/shop/entries", {"resource": "Group:g", "actions": ["Sub"], "decision": "Deny"}))
+    line = AuditEntry.objects.latest("id")
+    assert (line.before, line.after) == ({}, {"Group:g": "Deny Sub"})
+    answer_of(root.delete("/wire-users/shop"))
+    line = AuditEntry.objects.latest("id")
+    assert line.before == {"userType": "Normal", "userStatus": "disable", "secrets": "1", "Group:g": "Deny Sub"}
+
+
+def test_a_token_that_may_not_read_bodies_gives_nobody_the_right_to_consume_them(admin, root, book: Book):
+    answer_of(root.post("/wire-users", {"name": "shop"}), 201)
+    answer_of(admin.get("/wire-users/shop"))
+    for answer in (
+        admin.post("/wire-users", {"name": "other", "user_type": "Super"}),
+        admin.post("/wire-users/shop/entries", {"resource": "*", "actions": ["All"]}),
+        admin.delete("/wire-users/shop/entries/Topic:a"),
+        admin.ask("POST", "/wire-users/shop/acts/rotate"),
+        admin.ask("POST", "/wire-users/shop/acts/make-super"),
+        admin.ask("POST", "/wire-users/shop/acts/enable"),
+    ):
+        problem_of(answer, 403, "exceeds_caller")
+    answer_of(admin.ask("POST", "/wire-users/shop/acts/disable"))
+    answer_of(admin.delete("/wire-users/shop"))
+    answer_of(admin.post("/wire-users", {"name": "third"}), 201)
+
+
+def test_a_caller_with_a_pattern_sees_no_users_of_the_wire(by_token, book: Book):
+    some = by_token("admin", "may_read_bodies", topic_pattern="orders-*")
+    for address in ("/wire-users", "/wire-users/shop", "/wire-users/shop/entries"):
+        problem_of(some.get(address), 403, "outside_pattern")
+    problem_of(some.post("/wire-users", {"name": "shop"}), 403, "outside_pattern")
+    assert not list(book)
+
+
+def test_mistakes_are_told_by_field(root, book: Book):
+    answer_of(root.post("/wire-users", {"name": "shop"}), 201)
+    for address, body, field in (
+        ("/wire-users", {"name": "a b"}, "name"),
+        ("/wire-users", {"name": "a", "user_type": "Superb"}, "user_type"),
+        ("/wire-users/shop/entries", {"resource": "orders", "actions": ["Pub"]}, "resource"),
+        ("/wire-users/shop/entries", {"resource": "Topic:a", "actions": ["Publish"]}, "actions"),
+        ("/wire-users/shop/entries", {"resource": "Topic:a", "actions": ["Pub"], "sources": ["here"]}, "sources"),
+    ):
+        [error] = problem_of(root.post(address, body), 422, "invalid_input")["errors"]
+        assert error["field"] == field
+    problem_of(root.ask("POST", "/wire-users/shop/acts/bless"), 422, "invalid_input")
+    problem_of(root.get("/wire-users/shop/decision?action=Pub&resource=a"), 422, "invalid_input")
+
+
+def test_without_access_control_there_are_none(root):
+    for answer in (root.get("/wire-users"), root.get("/wire-users/shop"), root.post("/wire-users", {"name": "shop"})):
+        assert "accessControl is off" in problem_of(answer, 409, "conflict")["detail"]
+
+
+def test_each_act_has_a_button_and_a_command():
+    assert BUTTONS.keys() == USER_ACTS.keys()
+    asked = {verb.asks.rpartition("/")[2] for verb in VERBS if "/acts/" in verb.asks and "/wire-users/" in verb.asks}
+    assert asked == USER_ACTS.keys()
+
+
+def test_the_api_loads_nothing_of_access_control():
+    """While it is off the package is not imported (D26)."""
+    code = (
+        "import os, sys, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'appliance.settings'; django.setup();"
+        "import appliance.api.api, appliance.console.urls;"
+        "print([name for name in sys.modules if name.startswith('appliance.engine.access')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,247 @@
+"""Users of the wire on pages; and their secrets, which are shown once and found nowhere afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import zipfile
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from appliance import runtime
+from appliance.api.api import operations
+from appliance.console import tokens
+from appliance.console.models import AuditEntry
+from appliance.engine.config import Secret
+from appliance.engine.protocol.codes import RequestCode
+from tests.console.conftest import age_login, pretend_running
+from tests.console.test_access import PAGES, address_of
+from tests.engine.access.test_enforced import SignedPeer
+from tests.support.directories import shared_directory
+from tests.support.engine import Peer, send_fields, start_engine
+
+pytestmark = pytest.mark.django_db
+ROOT = ("root", "the first one's Zq11 secret")
+
+
+@pytest.fixture(scope="module")
+def site(request):
+    """A broker that checks every request."""
+    first = Secret(json.dumps({"username": ROOT[0], "password": ROOT[1]}))
+    options = {"access_control": "enforce", "init_authentication_user": first}
+    engine = start_engine(shared_directory(request, "controlled"), broker=options)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def window(site):
+    """The window of a broker that checks every request, with no users but the first."""
+    pretend_running(site)
+    yield site.window
+    for row in site.window.wire_users(page_size=500).rows:
+        if row.name != ROOT[0]:
+            site.window.delete_wire_user(row.name)
+    runtime.set_running(None)
+
+
+@pytest.fixture
+def admin(window, client_as) -> Client:
+    return client_as("admin", "may_read_bodies", "may_export")
+
+
+def made(client: Client, name: str, **fields: str) -> str:
+    """Make a user by the page; return its secret, from the page that shows it once."""
+    done = client.post(reverse("wire_user_create"), {"name": name, "user_type": "Normal"} | fields)
+    return shown_once(client, done)
+
+
+def shown_once(client: Client, done: Any) -> str:
+    assert done.status_code == 302, done.content
+    page = client.get(done.headers["Location"]).content.decode()
+    assert "was shown once" in client.get(done.headers["Location"]).content.decode()
+    return re.search(r'<pre class="secret"[^>]*>(.*?)</pre>', page).group(1)
+
+
+def act(client: Client, name: str, what: str) -> Any:
+    return client.post(reverse("wire_user_act", args=[name]), {"act": what})
+
+
+def entry(client: Client, name: str, resource: str, **fields: Any) -> Any:
+    given = {"resource": resource, "actions": ["Pub"], "decision": "Allow", "policy": "Custom"} | fields
+    return client.post(reverse("wire_user_entry", args=[name]), given)
+
+
+def text_of(response: Any) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", response.content.decode()).split())
+
+
+def test_a_user_from_the_first_secret_to_the_end(admin, window):
+    secret = made(admin, "shop")
+    assert len(secret) == 40
+    assert entry(admin, "shop", "Topic:orders*", sources="10.0.0.0/8, 127.0.0.1").status_code == 302
+    [row] = window.wire_user("shop").entries
+    assert (row.resource, row.actions, row.sources) == ("Topic:orders*", ("Pub",), ("10.0.0.0/8", "127.0.0.1"))
+    page = text_of(admin.get(reverse("wire_user", args=["shop"])))
+    assert "New secret" in page
+    assert "End the old secret" not in page
+    assert shown_once(admin, act(admin, "shop", "rotate")) != secret
+    page = text_of(admin.get(reverse("wire_user", args=["shop"])))
+    assert "2 secrets are good" in page
+    assert "End the old secret" in page
+    act(admin, "shop", "end-old-secret")
+    act(admin, "shop", "disable")
+    assert not window.wire_user("shop").enabled
+    assert "disabled" in text_of(admin.get(reverse("wire_users")))
+    admin.post(reverse("wire_user_entry_remove", args=["shop"]), {"resource": "Topic:orders*"})
+    assert window.wire_user("shop").entries == ()
+    page = text_of(admin.get(reverse("wire_user_delete", args=["shop"])))
+    assert "This cannot be undone" in page
+    admin.post(reverse("wire_user_delete", args=["shop"]), {"name": "shop"})
+    assert [row.name for row in window.wire_users().rows] == ["root"]
+    assert [one.action for one in AuditEntry.objects.order_by("id")] == [
+        "wire-user.set", "wire-acl.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-acl.delete",
+        "wire-user.delete",
+    ]  # fmt: skip
+
+
+def test_what_is_refused_is_told_and_written_down(admin, window):
+    made(admin, "shop")
+    again = admin.post(reverse("wire_user_create"), {"name": "shop", "user_type": "Normal"})
+    assert (again.status_code, "There is already a wire user shop" in text_of(again)) == (422, True)
+    assert AuditEntry.objects.latest("id").result == "refused"
+    for name in ("a b", "..", ""):
+        assert admin.post(reverse("wire_user_create"), {"name": name, "user_type": "Normal"}).status_code == 422
+    wrong = entry(admin, "shop", "orders")
+    assert wrong.status_code == 422
+    assert "must be * or begin with Topic:" in text_of(wrong)
+    assert "no address and no network" in text_of(entry(admin, "shop", "Topic:a", sources="here"))
+    assert entry(admin, "shop", "Topic:a", actions=[]).status_code == 422
+    last = admin.post(reverse("wire_user_act", args=["root"]), {"act": "disable"}, follow=True)
+    assert "last Super user" in text_of(last)
+    last = admin.get(reverse("wire_user_delete", args=["root"]), follow=True)
+    assert "last Super user" in text_of(last)
+    assert act(admin, "nobody", "disable").status_code == 404
+    assert window.wire_user("root").enabled
+
+
+def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, window):
+    made(admin, "shop")
+    entry(admin, "shop", "Topic:*", actions=["All"])
+    entry(admin, "shop", "Topic:orders", decision="Deny")
+    asked = {"action": "Pub", "resource": "Topic:orders", "address": "10.0.0.1"}
+    page = text_of(admin.get(reverse("wire_user", args=["shop"]), asked))
+    assert "refused The entry for Topic:orders decides: it denies." in page
+    assert "Topic:* allow fits, but another one decides" in page
+    page = text_of(admin.get(reverse("wire_user", args=["shop"]), asked | {"resource": "Topic:other"}))
+    assert "allowed The entry for Topic:* decides: it allows." in page
+    wrong = admin.get(reverse("wire_user", args=["shop"]), asked | {"resource": "Topic:*"})
+    assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
+
+
+def test_pages_say_that_users_of_the_wire_and_of_the_console_are_two_things(admin, window):
+    for name, arguments in (("wire_users", []), ("wire_user_create", []), ("wire_user", ["root"])):
+        assert "two things" in text_of(admin.get(reverse(name, args=arguments)))
+    assert "Programs that send and consume are wire users" in text_of(admin.get(reverse("users")))
+
+
+def test_looking_needs_no_password_and_changing_does(admin, window):
+    made(admin, "shop")
+    age_login(admin)
+    assert admin.get(reverse("wire_user", args=["shop"])).status_code == 200
+    for response in (
+        act(admin, "shop", "disable"),
+        entry(admin, "shop", "Topic:a"),
+        admin.post(reverse("wire_user_delete", args=["shop"]), {"name": "shop"}),
+        admin.get(reverse("wire_user_create")),
+    ):
+        assert response.headers["Location"].startswith(reverse("confirm_password"))
+    assert window.wire_user("shop").enabled
+
+
+def test_without_access_control_the_page_says_how_to_switch_it_on(broker, client_as):
+    admin = client_as("admin")
+    assert "accessControl=report" in text_of(admin.get(reverse("wire_users")))
+    for name in ("wire_user", "wire_user_delete"):
+        assert admin.get(reverse(name, args=["shop"])).headers["Location"] == reverse("wire_users")
+    assert act(admin, "shop", "disable").headers["Location"] == reverse("wire_users")
+
+
+def test_no_secret_comes_back_anywhere(admin, window, site, people, caplog, tmp_path):
+    """Secrets of all origins; then every page, operation, answer of the wire, log line, bundle and file is searched."""
+    caplog.set_level(logging.DEBUG)
+    people["admin"].refresh_from_db()
+    _, token = tokens.create(people["admin"], "all", "admin", may_read_bodies=True, may_export=True)
+    bearer = {"headers": {"authorization": f"Bearer {token}"}}
+    secrets = {ROOT[1], made(admin, "shop"), shown_once(admin, act(admin, "shop", "rotate"))}
+    entry(admin, "shop", "Topic:orders")
+    body = {"data": json.dumps({"name": "by-api"}), "content_type": "application/json"}
+    secrets.add(Client().post("/api/v1/wire-users", **body, **bearer).json()["secret"])
+    secrets.add(Client().post("/api/v1/wire-users/by-api/acts/rotate", **bearer).json()["secret"])
+    root = SignedPeer(site.broker_address, ROOT)
+    given = "given-Zq12-over-the-wire"
+    told = json.dumps({"username": "by-wire", "password": given, "userType": "Normal"}).encode()
+    answers = [root.ask(RequestCode.AUTH_CREATE_USER, {"username": "by-wire"}, told)]
+    secrets.add(given)
+    again = "again-Zq13-over-the-wire"
+    told = json.dumps({"username": "by-wire", "password": again}).encode()
+    answers.append(root.ask(RequestCode.AUTH_UPDATE_USER, {"username": "by-wire"}, told))
+    secrets.add(again)
+    assert len(secrets) == 7, "as many as there were made"
+    assert all(len(secret) > 12 for secret in secrets)
+
+    stranger = Peer(site.broker_address)
+    answers.append(stranger.ask(RequestCode.SEND_MESSAGE, send_fields("orders"), b"x"))
+    for code, fields in (
+        (RequestCode.AUTH_GET_USER, {"username": "shop"}),
+        (RequestCode.AUTH_LIST_USER, {"filter": ""}),
+        (RequestCode.AUTH_GET_ACL, {"subject": "User:shop"}),
+        (RequestCode.AUTH_LIST_ACL, {}),
+        (RequestCode.GET_BROKER_CONFIG, {}),
+        (RequestCode.GET_BROKER_RUNTIME_INFO, {}),
+    ):
+        answers.append(root.ask(code, fields))
+    searched = {f"answer {at}": repr((one.remark, one.ext_fields, one.body)) for at, one in enumerate(answers)}
+    for peer in (root, stranger):
+        peer.close()
+
+    for name in ("shop", "by-api", "by-wire", "root"):
+        for _, route in PAGES:
+            address = address_of(route).replace("some-name", name)
+            if (name == "shop" or "wire" in address) and not address.startswith(("/logout/", "/static/")):
+                searched[address] = everything(admin.get(address))
+        for one in operations():
+            if one.method == "GET" and (name == "shop" or "wire" in one.route):
+                address = address_of(one.route).replace("some-name", name)
+                searched["token " + address] = everything(Client().get(address, **bearer))
+    assert "shop" in searched[reverse("wire_users")]
+    assert "Topic:orders" in searched["token /api/v1/wire-users/shop"]
+    with zipfile.ZipFile(io.BytesIO(admin.get(reverse("support_bundle_file")).content)) as bundle:
+        searched |= {f"bundle {name}": bundle.read(name).decode() for name in bundle.namelist()}
+    assert "bundle log.txt" in searched
+    searched["log"] = caplog.text
+    assert "access: changed user=shop" in searched["log"]
+    searched["settings database"] = "\n".join(connection.connection.iterdump())
+    assert "by-wire" in str([act.target for act in site.wire_audit.after("", 0)[1]])
+    directories = (site.config.data_dir, tmp_path)
+    searched |= {
+        str(path): path.read_bytes().decode(errors="replace")
+        for directory in directories
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != "access.journal"
+    }
+    found = [(where, secret) for where, text in searched.items() for secret in secrets if secret in text]
+    assert not found
+    journal = (site.config.data_dir / "rocketbox" / "access.journal").read_text()
+    assert all(secret in journal for secret in secrets), "the search would find them"
+
+
+def everything(response: Any) -> str:
+    """Return the headers and the body of an answer; of a stream, which does not end, its headers."""
+    return str(response.headers) + ("" if response.streaming else response.content.decode(errors="replace"))
