@@ -33,7 +33,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
        rocketbox topic|group|client|message|dlq|retry|delayed|transaction VERB [--json]
-       rocketbox need|alert|audit|report|ha|user|token|system|config|job VERB [--json]
+       rocketbox need|alert|audit|report|ha|user|wire-user|policy|token|system|config|job VERB [--json]
                                      what the console does, from a shell; NOUN --help
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
@@ -43,7 +43,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
 # Commands that call a running server; `commands/remote/table.py` has them.
 REMOTE = (
     "topic", "group", "client", "message", "dlq", "retry", "delayed", "transaction", "need", "alert", "audit", "report",
-    "ha", "user", "token", "system", "config", "job",
+    "ha", "user", "wire-user", "policy", "token", "system", "config", "job",
 )  # fmt: skip
 # Verbs of the same nouns that need no server.
 _BESIDE = {"user": ("reset-password",), "audit": ("check", "accept")}

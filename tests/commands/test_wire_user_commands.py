@@ -1,0 +1,62 @@
+"""`rocketbox wire-user` and `rocketbox policy` against a server with access control."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.engine.protocol.codes import RequestCode
+from tests.commands.test_remote import ADMIN, asked, refused, told
+from tests.engine.access.test_enforced import SignedPeer
+from tests.support.directories import shared_directory
+from tests.support.engine import send_fields
+from tests.support.server import Server
+
+FIRST = {"username": "root", "password": "the first one's Zq21 secret"}
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    directory = shared_directory(request, "wire-user-commands")
+    environment = ADMIN | {
+        "ROCKETBOX_BROKER_ACCESS_CONTROL": "enforce",
+        "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": json.dumps(FIRST),
+    }
+    options = {"roles": "broker,namesrv,console", "environment": environment}
+    with Server(directory / "data", "--http-port", "0", **options) as running:
+        yield running
+
+
+def test_a_user_is_made_allowed_and_asked_about(server):
+    here = {"here": "yes"}
+    made = asked(server, "wire-user", "create", "shop", **here)
+    assert "userType: - -> Normal" in told(server, "wire-user", "create", "other", "--dry-run", **here)
+    peer = SignedPeer(server.broker, ("shop", made["secret"]))
+    assert peer.ask(RequestCode.SEND_MESSAGE, send_fields("orders"), b"x").code == 16
+    told(server, "policy", "add", "shop", "Topic:orders*", "--action", "Pub", "--source", "127.0.0.0/8", **here)
+    peer = SignedPeer(server.broker, ("shop", made["secret"]))
+    assert peer.ask(RequestCode.SEND_MESSAGE, send_fields("orders"), b"x").code == 0
+    listed = told(server, "policy", "list", "shop", **here)
+    assert "Topic:orders*" in listed
+    assert "127.0.0.0/8" in listed
+    question = ("policy", "check", "shop", "--action", "Pub", "--resource", "Topic:orders", "--address")
+    assert asked(server, *question, "127.0.0.1", **here)["allowed"]
+    assert not asked(server, *question, "192.0.2.1", **here)["allowed"]
+    assert "The entry for Topic:orders* decides" in told(server, *question, "127.0.0.1", **here)
+    rotated = asked(server, "wire-user", "rotate", "shop", **here)
+    assert rotated["secret"] != made["secret"]
+    assert "add --yes" in refused(server, 2, "wire-user", "disable", "shop", **here)
+    told(server, "wire-user", "disable", "shop", "--yes", **here)
+    rows = asked(server, "wire-user", "list", **here)["items"]
+    assert [(row["name"], row["enabled"], row["secrets"]) for row in rows] == [("root", True, 1), ("shop", False, 2)]
+    told(server, "policy", "remove", "shop", "Topic:orders*", "--yes", **here)
+    assert asked(server, "policy", "list", "shop", **here)["items"] == []
+    assert "last Super user" in refused(server, 5, "wire-user", "delete", "root", "--yes", **here)
+    told(server, "wire-user", "delete", "shop", "--yes", **here)
+    refused(server, 3, "wire-user", "show", "shop", **here)
+    said = told(server, "audit", "list", "--json", **here)
+    for secret in (made["secret"], rotated["secret"], FIRST["password"]):
+        assert secret not in said + listed
+        assert secret not in server.log_path.read_text(errors="replace")
