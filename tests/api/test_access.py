@@ -40,6 +40,7 @@ VALUES = {
     "<table>": "no-such-table",
     "<run>": "no-such-run",
     "<path:client_id>": "no-such-client",
+    "<path:resource>": "Topic:none",
 }
 
 

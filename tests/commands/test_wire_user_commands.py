@@ -34,10 +34,10 @@ def test_a_user_is_made_allowed_and_asked_about(server):
     made = asked(server, "wire-user", "create", "shop", **here)
     assert "userType: - -> Normal" in told(server, "wire-user", "create", "other", "--dry-run", **here)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
-    assert peer.ask(RequestCode.SEND_MESSAGE, send_fields("orders"), b"x").code == 16
+    assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 16
     told(server, "policy", "add", "shop", "Topic:orders*", "--action", "Pub", "--source", "127.0.0.0/8", **here)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
-    assert peer.ask(RequestCode.SEND_MESSAGE, send_fields("orders"), b"x").code == 0
+    assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 0
     listed = told(server, "policy", "list", "shop", **here)
     assert "Topic:orders*" in listed
     assert "127.0.0.0/8" in listed

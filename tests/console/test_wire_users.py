@@ -197,7 +197,7 @@ def test_no_secret_comes_back_anywhere(admin, window, site, people, caplog, tmp_
     assert all(len(secret) > 12 for secret in secrets)
 
     stranger = Peer(site.broker_address)
-    answers.append(stranger.ask(RequestCode.SEND_MESSAGE, send_fields("orders"), b"x"))
+    answers.append(stranger.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x"))
     for code, fields in (
         (RequestCode.AUTH_GET_USER, {"username": "shop"}),
         (RequestCode.AUTH_LIST_USER, {"filter": ""}),
