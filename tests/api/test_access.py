@@ -11,6 +11,7 @@ from appliance.console import tokens
 from appliance.console.access import ACCESS
 from appliance.console.models import Role, User, now_ms
 from tests.support.engine import pull_fields, records
+from tests.support.wire_users import wire_users
 
 from .conftest import Caller, answer_of, problem_of
 
@@ -62,9 +63,16 @@ def test_the_list_of_operations_is_all_that_the_addresses_lead_to():
     assert routes == {route for _, route in OPERATIONS}
 
 
+@pytest.fixture
+def book(running, tmp_path):
+    """Users of the wire, of which there are none without access control."""
+    with wire_users(running.window, tmp_path / "wire-users") as found:
+        yield found
+
+
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(("method", "route"), OPERATIONS, ids=IDS)
-def test_an_operation_is_for_those_whom_the_table_admits(client_as, role, method, route):
+def test_an_operation_is_for_those_whom_the_table_admits(client_as, book, role, method, route):
     rule = ACCESS[f"{method} {route}"]
     response = Caller(client_as(role)).ask(method, address_of(route))
     if role == "":

@@ -63,6 +63,8 @@ BODIES = {
     "POST api/v1/transactions/resumes": {"ref": "0" * 32, "reason": "x"},
     "POST api/v1/users": {"username": "eve"},
     "POST api/v1/users/<username>/password": {},
+    "POST api/v1/wire-users": {"name": "eve"},
+    "POST api/v1/wire-users/<name>/entries": {"resource": "Topic:ours-a", "actions": ["Pub"]},
     "PATCH api/v1/groups/<group>": {"retry_max_times": 1},
     "PATCH api/v1/reports/settings": {"on": True},
     "PATCH api/v1/system/config": {"autoCreateTopicEnable": False},
@@ -86,6 +88,8 @@ def test_whatever_is_not_listed_is_refused_to_who_is_kept_to_some_names(kept, me
     address = address_of(route)
     if route.endswith("retention/clean"):
         address += "?what=log"
+    if route.endswith("decision"):
+        address += "?action=Pub&resource=Topic:ours-a"
     if route.endswith("needs/mutes"):
         body = {"key": "figure:system:disk", "reason": "x", "until_ms": now_ms() + 60_000}
         problem_of(kept.ask(method, address, body), 404, "need_not_found")
