@@ -187,7 +187,7 @@ def pages(ids: dict[str, str]) -> list[str]:
         "/reports/settings/change/", "/reports/2026-01-01/digest/",
         "/system/users/", "/system/users/new/", "/system/users/1/", "/system/tokens/", "/system/tokens/new/",
         "/account/", "/account/second-factor/", "/account/codes/no-such/", "/system/users/1/made/no-such/",
-        "/system/users/?q=no-such", "/confirm/", "/api/v1/docs", "/no-such-page/",
+        "/system/users/?q=no-such", "/system/wire-users/", "/confirm/", "/api/v1/docs", "/no-such-page/",
     ]  # fmt: skip
     return found + [f"/{table}/{segment(name)}/" for name in ODD_NAMES for table in ("topics", "groups")]
 

@@ -23,6 +23,7 @@ from appliance.api.set_schemas import MemberOut
 from appliance.commands.remote import client, show
 from appliance.commands.remote.run import help_text, options_of, parse
 from appliance.commands.remote.table import NOUNS, VERBS, Verb
+from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.errors import StartError
 from appliance.main import REMOTE
 from tests.support.directories import shared_directory
@@ -474,6 +475,13 @@ WITHOUT_A_VERB = {
 }  # fmt: skip
 
 
+#: Operations for several acts -> the acts, each of which has a command of its own.
+OF_ACTS = {
+    "POST /replays/{job}/{act}": ("pause", "resume", "cancel"),
+    "POST /wire-users/{name}/acts/{act}": tuple(BUTTONS),
+}
+
+
 def test_each_operation_has_a_command():
     asked = {re.sub("{.*?}", "{}", verb.asks) for verb in VERBS}
     there = {
@@ -482,9 +490,9 @@ def test_each_operation_has_a_command():
         for method in ways.keys() & {"get", "post", "put", "patch", "delete"}
     }
     assert there >= WITHOUT_A_VERB.keys()
-    acts = {f"POST /replays/{{}}/{act}" for act in ("pause", "resume", "cancel")}
-    assert acts <= asked
-    missing = {one for one in there if re.sub("{.*?}", "{}", one) not in asked} - {"POST /replays/{job}/{act}"}
+    for one, acts in OF_ACTS.items():
+        assert {re.sub("{.*?}", "{}", one.replace("{act}", act)) for act in acts} <= asked
+    missing = {one for one in there if re.sub("{.*?}", "{}", one) not in asked} - OF_ACTS.keys()
     assert missing == WITHOUT_A_VERB.keys()
 
 

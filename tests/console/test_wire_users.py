@@ -175,7 +175,7 @@ def test_without_access_control_the_page_says_how_to_switch_it_on(broker, client
 
 def test_no_secret_comes_back_anywhere(admin, window, site, people, caplog, tmp_path):
     """Secrets of all origins; then every page, operation, answer of the wire, log line, bundle and file is searched."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="appliance")
     people["admin"].refresh_from_db()
     _, token = tokens.create(people["admin"], "all", "admin", may_read_bodies=True, may_export=True)
     bearer = {"headers": {"authorization": f"Bearer {token}"}}
