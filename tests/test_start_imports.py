@@ -118,7 +118,7 @@ MOST_MODULES = {
     ("namesrv",): {"": 63, "broker": 0, "store": 2, "replication": 2, "failover": 0, "filter": 0},
 }  # fmt: skip
 #: Classes that these starts make with `dataclass`, a millisecond each: the configuration's, and ones that are compared.
-MOST_DATACLASSES = 13
+MOST_DATACLASSES = 8
 #: Modules that an engine without a console uses rarely or never; hashlib alone loads OpenSSL's 4 MB.
 RARE = LATER | {
     "hashlib", "hmac", "secrets", "ssl", "ctypes", "encodings.idna", "asyncio", "argparse", "tomllib",

@@ -1,45 +1,40 @@
-"""The target of a move: requested in one of five ways, worked out queue by queue."""
+"""The target of a move: requested in one of six ways, worked out queue by queue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ...named_tuple import NamedTuple
 from .records import NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Earliest:
+class Earliest(Struct, frozen=True):
     """The first message that is still there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Latest:
+class Latest(Struct, frozen=True):
     """Behind the last message: all of the backlog is skipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(Struct, frozen=True):
     """The first message stored at this time or later; behind the last one where all are older. ms since 1970."""
 
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Exactly:
+class Exactly(Struct, frozen=True):
     """An offset for each queue, by its id; queues without one stay."""
 
     offsets: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Skip(Exactly):
+class Skip(Exactly, frozen=True):
     """The same, behind one message of each queue. Refused if the group has gone on behind it: it never goes back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """This many messages forward, or back when it is negative; queues without an offset stay."""
 
     by: int
