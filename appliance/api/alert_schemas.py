@@ -8,7 +8,9 @@ from pydantic import Field, field_validator
 
 from .schemas import In, Out, PageOut, Text
 
-FigureName = Literal["needs", "lag_minutes", "lag_messages", "dead_letters", "open_halves", "disk_percent"]
+FigureName = Literal[
+    "needs", "lag_minutes", "lag_messages", "deletion_percent", "dead_letters", "open_halves", "disk_percent"
+]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 Pattern = Annotated[str, Field(min_length=1, max_length=255)]
 _Minutes = Annotated[int, Field(ge=0, le=7 * 24 * 60)]

@@ -56,6 +56,7 @@ _ACTS: dict[str, tuple[str, str | Promise, str]] = {
     "nobody_consumes": ("lag", _("Open group"), "group"),
     "nobody_consumes_late": ("lag", _("Open group"), "group"),
     "consumption_is_off_behind": ("lag", _("Open group"), "group"),
+    "deleted_unread_soon": ("unread", _("Diagnose"), "group"),
     "client_id_twice": ("client_ids", _("Diagnose"), "group"),
     "subscriptions_differ": ("subscriptions", _("Compare"), "group"),
     "dead_letters": ("dead_letters", _("Open dead letters"), "dead_letters"),

@@ -492,6 +492,9 @@ SENTENCES: dict[str, str] = {
     "queues_unreadable": gettext_noop(
         "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."
     ),
+    "deleted_unread_soon": gettext_noop(
+        "At this rate messages of %(topic)s will be deleted in %(left_span)s, before %(group)s has read them."
+    ),
     "disk_full_soon": gettext_noop("At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s."),
     "disk_kept_by_retention": gettext_noop("At this rate old messages are deleted before the disk is full."),
     "unreadable_writes": gettext_noop("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),

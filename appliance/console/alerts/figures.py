@@ -78,6 +78,13 @@ FIGURES = {
             _("Group %(subject)s is %(value)s messages behind (limit %(above)s)"), mute="lag:group:%s",
         ),
         Figure(
+            "deletion_percent", _("Group: how near its unread messages are to deletion"), "%", "group_deletion_percent",
+            True, "group", 80, 5,
+            _("Messages will be deleted before group %(subject)s has read them: %(value)s %% of their time has passed "
+              "(limit %(above)s %%)"),
+            mute="unread:group:%s",
+        ),
+        Figure(
             "dead_letters", _("Group: dead letters"), _("messages"), "group_dead_letters", True, "dead_letters", 0, 0,
             _("Group %(subject)s has %(value)s dead letters (limit %(above)s)"), mute="dead_letters:dead_letters:%s",
         ),

@@ -65,6 +65,9 @@ METRICS = {
     "disk_used_percent": Metric("broker", "%"),
     "memory_bytes": Metric("broker", "bytes"),
     "connections": Metric("broker", ""),
+    "refused_sends": Metric("broker", "messages"),
+    "forced_deletions": Metric("broker", ""),
+    "starts": Metric("broker", ""),
     "topic_in_rate": Metric("topic", "messages/s"),
     "topic_out_rate": Metric("topic", "messages/s"),
     "topic_messages": Metric("topic", "messages"),
@@ -75,6 +78,7 @@ METRICS = {
     "group_dead_letters": Metric("group", "messages"),
     "group_retries": Metric("group", "messages"),
     "group_rebalances": Metric("group", ""),
+    "group_deletion_percent": Metric("group", "%"),
 }
 _WHOSE = {
     "broker": gettext_noop("%(name)s is measured of the broker; name no topic and no group."),

@@ -59,6 +59,7 @@ from .topic_commands import TopicCommands
 from .topic_views import TopicViews
 from .transactions import TransactionViews
 from .transactions_commands import TransactionCommands
+from .unread_deletion import UnreadDeletion
 from .upstream_metrics import BrokerNames, UpstreamMetrics
 from .waiting import WaitingViews
 from .waiting_commands import WaitingCommands
@@ -180,7 +181,8 @@ def build(
     traffic = TrafficFigures(store, broker.pull, server, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
     lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
-    needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication)
+    unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
+    needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
@@ -222,6 +224,7 @@ def build(
             broker.deliver_delayed,
             broker.deliver_timers,
             broker.clients.rebalances.copy,
+            unread,
         ),
         live=live,
         overview=OverviewView(traffic, standing, disk, system, store, topics, groups),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..store.disk import disk_usage
-from ..store.retention.clean_rules import full_share
+from ..store.retention.clean_rules import full_share, watermarks
 from .options import Options
 from .sentences import Sentence, say
 
@@ -52,6 +52,18 @@ class DiskRoom:
 
     def figures(self) -> DiskFigures:
         return disk_figures(self._options.config.store_dir)
+
+    def until_forced(self) -> tuple[float, float] | None:
+        """Return (bytes that may still be written before log files are deleted whatever their age, bytes written a
+        second); None if that is switched off, or not known. The first is below zero once they are deleted."""
+        config = self._options.config.store
+        disk, force = self.figures(), watermarks(config).force
+        rate = self._sampler.total_rate("log", FORECAST_SAMPLES)
+        if not config.clean_file_forcibly_enable or force >= 1 or rate is None:
+            return None
+        if disk.total_bytes is None or disk.free_bytes is None:
+            return None
+        return disk.free_bytes - disk.total_bytes * (1 - force), rate
 
     def full_at_ms(self, disk: DiskFigures) -> tuple[int | None, Sentence | None]:
         """Return (wall ms when the disk reaches `full_share` at the rate of the last 10 min, reason if that is not

@@ -13,11 +13,12 @@ from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.message_store import MessageStore
 from .disk_room import DiskRoom
 from .figures import TrafficFigures
-from .lag import ConsumerLag
+from .lag import Backlog, ConsumerLag
 from .lag_times import LagTimes
 from .measures import Measures
 from .queue_reader import QueueReader
 from .system import rss_bytes
+from .unread_deletion import UnreadDeletion, UnreadLook
 
 #: Topics or groups in one list: about a millisecond of work.
 STEP = 50
@@ -49,6 +50,7 @@ class Measurements:
         delayed: DeliverDelayed,
         timers: DeliverTimers,
         rebalances: Callable[[], dict[str, int]],
+        unread: UnreadDeletion,
     ) -> None:
         """rebalances: returns group -> number of notices to rebalance that its members got, as a copy."""
         # Constant after construction.
@@ -63,10 +65,13 @@ class Measurements:
         self._delayed = delayed
         self._timers = timers
         self._rebalances = rebalances
+        self._unread = unread
         # Owned by the caller of `take`. Separate from the shared one, which lag times would fill with 10 MB.
         self._passing = Measures(PASSING_FACTS)
         self._syncs = (0, 0.0)
         self._rebalanced: dict[str, int] | None = None
+        #: Counts of the broker since its start, as of the last `take`; None before the first one.
+        self._counted: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
         """Yield all measurements in short lists, between which the caller may rest: those of groups and of the broker,
@@ -79,6 +84,7 @@ class Measurements:
         self._rebalanced = told
         names = sorted(name for name in progress.groups() if not is_system_group(name))
         with QueueReader(self._store) as reader:
+            unread = self._unread.look(progress, reader, self._passing)
             for first in range(0, len(names), STEP):
                 found = []
                 for name in names[first : first + STEP]:
@@ -92,6 +98,7 @@ class Measurements:
                         Measurement("group_dead_letters", name, own_letters),
                         Measurement("group_retries", name, own_retries),
                         Measurement("group_rebalances", name, _grown(told, before, name)),
+                        Measurement("group_deletion_percent", name, _passed(unread, name, backlog)),
                     ]
                     lag += backlog.lag or 0
                     retries += own_retries
@@ -161,8 +168,21 @@ class Measurements:
             "delayed_late_ms": delayed.late_ms,
             "timed_late_ms": self._timers.late_ms,
             "memory_bytes": rss_bytes(),
+            **self._incidents(),
         }
         return [Measurement(name, "", value) for name, value in figures.items()]
+
+    def _incidents(self) -> dict[str, float]:
+        """Return what went wrong since the last call, or since the broker's start at the first one; that is the one in
+        which `starts` is 1."""
+        now = {
+            "refused_sends": self._store.failed_puts,
+            "forced_deletions": self._store.cleaner.status.log_files_forced,
+        }
+        before, self._counted = self._counted, now
+        known = before or {}
+        grown = {name: float(max(0, count - known.get(name, 0))) for name, count in now.items()}
+        return {**grown, "starts": float(before is None)}
 
     def _sync_ms(self) -> float | None:
         """Return the average duration of a sync of the log since the last call; None if there was no sync."""
@@ -170,6 +190,15 @@ class Measurements:
         before, self._syncs = self._syncs, (count, seconds)
         syncs = count - before[0]
         return (seconds - before[1]) * 1000 / syncs if syncs else None
+
+
+def _passed(unread: UnreadLook, group: str, backlog: Backlog) -> float | None:
+    """Return the percentage of the time until the group's first unread message is deleted that has passed; 0 if none is
+    deleted unread at the present rates, None if the group's lag is not known."""
+    if backlog.lag is None:
+        return None
+    ahead = unread.of(group, backlog) if backlog.lagging else None
+    return 0.0 if ahead is None else ahead.passed
 
 
 def _grown(now: dict[str, int], before: dict[str, int] | None, name: str) -> int | None:

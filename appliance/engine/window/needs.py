@@ -28,6 +28,7 @@ from .queue_reader import QueueReader
 from .replication import ReplicationView
 from .sentences import Sentence, say
 from .stuck_transactions import StuckTransactions
+from .unread_deletion import UnreadDeletion
 
 #: Needs that are listed at most; further ones are only counted.
 MOST_NEEDS = 300
@@ -49,6 +50,9 @@ class Limits(NamedTuple):
     #: Time left until the disk is full; and the time from which that is urgent.
     disk_ms: int = 14 * _DAY_MS
     disk_urgent_ms: int = _DAY_MS
+    #: Time left until unread messages are deleted; and the time from which that is urgent.
+    unread_ms: int = _DAY_MS
+    unread_urgent_ms: int = 3 * _HOUR_MS
 
 
 #: Sentence codes by harm: within a level the first are the worst. A code that is not listed comes last.
@@ -59,6 +63,7 @@ _ORDER = (
     "disk_deletes",
     "disk_full_soon",
     "disk_filling",
+    "deleted_unread_soon",
     "slave_gone",
     "slave_lags_far",
     "set_store_short",
@@ -115,6 +120,7 @@ class Needs:
         disk: DiskRoom,
         options: Options,
         replication: ReplicationView,
+        unread: UnreadDeletion,
     ) -> None:
         # Constant after construction.
         self._lateness = lateness
@@ -127,6 +133,7 @@ class Needs:
         self._disk = disk
         self._options = options
         self._replication = replication
+        self._unread = unread
         #: Tests set shorter times.
         self.limits = Limits()
 
@@ -200,6 +207,7 @@ class _Look:
         self._limits = needs.limits
         self._expiry: Callable[[], Expiry] = lambda: Expiry(needs._store, needs._options)
         self._budget = Budget(LOOK_BUDGET_MS)
+        self._unread = needs._unread.look(progress, reader, needs._measures)
         self._now_ms = int(time.time() * 1000)
 
     def dead_letters(self) -> Iterator[_Found]:
@@ -242,6 +250,7 @@ class _Look:
         backlog = self._progress.backlog(group)
         if not backlog.lag:
             return
+        yield from self._deleted_soon(group, backlog)
         config = self._groups.get(group)
         if config is not None and not config.consume_enable:
             text = say("consumption_is_off_behind", group=group, lag=backlog.lag)
@@ -253,6 +262,15 @@ class _Look:
             yield _Found(s.Need("watch", "group", group, text), late_ms or 0)
         else:
             yield from self._late(group, backlog)
+
+    def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[_Found]:
+        """Yield the need of a group that will lose messages. One that has most of its time left is none: with a short
+        retention every message has little time left."""
+        ahead = None if self._budget.spent else self._unread.of(group, backlog)
+        if ahead is not None and ahead.left_ms <= min(self._limits.unread_ms, ahead.age_ms):
+            level = "act" if ahead.left_ms <= self._limits.unread_urgent_ms else "watch"
+            text = say("deleted_unread_soon", group=group, topic=ahead.topic, left_span=ahead.left_ms)
+            yield _Found(s.Need(level, "group", group, text), -ahead.left_ms)
 
     def _late(self, group: str, backlog: Backlog) -> Iterator[_Found]:
         """Yield the needs of a group that has members and is behind."""

@@ -19,6 +19,8 @@ from ..broker.deleted_unread import DeletedUnread
 from ..broker.groups import is_system_group
 from ..broker.topic_config import reserve_hours_of
 from ..broker.topics import TopicConfigManager
+from ..filter.expressions import TAG_TYPES
+from ..filter.tags import tag_filter
 from ..store.message_store import MessageStore
 from ..store.retention.clean_rules import full_share
 from .client_views import conflicts_of, members_of
@@ -72,12 +74,24 @@ class GroupInput(NamedTuple):
     conflicts: tuple[str, ...]
 
 
+class WaitingInput(NamedTuple):
+    """A queue that a group has not consumed to its end, from `next_offset` on. codes: codes of the tags to which the
+    group's members subscribe; None for all, or if no member says so."""
+
+    group: str
+    topic: str
+    queue_id: int
+    next_offset: int
+    codes: tuple[int, ...] | None
+
+
 class ReportInputs(NamedTuple):
     """log_begin, log_end: physical offsets, the first kept byte and the published end at T0. earliest_ms: store time of
     the log's first message, None without one. disk_total, disk_free: bytes, None if they cannot be read.
     disk_limit_percent: use of the disk from which on files are deleted before their time, or sends are refused.
     store_bytes: size of the store on the disk, without holes. log_file_bytes: size of each file of the log.
-    ascends_from: physical offset from which on store times do not go back. deleted_unread: the oldest first."""
+    ascends_from: physical offset from which on store times do not go back. deleted_unread: the oldest first. waiting:
+    without queues in which an SQL expression chooses, since it is unknown which messages are waited for."""
 
     t0_ms: int
     store_dir: Path
@@ -96,6 +110,7 @@ class ReportInputs(NamedTuple):
     log_file_bytes: int = 0
     ascends_from: int = 0
     deleted_unread: tuple[DeletedUnread, ...] = ()
+    waiting: tuple[WaitingInput, ...] = ()
 
 
 class ReportInputsView:
@@ -137,6 +152,7 @@ class ReportInputsView:
         with QueueReader(store) as reader:
             topics = tuple(self._topic_facts(progress, reader, pace))
             groups = tuple(self._group_facts(progress, reader, measures, t0_ms, pace))
+        waiting = tuple(_waiting(progress, [one.name for one in groups], pace))
         paths, disk = store.paths, disk_figures(store.paths.root)
         return ReportInputs(
             t0_ms=t0_ms,
@@ -156,6 +172,7 @@ class ReportInputsView:
             log_file_bytes=store.log.segment_bytes,
             ascends_from=store.time_order.begin,
             deleted_unread=self._deleted_unread(),
+            waiting=waiting,
         )
 
     def _queues(self, progress: LagSnapshot, pace: Pace) -> Iterator[QueueInput]:
@@ -197,6 +214,19 @@ class ReportInputsView:
                 lag=backlog.lag,
                 oldest_unread_ms=None if age is None else t0_ms - age,
                 conflicts=tuple(one.topic for one in conflicts_of(members)) if len(members) > 1 else (),
+            )
+
+
+def _waiting(progress: LagSnapshot, groups: Iterable[str], pace: Pace) -> Iterator[WaitingInput]:
+    for group in _gently(groups, pace):
+        info = progress.online.get(group)
+        for queue, offset in progress.backlog(group).lagging:
+            wanted = None if info is None else info.subscriptions.get(queue.topic)
+            if wanted is not None and wanted.expression_type not in TAG_TYPES:
+                continue
+            codes = None if wanted is None else tag_filter(wanted.sub_string).codes
+            yield WaitingInput(
+                group, queue.topic, queue.queue_id, offset, None if codes is None else tuple(sorted(codes))
             )
 
 

@@ -176,6 +176,9 @@ TEMPLATES: dict[str, str] = {
     "and the topic has %(queues)d read queues.",
     "queues_unreadable": "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to "
     "the others cannot be read.",
+    "deleted_unread_soon": (
+        "At this rate messages of %(topic)s will be deleted in %(left_span)s, before %(group)s has read them."
+    ),
     "disk_full_soon": "At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s.",
     "transactions_without_producer": "Open transactions of %(group)s: %(count)d. None of its producers is connected, "
     "and the oldest one is %(minutes)d minutes old.",

@@ -234,7 +234,7 @@ def test_a_group_that_is_switched_off_is_not_called_stuck(watched):
     assert watched.needs() == [("watch", "off", "consumption_is_off_behind")]
 
 
-def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched):
+def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched, monkeypatch):
     running = watched.running
     room = running.window._parts.overview._disk
     disk = room.figures()
@@ -246,7 +246,12 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched):
     rate = sampler.total_rate("log", 600)
     assert rate > 0
     # A disk with room for the log of 72 hours at this rate, and one without.
-    limit = full_share(running.window._parts.options._options.config.store)
+    # The same limit as in the reports: from there on messages are deleted before their time.
+    options = running.engine.options
+    store = dataclasses.replace(options.config.store, disk_space_clean_forcibly_ratio=85)
+    monkeypatch.setattr(options, "_config", dataclasses.replace(options.config, store=store))
+    assert running.window.report_inputs().disk_limit_percent == 85
+    limit = 0.85
 
     def free(room_bytes: float):
         return disk._replace(total_bytes=10**15, free_bytes=int(room_bytes + 10**15 * (1 - limit)))

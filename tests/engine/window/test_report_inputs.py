@@ -2,6 +2,9 @@
 
 import time
 
+import msgspec
+
+from appliance.engine.store.dispatch import tag_code
 from tests.support.waiting import wait_for
 
 
@@ -40,6 +43,24 @@ def test_positions_topics_and_groups_of_one_moment(running):
     assert 0 < found.store_bytes < 1 << 30
     assert found.retention_ms == 72 * 3_600_000
     member.close(), other.close()
+
+
+def test_queues_that_a_group_has_not_read_to_their_end_with_the_tags_it_wants(running):
+    running.put("Orders", b"a", b"b", b"c")
+    running.put("Orders", b"d", queue=2)
+    members = [running.join("c1", "billing"), running.join("c2", "red", tags="red"), running.join("c3", "sql")]
+    subscription = running.engine.broker.clients.consumer_group("sql").subscriptions
+    subscription["Orders"] = msgspec.structs.replace(subscription["Orders"], expression_type="SQL92")
+    running.window.create_group("gone")
+    for group in ("billing", "red", "sql", "gone"):
+        running.commit(group, "Orders", 0, 1)
+        running.commit(group, "Orders", 2, 1)
+    found = {one.group: one[1:] for one in running.window.report_inputs().waiting}
+    assert found == {
+        "billing": ("Orders", 0, 1, None), "gone": ("Orders", 0, 1, None), "red": ("Orders", 0, 1, (tag_code("red"),)),
+    }  # fmt: skip
+    for member in members:
+        member.close()
 
 
 def test_a_group_that_has_read_all_has_nothing_unread_and_one_that_never_said_is_not_known(running):

@@ -50,6 +50,7 @@ class CleanStatus(NamedTuple):
     """Results of the cleaner's last round. Times in ms since the epoch, -1 for never.
 
     refusing: why sends are refused, None when they are not. failure: why the last round could not do its work.
+    log_files_forced: of log_files_deleted, those that were not old enough, as the disk was too full.
     clock_ahead_ms: distance of the wall clock ahead of the time that ages are measured by.
     """
 
@@ -62,6 +63,7 @@ class CleanStatus(NamedTuple):
     queue_files_deleted: int = 0
     deleted_at_ms: int = -1
     clock_ahead_ms: int = 0
+    log_files_forced: int = 0
 
 
 class CleanService(ServiceThread):
@@ -260,6 +262,7 @@ class CleanService(ServiceThread):
         if options.clean_file_forcibly_enable:
             forced = min(self._count_forced(usage, stages), most)
         self._no_room = False
+        expired, before = wanted, deleted
         if forced > wanted:
             logger.warning(
                 "cleaner: %.1f %% of the disk in use, up to %d log files go before their time",
@@ -273,6 +276,8 @@ class CleanService(ServiceThread):
             deleted += self._unlink_leaving()
             if not self._pause(options.delete_commit_log_files_interval_ms / 1000):
                 break
+        too_young = max(0, deleted - before - expired)
+        self.status = self.status._replace(log_files_forced=self.status.log_files_forced + too_young)
         return deleted
 
     def _now(self) -> tuple[tuple[Stamped, ...], int]:

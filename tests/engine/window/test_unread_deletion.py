@@ -1,0 +1,130 @@
+"""Groups that will lose messages are told of before it happens, by age, by a topic's own retention and by the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+
+from appliance.engine.window import unread_deletion
+from appliance.engine.window.disk_room import DiskFigures, DiskRoom
+from appliance.engine.window.unread_deletion import Ahead
+from tests.support.waiting import wait_for
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def losing(running, monkeypatch):
+    """A broker whose rates are known at once, with a topic whose messages are kept for 40 hours."""
+    monkeypatch.setattr("appliance.engine.window.lateness.RATE_KNOWN_S", 0.05)
+    running.put("Orders", b"x")
+    table = running.engine.broker.topics
+    config = table.get("Orders")
+    table._configs["Orders"] = replace(config, attributes={"reserve.time": "40"})
+    running.window.create_group("gone")
+    running.commit("gone", "Orders", 0, 0)
+    sampler = running.window._parts.sampler
+    wait_for(lambda: running.sample() or sampler.span(300)[1] > 0.05, "rates are known")
+    return running
+
+
+def later(monkeypatch, hours: float) -> None:
+    monkeypatch.setattr(unread_deletion, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600))
+
+
+def needs(running):
+    found = [one for one in running.window.overview().needs if one.sentence.code == "deleted_unread_soon"]
+    return [
+        (one.level, one.name, one.sentence.args["topic"], round(one.sentence.args["left_span"] / HOUR_MS))
+        for one in found
+    ]
+
+
+def passed(running):
+    found = [one for some in running.window.measurements(30) for one in some if one.name == "group_deletion_percent"]
+    return {one.label: one.value if one.value is None else round(one.value) for one in found}
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected", "percent"),
+    [
+        (2, [], 5),
+        (15, [], 38),  # 25 hours are left
+        (30, [("watch", "gone", "Orders", 10)], 75),
+        (38, [("act", "gone", "Orders", 2)], 95),
+        (50, [("act", "gone", "Orders", 0)], 100),
+    ],
+)
+def test_a_topics_own_retention(losing, monkeypatch, hours, expected, percent):
+    later(monkeypatch, hours)
+    assert needs(losing) == expected
+    assert passed(losing) == {"gone": percent}
+
+
+def test_with_a_short_retention_most_of_it_must_have_passed(losing, monkeypatch):
+    table = losing.engine.broker.topics
+    table._configs["Orders"] = replace(table.get("Orders"), attributes={"reserve.time": "2"})
+    later(monkeypatch, 0.5)
+    assert needs(losing) == []
+    later(monkeypatch, 1.25)
+    assert needs(losing) == [("act", "gone", "Orders", 1)]
+
+
+@pytest.mark.parametrize(("done", "expected"), [(0, 10), (20, 20), (40, None), (41, None)])
+def test_the_rate_at_which_a_group_falls_behind_counts(losing, monkeypatch, done, expected):
+    """It commits `done` of 40 that come: none, half, all, and one more than that."""
+    losing.put("Orders", *[b"x"] * 40)
+    losing.commit("gone", "Orders", 0, done)
+    losing.sample()
+    losing.put("Orders", b"x")
+    later(monkeypatch, 30)
+    found = needs(losing)
+    assert [one[3] for one in found] == ([] if expected is None else [expected])
+
+
+def test_a_disk_that_fills_takes_the_oldest_file_first(losing, monkeypatch):
+    later(monkeypatch, 2)
+    monkeypatch.setattr(DiskRoom, "until_forced", lambda self: (3_600_000.0, 1000.0))
+    assert needs(losing) == [("act", "gone", "Orders", 1)]
+    monkeypatch.setattr(DiskRoom, "until_forced", lambda self: (3_600_000.0, 0.0))
+    assert needs(losing) == []
+    monkeypatch.setattr(DiskRoom, "until_forced", lambda self: (-1.0, 0.0))
+    assert needs(losing) == [("act", "gone", "Orders", 0)]
+
+
+def test_the_room_until_files_go_whatever_their_age(losing, monkeypatch):
+    room = losing.window._parts.overview._disk
+    monkeypatch.setattr(DiskRoom, "figures", lambda self: DiskFigures(1000, 400, 60.0, None))
+    options = losing.engine.options
+
+    def set_to(**values):
+        store = dataclasses.replace(options.config.store, **values)
+        monkeypatch.setattr(options, "_config", dataclasses.replace(options.config, store=store))
+
+    set_to(disk_space_clean_forcibly_ratio=85, clean_file_forcibly_enable=True)
+    left, rate = room.until_forced()
+    assert (round(left), rate >= 0) == (250, True)
+    set_to(disk_space_clean_forcibly_ratio=100)
+    assert room.until_forced() is None
+    set_to(disk_space_clean_forcibly_ratio=85, clean_file_forcibly_enable=False)
+    assert room.until_forced() is None
+
+
+def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(losing, monkeypatch):
+    later(monkeypatch, 39)
+    monkeypatch.setattr("appliance.engine.window.lateness.RATE_KNOWN_S", 3600.0)
+    assert needs(losing) == []
+    monkeypatch.setattr("appliance.engine.window.lateness.RATE_KNOWN_S", 0.05)
+    losing.commit("gone", "Orders", 0, 1)
+    losing.sample()
+    assert needs(losing) == []
+    assert passed(losing) == {"gone": 0}
+
+
+def test_the_share_that_has_passed():
+    assert Ahead("t", 0, 0).passed == 0
+    assert Ahead("t", 30, 90).passed == 75
