@@ -76,6 +76,18 @@ class UnreadFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingFacts:
+    """A queue that a group had not consumed to its end at T0, from `next_offset` on. codes: of the tags that the group
+    wants; None for all."""
+
+    group: str
+    topic: str
+    queue_id: int
+    next_offset: int
+    codes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """day: YYYY-MM-DD in the time zone `zone`, which is [from_ms, to_ms); an unfinished day ends at T0.
 
@@ -106,6 +118,7 @@ class Snapshot:
     log_file_bytes: int = 0
     ascends_from: int = 0
     deleted_unread: tuple[UnreadFacts, ...] = ()
+    waiting: tuple[WaitingFacts, ...] = ()
     format: int = FORMAT
 
     def save(self, directory: Path) -> None:
@@ -122,6 +135,10 @@ def load(directory: Path) -> Snapshot:
         raise ValueError(f"{directory / NAME} has format {found.get('format')}, and this program reads {FORMAT}")
     found["queues"] = tuple(QueueEnds(**one) for one in found["queues"])
     found["deleted_unread"] = tuple(UnreadFacts(**one) for one in found.get("deleted_unread", ()))
+    found["waiting"] = tuple(
+        WaitingFacts(**{**one, "codes": None if one["codes"] is None else tuple(one["codes"])})
+        for one in found.get("waiting", ())
+    )
     found["topics"] = tuple(TopicFacts(**one) for one in found["topics"])
     found["groups"] = tuple(
         GroupFacts(

@@ -14,6 +14,7 @@ from .tables import (
     DISK,
     FINDINGS,
     GROUPS,
+    INCIDENTS,
     LAG,
     LATENCY,
     QUEUES,
@@ -43,7 +44,7 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
             found[table.name] = before[table.name]
         findings = before[FINDINGS.name]
         earlier.append("messages")
-    elif _sum(before, LATENCY, "messages") > _sum(now, LATENCY, "messages"):
+    elif _delivered(before) > _delivered(now):
         found[LATENCY.name] = before[LATENCY.name]
         findings = [row for row in findings if not _of_deliveries(row)]
         findings += [row for row in before[FINDINGS.name] if _of_deliveries(row)]
@@ -51,8 +52,9 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
     if _sum(before, LAG, "samples") > _sum(now, LAG, "samples"):
         found[LAG.name] = before[LAG.name]
         earlier.append("lag")
-    if _sum(before, DELETED_UNREAD, "messages") > _sum(now, DELETED_UNREAD, "messages"):
-        found[DELETED_UNREAD.name] = before[DELETED_UNREAD.name]
+    for table, column in ((DELETED_UNREAD, "messages"), (INCIDENTS, "count")):
+        if _sum(before, table, column) > _sum(now, table, column):
+            found[table.name] = before[table.name]
     rows = {row for row in findings if row[0] != EARLIER} | {(EARLIER, what, 0, 0) for what in earlier}
     found[FINDINGS.name] = sorted(rows)
     return found
@@ -75,6 +77,13 @@ def is_late(t0_ms: int, to_ms: int) -> bool:
 def _sum(facts: Mapping[str, list[Row]], table: Table, column: str) -> int:
     at = [name for name, _ in table.columns].index(column)
     return sum(int(row[at]) for row in facts.get(table.name, ()))
+
+
+def _delivered(facts: Mapping[str, list[Row]]) -> int:
+    """Return the number of first deliveries. Messages that wait may become fewer without any being deleted."""
+    names = [name for name, _ in LATENCY.columns]
+    which, messages = names.index("which"), names.index("messages")
+    return sum(int(row[messages]) for row in facts.get(LATENCY.name, ()) if row[which] == "first")
 
 
 def _of_deliveries(row: Row) -> bool:

@@ -43,6 +43,20 @@ class Who(NamedTuple):
     codes: tuple[int, ...] | None
 
 
+class Wait(NamedTuple):
+    """The messages of a queue that a group waits for, of those that no answer delivered by T0: from `next_offset` on,
+    with these tag codes, None for all."""
+
+    next_offset: int
+    codes: tuple[int, ...] | None
+
+
+#: Queue -> group -> what it waits for.
+Waits = dict[tuple[str, int], dict[str, Wait]]
+#: Next offset of a group that waits for nothing.
+NOTHING = (1 << 62) - 1
+
+
 class Answers:
     """The answers of one queue as columns of longs, one place in each for an answer. who: index in `whos`."""
 
@@ -102,6 +116,31 @@ def read_delivered(snapshot: Snapshot, lowest: int) -> Delivered:
         if below <= lowest:
             break
     found.queues = {key: answers for key, answers in found.queues.items() if len(answers)}
+    return found
+
+
+def waits_of(snapshot: Snapshot, delivered: Delivered) -> Waits:
+    """Return what the groups wait for: an entry for each group and queue that it had not consumed to its end, or that
+    it got answers from. Groups with answers whose messages are unknown are left out.
+
+    If no member said at T0 which tags it wants, the group wants those of its answers, and all without any."""
+    seen: dict[tuple[str, int], dict[str, set[int] | None]] = {}
+    for key, answers in delivered.queues.items():
+        of_queue = seen.setdefault(key, {})
+        for who in answers.whos:
+            known = of_queue.get(who.group, set())
+            of_queue[who.group] = None if known is None or who.codes is None else known | set(who.codes)
+    found: Waits = {
+        key: {group: Wait(NOTHING, None) for group in of_queue if group not in delivered.unknown}
+        for key, of_queue in seen.items()
+    }
+    for one in snapshot.waiting:
+        if one.group in delivered.unknown:
+            continue
+        key = one.topic, one.queue_id
+        told = seen.get(key, {}).get(one.group)
+        codes = one.codes if one.codes is not None else None if told is None else tuple(sorted(told))
+        found.setdefault(key, {})[one.group] = Wait(one.next_offset, codes)
     return found
 
 

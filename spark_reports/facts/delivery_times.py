@@ -12,6 +12,7 @@ import pyarrow as pa
 from appliance.engine.store.dispatch import tag_code
 
 from .answers_file import Longs, OfGroup, Saved
+from .delivered import Wait
 from .tables import FIRST_BUCKET, LATENCY_BOUNDS_MS
 
 _BOUNDS = np.array(LATENCY_BOUNDS_MS)
@@ -24,11 +25,14 @@ _COLUMNS = ("group", "topic", "which", "bucket", "messages")
 
 
 class Histograms:
-    """Histograms of a partition's delivery times. For one task."""
+    """Histograms of a partition's delivery times, and numbers of what was not delivered. For one task."""
 
-    def __init__(self, saved: Saved) -> None:
+    def __init__(self, saved: Saved, to_ms: int) -> None:
+        """to_ms: the day's end."""
         self._saved = saved
+        self._to_ms = to_ms
         self._counts: dict[tuple[str, str, str], Longs] = {}
+        self._undelivered: dict[tuple[str, str, str], int] = {}
         self._codes: dict[str | None, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -54,13 +58,26 @@ class Histograms:
         store_ms = _numbers(messages, "store_ms")
         codes = self._codes_of(messages.column("tags")) if any(one.asks_for_codes for one in groups) else None
         for one in groups:
-            for which, at_ms in zip(
-                ("first", "last"), delivered_at(one, offsets, physical, store_ms, codes), strict=True
-            ):
+            first, last = delivered_at(one, offsets, physical, store_ms, codes)
+            if one.wait is not None:
+                self._take_undelivered(one.group, topic, one.wait, first, offsets, codes)
+            for which, at_ms in (("first", first), ("last", last)):
                 known = at_ms != _NEVER
                 buckets = np.searchsorted(_BOUNDS, at_ms[known] - store_ms[known], side="left")
                 key = one.group, topic, which
                 self._counts[key] = self._counts.get(key, 0) + np.bincount(buckets, minlength=_BUCKETS)
+
+    def _take_undelivered(
+        self, group: str, topic: str, wait: Wait, first: Longs, offsets: Longs, codes: Longs | None
+    ) -> None:
+        waits = (first == _NEVER) & (offsets >= wait.next_offset)
+        if wait.codes is not None:
+            assert codes is not None
+            waits &= np.isin(codes, wait.codes)
+        late = waits | ((first != _NEVER) & (first >= self._to_ms))
+        for which, found in (("late", late), ("waiting", waits)):
+            key = group, topic, which
+            self._undelivered[key] = self._undelivered.get(key, 0) + int(np.count_nonzero(found))
 
     def _codes_of(self, tags: pa.Array) -> Longs:
         encoded = tags.dictionary_encode(null_encoding="encode")
@@ -74,6 +91,7 @@ class Histograms:
             for bucket, number in enumerate(counts.tolist(), FIRST_BUCKET)
             if number
         ]
+        rows += [(*key, 0, number) for key, number in sorted(self._undelivered.items()) if number]
         types = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.int64())
         columns = list(zip(*rows, strict=True)) or [()] * len(types)
         arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]

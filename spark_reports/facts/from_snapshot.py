@@ -1,6 +1,7 @@
-"""Tables that need no counting: from the snapshot, and LAG from `lag.jsonl` in the run's directory.
+"""Tables that need no counting: from the snapshot, and LAG and INCIDENTS from `lag.jsonl` and `incidents.jsonl` in the
+run's directory.
 
-lag.jsonl: a JSON object a line, with the table's columns as names. Without the file nothing was measured.
+These hold a JSON object a line, with the table's columns as names. Without the file nothing was measured.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from pathlib import Path
 from ..run import plan as files
 from ..snapshot import Snapshot
 from .hours import stretches
-from .tables import DELETED_UNREAD, DISK, GROUPS, LAG, QUEUES, DayFacts, Row
+from .tables import DELETED_UNREAD, DISK, GROUPS, INCIDENTS, LAG, QUEUES, DayFacts, Row, Table
 
 
 def rows_from_snapshot(snapshot: Snapshot, run_dir: Path) -> DayFacts:
-    """Return LAG, QUEUES, GROUPS, DISK and DELETED_UNREAD. Raises OSError, ValueError if lag.jsonl cannot be read."""
+    """Return LAG, INCIDENTS, QUEUES, GROUPS, DISK and DELETED_UNREAD. Raises OSError, ValueError if a file of
+    measurements cannot be read."""
     return {
-        LAG.name: _lag_rows(run_dir / files.LAG),
+        LAG.name: _measured(run_dir / files.LAG, LAG),
+        INCIDENTS.name: _measured(run_dir / files.INCIDENTS, INCIDENTS),
         QUEUES.name: sorted((one.topic, one.queue_id, one.min_offset, one.max_offset) for one in snapshot.queues),
         GROUPS.name: sorted(
             (one.name, len(one.clients), _known(one.lag), _known(one.oldest_unread_ms), one.limit_ms)
@@ -52,14 +55,14 @@ def _unread_rows(snapshot: Snapshot) -> list[Row]:
     return [(*key, *values) for key, values in sorted(found.items())]
 
 
-def _lag_rows(path: Path) -> list[Row]:
+def _measured(path: Path, table: Table) -> list[Row]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
     try:
         found = [json.loads(line) for line in lines]
-        return sorted(tuple(one[name] for name, _ in LAG.columns) for one in found)
+        return sorted(tuple(one[name] for name, _ in table.columns) for one in found)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read: {error!r}") from None
 

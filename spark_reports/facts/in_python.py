@@ -20,7 +20,7 @@ from appliance.engine.store.dispatch import tag_code
 from ..snapshot import Snapshot
 from .buckets import bucket_of
 from .day_files import DayFiles, day_files
-from .delivered import Answers, Delivered, Who, read_delivered
+from .delivered import Answers, Delivered, Wait, read_delivered, waits_of
 from .findings import finding_rows
 from .from_snapshot import rows_from_snapshot
 from .hours import HOUR_MS, Stretch, stretches
@@ -31,6 +31,7 @@ from .tables import DEAD_LETTERS, FINDINGS, LATENCY, RETRIES, TABLES, TRAFFIC, D
 Step = Callable[[int, int], None]
 #: Records between two calls of it.
 _STEP_RECORDS = 5_000
+_NEVER = 1 << 62
 
 Counts = dict[tuple[str | int, ...], list[int]]
 
@@ -87,8 +88,13 @@ class _Day:
         self.lowest: int | None = None
         self._hours = _Hours(stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone))
         self._from_ms = snapshot.from_ms
+        self._to_ms = snapshot.to_ms
         self._answers = delivered.queues
-        self._queues = {key: _Messages(answers.whos) for key, answers in delivered.queues.items()}
+        self._waits = waits_of(snapshot, delivered)
+        self._queues = {
+            key: _Messages(self._answers.get(key, Answers()), self._waits.get(key, {}))
+            for key in self._answers.keys() | self._waits.keys()
+        }
 
     def take(self, record: Record) -> None:
         """Count one record of the day."""
@@ -116,10 +122,10 @@ class _Day:
     def latency(self) -> Counts:
         found: Counts = {}
         for (topic, queue_id), messages in sorted(self._queues.items()):
-            for group, which, bucket, number in messages.latency(self._answers[topic, queue_id], self._from_ms):
+            for group, which, bucket, number in messages.latency(self._from_ms, self._to_ms):
                 known = found.setdefault((group, topic, which, bucket), [0])
                 known[0] += number
-            self._queues[topic, queue_id] = _Messages([])  # frees its memory
+            self._queues[topic, queue_id] = _Messages(Answers(), {})  # frees its memory
         return found
 
 
@@ -144,8 +150,10 @@ class _Hours:
 class _Messages:
     """The messages of one queue, in the log's order."""
 
-    def __init__(self, whos: list[Who]) -> None:
-        self._with_codes = any(who.codes is not None for who in whos)
+    def __init__(self, answers: Answers, waits: dict[str, Wait]) -> None:
+        self._answers = answers
+        self._waits = waits
+        self._with_codes = any(one.codes is not None for one in (*answers.whos, *waits.values()))
         self._offset = array("q")
         self._physical = array("q")
         self._after_ms = array("I")
@@ -158,19 +166,44 @@ class _Messages:
         if self._with_codes:
             self._code.append(tag_code(decode_properties(record.properties).get(TAGS)))
 
-    def latency(self, answers: Answers, from_ms: int) -> Iterator[tuple[str, str, int, int]]:
+    def latency(self, from_ms: int, to_ms: int) -> Iterator[tuple[str, str, int, int]]:
         """Yield (group, which, bucket, messages); the same key may come several times."""
         if not self._offset:
             return
         self._sort()
+        answers = self._answers
         whos = answers.whos
-        by_group: dict[str, list[int]] = {}
+        by_group: dict[str, list[int]] = {group: [] for group in self._waits}
         for i in range(len(answers)):
             by_group.setdefault(whos[answers.who[i]].group, []).append(i)
         for group, chosen in by_group.items():
-            for which, counts in zip(("first", "last"), self._of_group(answers, chosen, from_ms), strict=True):
-                for bucket, number in counts.items():
+            first, last = self._of_group(chosen, from_ms)
+            for which, times in (("first", first), ("last", last)):
+                for bucket, number in self._buckets(times).items():
                     yield group, which, bucket, number
+            if group in self._waits:
+                yield from self._undelivered(group, first, to_ms - from_ms)
+
+    def _buckets(self, times: array[int]) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        for k, at_ms in enumerate(times):
+            if -_NEVER < at_ms < _NEVER:
+                bucket = bucket_of(at_ms - self._after_ms[k])
+                counts[bucket] = counts.get(bucket, 0) + 1
+        return counts
+
+    def _undelivered(self, group: str, first: array[int], end: int) -> Iterator[tuple[str, str, int, int]]:
+        """Yield the numbers of messages that were not delivered by `end`, counted from the day's begin, and by T0."""
+        wait = self._waits[group]
+        after = waiting = 0
+        for k, at_ms in enumerate(first):
+            if at_ms < _NEVER:
+                after += at_ms >= end
+            elif self._offset[k] >= wait.next_offset and (wait.codes is None or self._code[k] in wait.codes):
+                waiting += 1
+        for which, number in (("late", after + waiting), ("waiting", waiting)):
+            if number:
+                yield group, which, 0, number
 
     def _sort(self) -> None:
         """Sort by offset: the offsets of a topic that was deleted and made again begin anew."""
@@ -182,10 +215,11 @@ class _Messages:
             if column:
                 column[:] = array(column.typecode, [column[i] for i in order])
 
-    def _of_group(self, answers: Answers, chosen: list[int], from_ms: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Return bucket -> messages, for the first and for the last delivery."""
-        none = 1 << 62
-        first, last = array("q", [none]) * len(self._offset), array("q", [-none]) * len(self._offset)
+    def _of_group(self, chosen: list[int], from_ms: int) -> tuple[array[int], array[int]]:
+        """Return when each message was delivered for the first and for the last time, from the day's begin on; _NEVER
+        and -_NEVER if it was not."""
+        answers = self._answers
+        first, last = array("q", [_NEVER]) * len(self._offset), array("q", [-_NEVER]) * len(self._offset)
         offsets, physical, after_ms, codes, whos = (
             self._offset,
             self._physical,
@@ -207,13 +241,7 @@ class _Messages:
                     first[k] = at_ms
                 if at_ms > last[k]:
                     last[k] = at_ms
-        found: tuple[dict[int, int], dict[int, int]] = {}, {}
-        for counts, times in zip(found, (first, last), strict=True):
-            for k, at_ms in enumerate(times):
-                if -none < at_ms < none:
-                    bucket = bucket_of(at_ms - after_ms[k])
-                    counts[bucket] = counts.get(bucket, 0) + 1
-        return found
+        return first, last
 
 
 def _add(counts: Counts, key: tuple[str | int, ...], *values: int) -> None:

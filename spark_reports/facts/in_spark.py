@@ -16,7 +16,7 @@ from ..snapshot import Snapshot
 from ..source import findings
 from . import answers_file, transforms
 from .day_files import DayFiles, day_files
-from .delivered import Delivered, read_delivered
+from .delivered import Delivered, read_delivered, waits_of
 from .findings import finding_rows
 from .from_snapshot import rows_from_snapshot
 from .hours import stretches
@@ -50,7 +50,7 @@ def count(
     for name in (MESSAGES, ANSWERS, UNREAD):
         shutil.rmtree(scratch / name, ignore_errors=True)
     (scratch / ANSWERS).mkdir(parents=True)
-    answers_file.save(delivered.queues, scratch / ANSWERS)
+    answers_file.save(delivered.queues, scratch / ANSWERS, waits_of(snapshot, delivered))
     spark.dataSource.register(RocketBoxDataSource)
     rows = log_rows(spark, snapshot, scratch, partition_rows)
     transforms.narrow(rows, snapshot.from_ms, snapshot.to_ms).write.parquet(str(scratch / MESSAGES))
@@ -61,7 +61,7 @@ def count(
         TRAFFIC.name: transforms.traffic(messages, hours),
         RETRIES.name: transforms.retries(messages, hours),
         DEAD_LETTERS.name: transforms.dead_letters(messages, hours),
-        LATENCY.name: transforms.latency(messages, str(scratch / ANSWERS)),
+        LATENCY.name: transforms.latency(messages, str(scratch / ANSWERS), snapshot.to_ms),
         FINDINGS.name: finding_rows(
             files, [*files.gaps, *_unread(scratch, files)], delivered, _lowest(messages, files, delivered)
         ),

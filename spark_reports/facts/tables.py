@@ -54,13 +54,18 @@ TRAFFIC = _table("traffic", "'topic queue_id hour_ms", "messages bytes body_byte
 RETRIES = _table("retries", "'group 'topic depth hour_ms", "messages replayed")
 #: Records of %DLQ% topics.
 DEAD_LETTERS = _table("dead_letters", "'group 'topic hour_ms", "messages bytes")
-#: Times from store to delivery, of messages stored within the day. which: "first" or "last" delivery by T0. bucket:
+#: Times from store to delivery, of messages stored within the day. which: "first" or "last" delivery by T0; or with
+#: bucket 0 "late", messages that were not delivered by the day's end, and "waiting", those of them that the group still
+#: waited for at T0. bucket:
 #: FIRST_BUCKET plus the index in LATENCY_BOUNDS_MS of the lowest bound that is not below the time, or plus its length
 #: for longer times; below FIRST_BUCKET the same index in WIDE_BOUNDS_MS.
 LATENCY = _table("latency", "'group 'topic 'which bucket", "messages")
 #: Time that groups were behind, by the samples that the console took (each 30 s); -1 without one. over_ms: time above
 #: the group's limit.
 LAG = _table("lag", "'group hour_ms", "samples p95_ms max_ms over_ms rebalances")
+#: What went wrong with the broker, by the same samples. what: "refused_sends" (messages), "forced_deletions" (log files
+#: that were not old enough), "starts", "down" (ms without samples, between two others), and "measured" (ms with them).
+INCIDENTS = _table("incidents", "'what hour_ms", "count")
 #: Ends of queues at T0, of all topics.
 QUEUES = _table("queues", "'topic queue_id", "min_offset max_offset")
 #: One row a group at T0. lag, oldest_unread_ms: -1 if unknown.
@@ -73,9 +78,9 @@ DELETED_UNREAD = _table("deleted_unread", "'group 'topic queue_id hour_ms", "mes
 #: Parts that could not be read: docs/facts.md lists kinds and places. count, bytes: 0 if they cannot be counted.
 FINDINGS = _table("findings", "'kind 'place", "count bytes")
 
-TABLES = (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, LAG, QUEUES, GROUPS, DISK, DELETED_UNREAD, FINDINGS)
+TABLES = (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, LAG, INCIDENTS, QUEUES, GROUPS, DISK, DELETED_UNREAD, FINDINGS)
 #: Tables that days of older versions lack.
-ADDED = frozenset((DELETED_UNREAD.name,))
+ADDED = frozenset((DELETED_UNREAD.name, INCIDENTS.name))
 
 #: A row: its values in the order of the columns.
 Row = tuple[str | int, ...]

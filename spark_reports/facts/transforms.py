@@ -68,20 +68,22 @@ def dead_letters(messages: DataFrame, stretches: Sequence[Stretch]) -> DataFrame
     return _counted(DEAD_LETTERS, _failures(messages, DLQ_PREFIX, stretches), F.sum("size").alias("bytes"))
 
 
-def latency(messages: DataFrame, answers_dir: str) -> DataFrame:
-    """Count delivery times. answers_dir: written by `answers_file.save`; every executor reads it there."""
+def latency(messages: DataFrame, answers_dir: str, to_ms: int) -> DataFrame:
+    """Count delivery times, and what was not delivered by the day's end `to_ms`. answers_dir: written by
+    `answers_file.save`; every executor reads it there."""
     counted = messages.select(*PLACE).mapInArrow(
-        partial(_histograms, answers_dir), "group string, topic string, which string, bucket bigint, messages bigint"
+        partial(_histograms, answers_dir, to_ms),
+        "group string, topic string, which string, bucket bigint, messages bigint",
     )
     return exact(LATENCY, counted.groupBy(*LATENCY.keys).agg(F.sum("messages").alias("messages")))
 
 
-def _histograms(answers_dir: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _histograms(answers_dir: str, to_ms: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count delivery times in an executor: one batch of rows for each partition."""
     from .answers_file import Saved
     from .delivery_times import Histograms, larger
 
-    found = Histograms(Saved(answers_dir))
+    found = Histograms(Saved(answers_dir), to_ms)
     for batch in larger(batches):
         found.take(batch)
     yield found.rows()

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..facts.tables import DEAD_LETTERS, DELETED_UNREAD, FINDINGS, RETRIES, TRAFFIC, DayFacts
+from ..facts.tables import DEAD_LETTERS, DELETED_UNREAD, FINDINGS, INCIDENTS, RETRIES, TRAFFIC, DayFacts
 from . import group_health
 from .days import MOST_ROWS, View, for_people, select
 from .document import Document, Note, Table, Value
@@ -30,6 +30,11 @@ COLUMNS = (
 )  # fmt: skip
 UNREAD_COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("messages", "messages"), ("queues", "text"), ("at", "time_ms"),
+)  # fmt: skip
+#: Incidents in the order in which they are listed, with their units.
+INCIDENT_UNITS = {"refused_sends": "messages", "forced_deletions": "count", "starts": "count", "down": "ms"}
+INCIDENT_COLUMNS = (
+    ("what", "word"), ("count", "in_unit"), ("first_hour", "time_ms"), ("last_hour", "time_ms"), ("unit", "unit"),
 )  # fmt: skip
 TILES = (
     ("messages", "messages"),
@@ -61,6 +66,7 @@ def figures(view: View) -> dict[str, int | None]:
         **group_health.figures(view.today),
         "retries": sum(_retries(view.today).values()),
         "dead_letters": sum(_dead_letters(view.today).values()),
+        **_incident_figures(incidents(view.today)),
     }
 
 
@@ -97,10 +103,17 @@ def make(view: View) -> Document:
         tuple(_acts(kind, what) for kind, _, what, _, _ in rows),
     )
     unread = deleted_unread(view.today)
-    tables = (table, _unread_table(unread)) if unread else (table,)
+    happened = incidents(view.today)
+    tables, first = [table], []
+    if unread:
+        tables.append(_unread_table(unread))
+        first.append(_unread_note(unread))
+    if happened.keys() & INCIDENT_UNITS.keys():
+        tables.append(_incident_table(happened))
+        first.append(_incident_note(happened))
     document = view.document("digest", tiles, (), tables, notes, now)
-    # Lost messages come before all other notes.
-    return replace(document, notes=(_unread_note(unread), *document.notes)) if unread else document
+    # Lost messages, and what happened to the broker, come before all other notes.
+    return replace(document, notes=(*first, *document.notes))
 
 
 @dataclass
@@ -138,6 +151,42 @@ def _unread_table(unread: dict[tuple[str, str], Unread]) -> Table:
     )[:MOST_ROWS]
     acts = tuple(("open-group", "retention") for _ in rows)
     return Table("deleted_unread", UNREAD_COLUMNS, rows, acts, len(unread) - len(rows))
+
+
+@dataclass
+class Incident:
+    """count: in the unit of INCIDENT_UNITS. first_ms, last_ms: begins of the first hour and of the last one."""
+
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+def incidents(facts: DayFacts | None) -> dict[str, Incident]:
+    """Return what happened to the broker by kind, and "measured" if that is known."""
+    found: dict[str, Incident] = {}
+    for what, hour_ms, count in select(facts, INCIDENTS, "what hour_ms count"):
+        one = found.setdefault(what, Incident(0, hour_ms, hour_ms))
+        one.count += count
+        one.first_ms, one.last_ms = min(one.first_ms, hour_ms), max(one.last_ms, hour_ms)
+    return found
+
+
+def _incident_figures(found: dict[str, Incident]) -> dict[str, int | None]:
+    """Return the number of each kind; None if nothing was measured that day."""
+    return {what: (found[what].count if what in found else 0) if found else None for what in INCIDENT_UNITS}
+
+
+def _incident_note(found: dict[str, Incident]) -> Note:
+    return Note("incidents", tuple(_incident_figures(found).items()))
+
+
+def _incident_table(found: dict[str, Incident]) -> Table:
+    rows = tuple(
+        (what, found[what].count, found[what].first_ms, found[what].last_ms, unit)
+        for what, unit in INCIDENT_UNITS.items() if what in found
+    )  # fmt: skip
+    return Table("incidents", INCIDENT_COLUMNS, rows)
 
 
 Worse = tuple[str, str, str, int, int]

@@ -146,7 +146,8 @@ def _alone(facts: DayFacts) -> set[str]:
 
 
 def _fetched(facts: DayFacts) -> set[str]:
-    return {group for group, messages in select(facts, LATENCY, "group messages") if messages} | not_told(facts)
+    rows = select(facts, LATENCY, "group which messages")
+    return {group for group, which, messages in rows if which == "first" and messages} | not_told(facts)
 
 
 def _leftovers(view: View) -> list[tuple[Value, ...]]:

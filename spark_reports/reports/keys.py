@@ -13,7 +13,7 @@ TILES = {
     "digest": ("messages", "bytes", "worst_behind_ms", "groups_over_limit", "retries", "dead_letters"),
     "group-health": ("groups_over_limit", "worst_behind_ms", "rebalances", "dead_letters"),
     "failures": ("dead_letters", "retries", "kept_dead_letters", "expired", "replayed"),
-    "latency": ("slowest_p95", "delivered", "groups"),
+    "latency": ("slowest_p95", "late", "delivered", "groups"),
     "capacity": ("full_on", "disk_used", "stored", "least_margin"),
     "hygiene": ("idle_topics", "lonely_groups", "conflicts", "leftovers"),
 }
@@ -32,6 +32,7 @@ TABLES = {
     "digest": {
         "worsened": ("group", "topic", "what", "before", "now", "unit"),
         "deleted_unread": ("group", "topic", "messages", "queues", "at"),
+        "incidents": ("what", "count", "first_hour", "last_hour", "unit"),
     },
     "group-health": {
         "groups": ("group", "worst_ms", "worst_at", "over_ms", "limit_ms", "hours", "rebalances", "messages"),
@@ -44,8 +45,9 @@ TABLES = {
         "depths": ("depth", "retries", "replayed"),
     },
     "latency": {
-        "groups": ("group", "messages", "p50", "p95", "p99", "last_p95", "longer", "p95_week_ago", "change"),
-        "topics": ("group", "topic", "messages", "p50", "p95", "p99"),
+        "groups": ("group", "messages", "late", "p50", "p95", "p99", "last_p95", "longer", "p95_week_ago", "change"),
+        "topics": ("group", "topic", "messages", "late", "p50", "p95", "p99"),
+        "objectives": ("group", "limit_ms", "within_day", "within_week", "outside", "budget"),
         "shares": ("group", "which", "within", "messages", "of"),
         "changes": ("group", "p95_week_ago", "p95", "change"),
     },
@@ -67,6 +69,7 @@ TABLES = {
 #: Values of cells of unit "word".
 WORDS = (
     "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
+    "refused_sends", "forced_deletions", "starts", "down",  # what happened to the broker
     "first", "last",  # delivery
     "user", "retry", "dead-letter", "system",  # kinds of topics
     "last_message", "at_least",  # a topic is idle since this very time, or at least since
@@ -74,12 +77,14 @@ WORDS = (
 #: Words in legends.
 LEGEND_WORDS = (
     "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
-    "expected", "band", "limit",
+    "expected", "band", "limit", "last_delivery",
 )  # fmt: skip
 #: Notes by key, with the names of their values; _FOUND: those of a note about findings.
 _FOUND = ("places", "first", "count", "bytes")
 NOTES = {
     "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
+    "incidents": ("refused_sends", "forced_deletions", "starts", "down"),
+    "not_delivered": ("messages", "group", "most"),
     "unfinished_day": ("until",),
     "made_late": ("until",),
     **dict.fromkeys(
@@ -106,6 +111,7 @@ NOTES = {
     "no_retries": (),
     "percentiles_interpolated": (),
     "deliveries_not_measured": (),
+    "objective": ("percent",),
     "no_week_before": ("day",),
     "longer_than_the_last_bound": ("messages", "ms"),
     "nothing_stored": (),

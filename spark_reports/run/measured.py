@@ -1,4 +1,5 @@
-"""Rows of the table LAG, from the console's measurements of every 30 seconds (DATA/rocketbox/history.sqlite3).
+"""Rows of the tables LAG and INCIDENTS, from the console's measurements of every 30 seconds
+(DATA/rocketbox/history.sqlite3).
 
 The console writes its file every few minutes, so the last minutes of a day that is not over are missing. For times more
 than seven days ago the file has only values of quarters of an hour, and no rows are made of those.
@@ -13,7 +14,7 @@ import sqlite3
 import zlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,28 +22,42 @@ from appliance.console.history import codes
 from appliance.console.history.file import FINE_MS, HOUR_MS, NAME, HistoryFile
 
 from ..facts.hours import stretches
-from ..facts.tables import LAG, Row
+from ..facts.tables import INCIDENTS, LAG, Row, Table
 
 if TYPE_CHECKING:
     from ..snapshot import Snapshot
 
 _BEHIND, _REBALANCES = "group_lag_ms", "group_rebalances"
+_COUNTS = ("refused_sends", "forced_deletions", "starts")
+#: Samples that may be missing one after another while the broker runs: a busy machine may leave one out.
+_MISSED = 1
+#: A broker that was down for longer is not looked for; the history has samples of each 30 s for seven days.
+_LONGEST_HOURS = 7 * 24
 
 
 def write_lag(target: Path, history_dir: Path, snapshot: Snapshot) -> int:
     """Write lag.jsonl, whole; return the number of rows. A history that is missing or damaged gives none."""
+    return _write(target, LAG, history_dir, lambda file: rows_of(file, snapshot))
+
+
+def write_incidents(target: Path, history_dir: Path, snapshot: Snapshot) -> int:
+    """Write incidents.jsonl, whole; return the number of rows. A history that is missing or damaged gives none."""
+    return _write(target, INCIDENTS, history_dir, lambda file: incidents_of(file, snapshot))
+
+
+def _write(target: Path, table: Table, history_dir: Path, make: Callable[[HistoryFile], Iterable[Row]]) -> int:
     rows: list[Row] = []
     if (history_dir / NAME).exists():
         try:
             file = HistoryFile(history_dir, reading=True)
             try:
-                rows = list(rows_of(file, snapshot))
+                rows = list(make(file))
             finally:
                 file.close()
         except (sqlite3.Error, OSError, zlib.error, ValueError, IndexError) as error:
-            print(f"what was measured cannot be read, so nobody knows how far behind groups were: {error}", flush=True)
+            print(f"what was measured cannot be read, so the table {table.name} is empty: {error}", flush=True)
             rows = []
-    names = [name for name, _ in LAG.columns]
+    names = [name for name, _ in table.columns]
     fresh = target.with_name(f".{target.name}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
         for row in rows:
@@ -79,6 +94,37 @@ def rows_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
         over = sum(value > limits[group] for value in found) * FINE_MS
         count = round(rebalances.get((group, hour_ms), 0.0))
         yield group, hour_ms, len(found), _p95(found), found[-1] if found else -1, over, count
+
+
+def incidents_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
+    """Yield the rows of the day's incidents, in the order of the table's keys. Raises sqlite3.Error."""
+    parts = stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone)
+    begins = [part.from_ms for part in parts]
+    counts: dict[tuple[str, int], float] = defaultdict(float)
+
+    def count(what: str, at_ms: int, value: float) -> None:
+        if snapshot.from_ms <= at_ms < snapshot.to_ms:
+            counts[what, parts[bisect_right(begins, at_ms) - 1].hour(at_ms)] += value
+
+    first, last = snapshot.from_ms // HOUR_MS, (snapshot.to_ms - 1) // HOUR_MS
+    series = {number: (name, label) for number, name, label in file.all_series() if name in _COUNTS}
+    for hour, name, _, values in _figures(file, series, first, last):
+        for slot, value in enumerate(values):
+            if value:
+                count(name, hour * HOUR_MS + slot * FINE_MS, value)
+    before: int | None = None
+    for hour, span in file.spans("fine", first - _LONGEST_HOURS, last + _LONGEST_HOURS).items():
+        for slot, taken in enumerate(span.taken):
+            if not taken:
+                continue
+            at_ms = hour * HOUR_MS + slot * FINE_MS
+            count("measured", at_ms, FINE_MS)
+            if before is not None and at_ms - before > (1 + _MISSED) * FINE_MS:
+                for missed in range(max(before + FINE_MS, snapshot.from_ms), min(at_ms, snapshot.to_ms), FINE_MS):
+                    count("down", missed, FINE_MS)
+            before = at_ms
+    for (what, hour_ms), value in sorted(counts.items()):
+        yield what, hour_ms, round(value)
 
 
 def _figures(

@@ -7,7 +7,7 @@ process         pid and start time of the keeper, written by it before anything 
 progress.json   Progress, replaced whole twice a second while it runs
 outcome.json    Outcome, written last; without it the keeper itself was killed
 log             output of the processes and of Spark
-lag.jsonl       rows of the table LAG, one JSON object a line
+lag.jsonl, incidents.jsonl    rows of the tables LAG and INCIDENTS, one JSON object a line
 reports/        REPORT.json, REPORT-PLOT.svg: moved to DATA/rocketbox/reports/days/DAY by the console
 """
 
@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from appliance.engine.file_sync import replace_file
 
 PLAN, PROGRESS, OUTCOME, PROCESS = "plan.json", "progress.json", "outcome.json", "process"
-LOG, LAG, REPORTS, DELIVERIES = "log", "lag.jsonl", "reports", "deliveries"
+LOG, REPORTS, DELIVERIES = "log", "reports", "deliveries"
+LAG, INCIDENTS = "lag.jsonl", "incidents.jsonl"
 #: Variable in the environment of each process of a run, so that a sweep ends those and no others.
 MARK = "ROCKETBOX_REPORT_RUN"
 

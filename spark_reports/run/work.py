@@ -83,11 +83,13 @@ class Work:
 
     def _measured(self) -> None:
         """Copy the console's measurements, only once, so that the same run made again reads the same."""
-        place = self._directory / files.LAG
-        if not place.exists() and self._plan.history_dir:
-            from .measured import write_lag
+        # Written last.
+        if not (self._directory / files.INCIDENTS).exists() and self._plan.history_dir:
+            from .measured import write_incidents, write_lag
 
-            write_lag(place, Path(self._plan.history_dir), self._snapshot)
+            history = Path(self._plan.history_dir)
+            write_lag(self._directory / files.LAG, history, self._snapshot)
+            write_incidents(self._directory / files.INCIDENTS, history, self._snapshot)
 
     def _count_here(self, facts_dir: Path) -> None:
         from ..facts import in_python, keeping

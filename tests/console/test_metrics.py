@@ -1,9 +1,13 @@
 """/metrics: Prometheus text."""
 
+import shutil
+
 import pytest
 
+from appliance.console.reports import records
 from appliance.console.views.metrics import prometheus_text
 from appliance.engine import hotpath
+from tests.support import report_days
 
 #: Names that operators build on: if one goes away, their dashboards break.
 NAMES = {
@@ -83,3 +87,19 @@ def test_without_an_engine_there_are_no_numbers(client):
     response = client.get("/metrics")
     assert response.status_code == 503
     assert b"rocketbox_" not in response.content
+
+
+def test_when_the_newest_reports_were_made_and_what_they_count(client, broker):
+    assert not [name for name in samples(client) if name.startswith("rocketbox_reports")]
+    day = report_days.put(records.directory().parents[1])
+    try:
+        report_days.put(records.directory().parents[1], "2026-03-19")
+        found = samples(client)
+        assert float(found["rocketbox_reports_made_timestamp_seconds"]) * 1000 == report_days.BEGIN_MS + 26 * 3_600_000
+        assert found["rocketbox_reports_messages"] == "41200000"
+        (day / "digest.json").write_text("{}")
+        found = samples(client)
+        assert "rocketbox_reports_made_timestamp_seconds" in found
+        assert "rocketbox_reports_messages" not in found
+    finally:
+        shutil.rmtree(day.parent)

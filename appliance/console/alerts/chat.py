@@ -30,7 +30,7 @@ MOST_BYTES = 2000
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One notice. event: fired, resolved, reminder, test or digest. Times: RFC 3339, UTC. text: for people. figures:
-    those of a digest, by name; None for alerts."""
+    those of a digest, by name; None for alerts. html: the same as `text` as a page, for mail; "" without one."""
 
     event: str
     alert: int | None
@@ -47,10 +47,12 @@ class Notice:
     text: str
     link: str
     figures: dict[str, int | None] | None = None
+    html: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the notice as a webhook receives it."""
         found = asdict(self)
+        del found["html"]
         if found["figures"] is None:
             del found["figures"]
         return found

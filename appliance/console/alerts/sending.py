@@ -181,6 +181,8 @@ def _mail(mail: Mail, notice: Notice) -> str | None:
     message["From"] = mail.sender
     message["To"] = ", ".join(mail.recipients)
     message.set_content(notice.lines + "\n")
+    if notice.html:
+        message.add_alternative(notice.html, subtype="html")
     tls = ssl.create_default_context()
     try:
         if mail.security == "tls":

@@ -43,7 +43,7 @@ def start(request: HttpRequest, day: str | None = None) -> RunRecord:
         if under_way is not None:
             if under_way.who == SCHEDULE:
                 raise Conflict(_("The reports of %(day)s are being made.") % {"day": under_way.day})
-            raise Conflict(_("Reports are being made already, since %(who)s asked for them.") % {"who": under_way.who})
+            raise Conflict(_("Reports are being made already: %(who)s started that.") % {"who": under_way.who})
         record = new_record(wanted, request.user.label, getattr(request.user, "kind", "user"))
         try:
             records.begin(record)

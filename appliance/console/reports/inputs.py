@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from spark_reports.facts.hours import day_bounds
 from spark_reports.run import plan as files
-from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds, Snapshot, TopicFacts, UnreadFacts
+from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds, Snapshot, TopicFacts, UnreadFacts, WaitingFacts
 
 from . import published
 from .report_settings import ReportSettings
@@ -70,6 +70,7 @@ def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSet
         log_file_bytes=taken.log_file_bytes,
         ascends_from=taken.ascends_from,
         deleted_unread=tuple(UnreadFacts(*one) for one in taken.deleted_unread),
+        waiting=tuple(WaitingFacts(*one) for one in taken.waiting),
     )
 
 

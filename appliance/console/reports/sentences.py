@@ -21,6 +21,14 @@ NOTES: dict[str, str] = {
         "Retention deleted messages before they were read: messages: %(messages)s. Most of them were those of group "
         "%(group)s in topic %(topic)s: %(most)s; groups and topics in all: %(pairs)s."
     ),
+    "incidents": gettext_noop(
+        "Sends that were refused: %(refused_sends)s. Log files deleted before their retention was over: "
+        "%(forced_deletions)s. Starts of the broker: %(starts)s. Time that it did not run: %(down)s."
+    ),
+    "not_delivered": gettext_noop(
+        "Messages that were not delivered by midnight: %(messages)s, most of them to group %(group)s: %(most)s. A "
+        "percentile that lies among those that still wait is a dash."
+    ),
     "unfinished_day": gettext_noop("The day was not over when this was made: it goes to %(until)s."),
     "made_late": gettext_noop(
         "This was made long after the day: the groups, their clients, the queues and the disk are as they were at "
@@ -35,7 +43,7 @@ NOTES: dict[str, str] = {
     "no_week_before": gettext_noop(
         "There are no facts of the whole of %(day)s, a week before: nothing can be compared with it."
     ),
-    "days_missing": gettext_noop("Of the last %(of)s days, %(days)s have no facts, and are in no sum."),
+    "days_missing": gettext_noop("Of the last %(of)s days, %(days)s have no facts and are missing in the sums."),
     "lag_not_measured": gettext_noop("No group was measured that day: how far behind they were is not known."),
     "groups_left_out": gettext_noop("The plot shows the first groups of the table: %(shown)s of %(of)s."),
     "gap": gettext_noop(
@@ -60,6 +68,10 @@ NOTES: dict[str, str] = {
     "deliveries_begin": gettext_noop(
         "What is kept of deliveries begins after the day's first message: earlier deliveries are not in the times."
     ),
+    "objective": gettext_noop(
+        "The error budget: of a hundred messages of a week %(percent)s are to be delivered within the group's limit. "
+        "The others may take longer."
+    ),
     "deliveries_not_measured": gettext_noop("No delivery of that day's messages is known."),
     "log_begins": gettext_noop(
         "The log began within the day when this was made: messages of before may have been deleted, and are not in the "
@@ -83,7 +95,9 @@ NOTES: dict[str, str] = {
     ),
     "nothing_stored": gettext_noop("Nothing was stored in the last 14 days."),
     "disk_not_measured": gettext_noop("The disk was not measured that day: when it is full cannot be said."),
-    "full_now": gettext_noop("The disk is above %(percent)s %% already: messages are deleted before their time."),
+    "full_now": gettext_noop(
+        "The disk is above %(percent)s %% already: messages are deleted before their retention is over."
+    ),
     "forecast_late": gettext_noop(
         "When the disk is full is not said here, as the disk was looked at long after the day."
     ),
@@ -92,7 +106,8 @@ NOTES: dict[str, str] = {
         "overview tells what the rate of the last ten minutes comes to."
     ),
     "full_on": gettext_noop(
-        "At this rate the disk reaches %(percent)s %% on %(day)s; from then on messages are deleted before their time."
+        "At this rate the disk reaches %(percent)s %% on %(day)s; from then on messages are deleted before their "
+        "retention is over."
     ),
     "never_full": gettext_noop("At this rate the disk is never full: retention deletes as much as comes."),
     "not_full_within": gettext_noop("At this rate the disk is not full within %(days)s days."),
@@ -111,11 +126,11 @@ EXPLAINING = frozenset(
         *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
         *("never_full", "not_full_within", "forecast_needs_days", "topics_not_known_yet", "groups_not_known_yet"),
         *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
-        *("longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
+        *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
     )
 )
 #: Name of a note's value -> its unit.
-UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes"}
+UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms"}
 
 #: The same as `spark_reports.run.failures.SENTENCES`.
 FAILURES: dict[str, str] = {

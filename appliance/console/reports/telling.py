@@ -6,14 +6,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from html import unescape
+from itertools import takewhile
 from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import strip_tags
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
@@ -23,13 +21,15 @@ from ..alerts.chat import Notice
 from ..alerts.teller import teller
 from ..audit import audit
 from ..models import now_ms
-from . import published, shown, words
+from . import mail, published, shown, words
 from .document_files import DamagedReport
 from .report_settings import settings
 
 logger = logging.getLogger(__name__)
 
 EVENT = "digest"
+#: Notes that come before the figures.
+FIRST = ("deleted_unread", "incidents")
 #: Most rows of the table "worsened" in a notice.
 NAMED = 5
 
@@ -66,7 +66,7 @@ def _put(day: str, channels: Iterable[AlertChannel]) -> int:
     count, at_ms = 0, now_ms()
     for channel in channels:
         try:
-            notice = notice_of(found, channel.language)
+            notice = notice_of(found, channel.language, as_page=channel.kind == AlertChannel.Kind.MAIL)
         except shown.Damaged as error:
             logger.error("reports: the digest of %s cannot be told: %s", day, error)
             return count
@@ -78,15 +78,17 @@ def _put(day: str, channels: Iterable[AlertChannel]) -> int:
     return count
 
 
-def notice_of(document: dict[str, Any], language: str) -> Notice:
-    """Return the notice of a digest: its tiles, the groups that got worse, and its notes. Raises shown.Damaged."""
+def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False) -> Notice:
+    """Return the notice of a digest: its tiles, the groups that got worse, and its notes. as_page: also as HTML. Raises
+    shown.Damaged."""
     told = teller()
     with override(language):
         found = shown.document(document, lambda view: False, lambda name: None)
         title = f"[{told.installation}] {words.title('digest')}: {found.day_words}"
         notes = list(found.notes)
-        lost = [notes.pop(0), ""] if document["notes"][:1] and document["notes"][0]["key"] == "deleted_unread" else []
-        lines = [*lost, *(_line(tile) for tile in found.tiles)]
+        count = sum(1 for _one in takewhile(lambda one: one["key"] in FIRST, document["notes"]))
+        first, notes = notes[:count], notes[count:]
+        lines = [*first, *[""] * bool(first), *(_line(tile) for tile in found.tiles)]
         worsened = next((one.table for one in found.sections if one.table and one.table.key == "worsened"), None)
         if worsened is not None and worsened.rows:
             lines += ["", f"{worsened.title}:"]
@@ -94,26 +96,22 @@ def notice_of(document: dict[str, Any], language: str) -> Notice:
         if notes:
             lines += ["", *notes]
         link = told.base + reverse("report", args=[found.day, "digest"]) if told.base else ""
+        html = mail.page(found, title, first, notes, link) if as_page else ""
     begin = datetime.fromtimestamp(found.t0_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return Notice(
         event=EVENT, alert=None, rule="", figure="", subject=found.day, value=None, above=0, severity="watch",
         since=begin.replace("+00:00", "Z"), ended=None, installation=told.installation, title=title,
-        text="\n".join(lines), link=link, figures=document.get("figures"),
+        text="\n".join(lines), link=link, figures=document.get("figures"), html=html,
     )  # fmt: skip
 
 
-def _plain(text: SafeString | str) -> str:
-    """Return a text without markup, if it has any: plain strings are left alone, since they may look like markup."""
-    return unescape(strip_tags(text)).strip() if isinstance(text, SafeString) else text
-
-
 def _line(tile: shown.Tile) -> str:
-    behind = [part for part in (*map(_plain, tile.where), tile.before) if part]
-    return f"{tile.title}: {tile.value}" + (f" ({', '.join(behind)})" if behind else "")
+    behind = mail.behind(tile.where, tile.before)
+    return f"{tile.title}: {tile.value}" + (f" ({behind})" if behind else "")
 
 
 def _row(row: shown.Row) -> str:
     """Return a row as a line: "- shipping, time over its limit: 0 → 82 min"."""
-    texts = [_plain(cell.text) for cell in row.cells]
+    texts = [mail.plain(cell.text) for cell in row.cells]
     *names, before, now = texts
     return f"- {', '.join(one for one in names if one not in ('', '—'))}: {before} → {now}"

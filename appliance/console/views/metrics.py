@@ -40,7 +40,28 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponse("# no engine runs in this process\n", content_type=CONTENT_TYPE, status=503)
     numbers: dict[str, float] = {f'build_info{{version="{__version__}"}}': 1, "uptime_seconds": running.uptime_s}
     numbers |= {name: value for name, value in runtime.window().metrics().items() if not name.startswith(UPSTREAM)}
+    numbers |= _of_reports()
     return HttpResponse(prometheus_text(numbers) + _upstream_part(), content_type=CONTENT_TYPE)
+
+
+def _of_reports() -> dict[str, float]:
+    """Return when the newest day's reports were made, in seconds since 1970, and the messages that they count; nothing
+    without reports."""
+    from ..reports import published
+
+    for day in published.days():
+        made = published.made(day)
+        if made is None:
+            continue
+        found: dict[str, float] = {"reports_made_timestamp_seconds": made.t0_ms / 1000}
+        try:
+            figures = (published.document(day, "digest") or {}).get("figures") or {}
+        except published.DamagedReport:
+            figures = {}
+        if isinstance(count := figures.get("messages"), int):
+            found["reports_messages"] = count
+        return found
+    return {}
 
 
 def _upstream_part() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from email import message_from_string, policy
 
 import pytest
 
@@ -12,8 +14,9 @@ from appliance.console.alert_models import AlertChannel, AlertDelivery
 from appliance.console.alerts.watch import AlertSender
 from appliance.console.reports import records
 from appliance.console.reports.report_settings import ReportSettings
-from appliance.console.reports.telling import tell
+from appliance.console.reports.telling import notice_of, tell
 from appliance.engine.errors import InvalidInput, NotFound
+from spark_reports.reports.document import Note
 from tests.console.conftest import pretend_running
 from tests.support.receivers import http_receiver, mail_server
 from tests.support.report_days import DAY, documents
@@ -105,6 +108,12 @@ def test_a_mail_in_the_language_of_the_channel(digest, request_of):
         ((recipients, text),) = server.mails
     assert recipients == ["b@example.org"]
     assert DAY in text
+    plain, page = (part.get_content() for part in message_from_string(text, policy=policy.default).iter_parts())
+    for found in (plain, page):
+        assert "41\u202f200\u202f000" in found
+        assert "shipping" in found
+    assert "<td" in page
+    assert "<td" not in plain
 
 
 def test_names_that_look_like_markup_arrive_as_they_are(broker, people, request_of):
@@ -116,7 +125,27 @@ def test_names_that_look_like_markup_arrive_as_they_are(broker, people, request_
     AlertChannel.objects.create(name="ops", kind="slack", address="http://127.0.0.1:9/x")
     reports.save_settings(request_of("admin"), ReportSettings(digest_channels=("ops",)))
     assert tell(DAY) == 1
-    assert f"({name}, 10:20" in AlertDelivery.objects.get().notice["text"]
+    notice = AlertDelivery.objects.get().notice
+    assert f"({name}, 10:20" in notice["text"]
+    assert notice["html"] == "", "only mail shows it"
+    page = notice_of(json.loads(document.to_json()), "en", as_page=True).html
+    assert "&lt;b&gt;&amp;amp;%s&lt;/b&gt;, 10:20" in page
+    assert name not in page
+
+
+def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people):
+    document = documents()[0][0]
+    lost = Note("deleted_unread", (("messages", 9), ("pairs", 1), ("group", "g"), ("topic", "t"), ("most", 9)))
+    values = (("refused_sends", 1200), ("forced_deletions", 2), ("starts", 1), ("down", 600_000))
+    document = dataclasses.replace(document, notes=(lost, Note("incidents", values), *document.notes))
+    lines = notice_of(json.loads(document.to_json()), "en").text.splitlines()
+    assert lines[0].startswith("Retention deleted messages before they were read: messages: 9.")
+    assert lines[1] == (
+        "Sends that were refused: 1\u202f200. Log files deleted before their retention was "
+        "over: 2. Starts of the broker: 1. Time that it did not run: 10 min."
+    )
+    assert lines[2] == ""
+    assert lines[3].startswith("Messages received: ")
 
 
 def test_a_damaged_digest_is_told_to_nobody(told, caplog):

@@ -59,6 +59,18 @@ def test_deliveries_and_samples_that_are_forgotten_stay():
     assert of(once_more, "traffic", "latency", "lag") == of(best, "traffic", "latency", "lag")
 
 
+def test_incidents_that_the_history_has_no_longer_stay():
+    before, now = facts(incidents=[("refused_sends", DAY_MS, 3)]), facts(t0_ms=LATE)
+    assert again.best_of(before, now, TO_MS)["incidents"] == before["incidents"]
+    assert again.best_of(now, before, TO_MS)["incidents"] == before["incidents"]
+
+
+def test_messages_that_wait_no_longer_are_no_deletion():
+    before = facts(latency=[("g", "T", "first", 101, 4), ("g", "T", "late", 0, 9), ("g", "T", "waiting", 0, 9)])
+    now = facts(latency=[("g", "T", "first", 101, 4)], t0_ms=LATE)
+    assert again.best_of(before, now, TO_MS) == now
+
+
 def test_half_a_day_is_no_measure_for_the_whole():
     before, now = facts(9, t0_ms=TO_MS - 1), facts(3)
     assert again.best_of(before, now, TO_MS) == now

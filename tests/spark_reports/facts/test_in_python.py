@@ -9,7 +9,7 @@ import pytest
 from appliance.engine.protocol.properties import RETRY_TOPIC
 from appliance.engine.store.dispatch import tag_code
 from spark_reports.facts.in_python import count
-from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds
+from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds, WaitingFacts
 
 from .made import DAY_MS, HOUR_MS, MadeDeliveries, MadeStore, snapshot_of, who
 
@@ -79,6 +79,34 @@ def test_only_messages_whose_tag_was_asked_for(store, ring, tmp_path):
     facts = count(snapshot_of(store, ring.directory), tmp_path)
     assert facts["latency"] == [("G", "T", "first", 100, 2), ("G", "T", "last", 100, 2)]
     assert facts["findings"] == [("deliveries unknown", "H", 2, 0)]
+
+
+def test_what_was_not_delivered_by_the_days_end(store, ring, tmp_path):
+    to_ms = DAY_MS + 24 * HOUR_MS
+    for tag in "ABABAB":
+        store.put("T", 0, DAY_MS, properties={"TAGS": tag})
+        store.put("T", 1, DAY_MS)
+    store.put("T", 0, to_ms)
+    store.put("S", 0, DAY_MS)
+    red = [tag_code("A")]
+    ring.start(0, DAY_MS)
+    ring.batch(
+        store.end, to_ms + 9,
+        [
+            (who("G", "T"), 0, 2, DAY_MS + 1), (who("G", "T"), 2, 1, to_ms),
+            (who("R", "T", codes=red), 0, 3, to_ms - 1), (who("S", "T", codes="some"), 0, 1, DAY_MS),
+        ],
+    )  # fmt: skip
+    ring.stop()
+    waiting = (
+        # One message after midnight is no longer waited for, three still are; "B" is none of R's.
+        WaitingFacts("G", "T", 0, 3), WaitingFacts("R", "T", 0, 2), WaitingFacts("S", "T", 0, 0),
+        # Nothing of these queues was ever delivered; N wants one tag only.
+        WaitingFacts("G", "T", 1, 2), WaitingFacts("N", "T", 0, 0, (tag_code("B"),)),
+    )  # fmt: skip
+    facts = count(snapshot_of(store, ring.directory, waiting=waiting), tmp_path)
+    found = {row[0] + " " + row[2]: row[4] for row in facts["latency"] if row[2] not in ("first", "last")}
+    assert found == {"G late": 1 + 3 + 4, "G waiting": 3 + 4, "R late": 1, "R waiting": 1, "N late": 3, "N waiting": 3}
 
 
 def test_deliveries_after_t0_do_not_count_and_lost_ones_are_told(store, ring, tmp_path):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from appliance.engine.broker.deliveries.event_format import Definition
 from appliance.engine.store.dispatch import tag_code
 from spark_reports.facts import in_python
-from spark_reports.snapshot import QueueEnds, Snapshot
+from spark_reports.snapshot import QueueEnds, Snapshot, WaitingFacts
 from tests.support.effort import NIGHTLY, effort
 
 from .made import MadeDeliveries, MadeStore, another_file, rows_of, snapshot_of, who
@@ -105,6 +105,10 @@ def told(place: Path, zone: str, day: str, chance: random.Random, t0: float) -> 
     return snapshot_of(
         store, ring.directory, day=day, zone=zone, from_ms=from_ms, to_ms=to_ms, t0_ms=to_ms + 3_600_000,
         log_end=ends[int((len(ends) - 1) * t0)], queues=(QueueEnds("T", 0, 0, 5),),
+        waiting=tuple(
+            WaitingFacts(group, topic, queue_id, chance.randrange(40), chance.choice(CODES[:-1]))
+            for group in "GHN" for topic in ("T", "ü-名") for queue_id in range(3) if chance.random() < 0.5
+        ),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_reports.facts.delivered import Answers, Who
+from spark_reports.facts.delivered import Answers, Wait, Who
 from spark_reports.facts.hours import Stretch
 from spark_reports.facts.tables import DEAD_LETTERS, LATENCY, RETRIES, TRAFFIC
 
@@ -18,6 +18,8 @@ from spark_reports.facts import answers_file, transforms
 
 NOON_MS = 1_700_049_600_000
 HOUR_MS = 3_600_000
+#: The day ends early here.
+END_MS = NOON_MS + 9000
 HOURS = (Stretch(NOON_MS, 0), Stretch(NOON_MS + 2 * HOUR_MS, HOUR_MS // 2))
 MESSAGE = (
     "topic string, queue_id int, queue_offset bigint, physical_offset bigint, store_ms bigint, size int, "
@@ -116,23 +118,29 @@ def test_latency_whatever_the_partitions(spark: Any, tmp_path: Path) -> None:
         values = (first, behind, NOON_MS + after_ms, 1 << 40, 1 << 40, who)
         for name, value in zip(("first", "behind", "at_ms", "below", "doubtful", "who"), values, strict=True):
             getattr(answers, name).append(value)
-    answers_file.save({("T", 0): answers}, tmp_path)
+    waits = {"billing": Wait(7, None), "mail": Wait(2, (65,)), "late": Wait(3, None), "lost": Wait(6, (65,))}
+    answers_file.save({("T", 0): answers}, tmp_path, {("T", 0): waits})
     rows = [{"queue_offset": n, "tags": "A" if n % 2 else None} for n in range(8)] + [{"topic": "other"}]
     expected = [
         ("billing", "T", "first", 102, 6),
         ("billing", "T", "first", 156, 2),
         ("billing", "T", "last", 102, 4),
         ("billing", "T", "last", 156, 4),
+        ("billing", "T", "late", 0, 2),
+        ("late", "T", "late", 0, 5),
+        ("late", "T", "waiting", 0, 5),
+        ("lost", "T", "late", 0, 1),
+        ("lost", "T", "waiting", 0, 1),
         ("mail", "T", "first", 100, 4),
         ("mail", "T", "last", 100, 4),
     ]
     frame = messages(spark, *rows)
-    assert whole(transforms.latency(frame.coalesce(1), str(tmp_path)), LATENCY) == expected
-    assert whole(transforms.latency(frame.repartition(5), str(tmp_path)), LATENCY) == expected
+    assert whole(transforms.latency(frame.coalesce(1), str(tmp_path), END_MS), LATENCY) == expected
+    assert whole(transforms.latency(frame.repartition(5), str(tmp_path), END_MS), LATENCY) == expected
 
 
 def test_nothing_in_nothing_out(spark: Any, tmp_path: Path) -> None:
     answers_file.save({}, tmp_path)
     frame = messages(spark, {}).limit(0)
     assert whole(transforms.traffic(frame, HOURS), TRAFFIC) == []
-    assert whole(transforms.latency(frame, str(tmp_path)), LATENCY) == []
+    assert whole(transforms.latency(frame, str(tmp_path), END_MS), LATENCY) == []

@@ -41,7 +41,8 @@ def _rows(table, day: str, zone: str):
     begin, end = day_bounds(day, zone)
     columns = {
         "hour_ms": st.integers(0, (end - begin) // HOUR_MS - 1).map(lambda hour: begin + hour * HOUR_MS),
-        "which": st.sampled_from(("first", "last")),
+        "which": st.sampled_from(("first", "last", "late", "waiting")),
+        "what": st.sampled_from(("refused_sends", "forced_deletions", "starts", "down", "measured", "?")),
         "bucket": st.integers(0, 22) | st.integers(100, 230),
         "depth": st.integers(0, 40),
         "queue_id": st.integers(0, 3),

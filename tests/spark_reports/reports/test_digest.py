@@ -59,7 +59,8 @@ def test_the_whole_document():
         "plots": [],
         "figures": {
             "messages": 15, "bytes": 1500, "worst_behind_ms": 540_000, "groups_over_limit": 1, "rebalances": 2,
-            "retries": 3, "dead_letters": 3,
+            "retries": 3, "dead_letters": 3, "refused_sends": None, "forced_deletions": None, "starts": None,
+            "down": None,
         },
         "notes": [
             {
@@ -113,6 +114,32 @@ def test_what_was_deleted_unread_is_said_first():
     assert document.tables[1].rows == (
         ("clicks", "events", 110, "0, 1", BEGIN + HOUR_MS), ("a", "t", 3, "0", BEGIN),
     )  # fmt: skip
+
+
+def test_what_happened_to_the_broker_comes_next():
+    rows = [
+        ("measured", BEGIN, 3_600_000), ("measured", BEGIN + HOUR_MS, 3_000_000), ("down", BEGIN + HOUR_MS, 600_000),
+        ("refused_sends", BEGIN, 7), ("refused_sends", BEGIN + 2 * HOUR_MS, 5), ("starts", BEGIN + HOUR_MS, 1),
+    ]  # fmt: skip
+    unread = [("clicks", "events", 1, BEGIN, 40, 0, 40, BEGIN + 1)]
+    document = digest({"incidents": rows, "deleted_unread": unread}, {})
+    check(document)
+    values = (("refused_sends", 12), ("forced_deletions", 0), ("starts", 1), ("down", 600_000))
+    assert [note.key for note in document.notes] == ["deleted_unread", "incidents", "lag_not_measured"]
+    assert document.notes[1] == Note("incidents", values)
+    assert document.figures.items() >= dict(values).items()
+    assert document.tables[2].rows == (
+        ("refused_sends", 12, BEGIN, BEGIN + 2 * HOUR_MS, "messages"),
+        ("starts", 1, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
+        ("down", 600_000, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "ms"),
+    )  # fmt: skip
+
+
+def test_a_day_on_which_nothing_happened_to_the_broker_says_nothing_of_it():
+    document = digest({"incidents": [("measured", BEGIN, 3_600_000)]}, {})
+    assert "incidents" not in {note.key for note in document.notes}
+    assert len(document.tables) == 1
+    assert (document.figures["refused_sends"], document.figures["down"]) == (0, 0)
 
 
 def test_nobody_behind_has_no_where():

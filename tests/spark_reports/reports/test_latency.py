@@ -8,6 +8,7 @@ import pytest
 from spark_reports import reports
 from spark_reports.facts.buckets import bucket_of
 from spark_reports.facts.tables import FIRST_BUCKET, LATENCY_BOUNDS_MS, WIDE_BOUNDS_MS
+from spark_reports.reports.document import Note
 from spark_reports.reports.latency import buckets_of, percentile
 
 from .checks import check
@@ -91,11 +92,11 @@ def test_the_whole_document():
     found = json.loads(document.to_json())
     assert {name["key"]: name["rows"] for name in found["tables"] if name["key"] != "shares"} == {
         "groups": [
-            ["slow", 100, 963, None, None, None, 40, None, None],
-            ["fast", 100, 10, 20, 20, 20, 0, 5, 3000],
+            ["slow", 100, 0, 963, None, None, None, 40, None, None],
+            ["fast", 100, 0, 10, 20, 20, 20, 0, 5, 3000],
         ],
         "topics": [
-            ["slow", "t", 100, 963, None, None], ["fast", "u", 10, 20, 20, 20], ["fast", "t", 90, 10, 10, 10],
+            ["slow", "t", 100, 0, 963, None, None], ["fast", "u", 10, 0, 20, 20, 20], ["fast", "t", 90, 0, 10, 10, 10],
         ],
         "changes": [["fast", 5, 20, 3000]],
     }  # fmt: skip
@@ -105,7 +106,7 @@ def test_the_whole_document():
     assert ("slow", "first", 86_400_000, 60, 100) in shares
     assert ("slow", "last", 86_400_000, 0, 100) in shares
     assert [(tile["key"], tile["value"], tile["where"]) for tile in found["tiles"]] == [
-        ("slowest_p95", None, [["group", "slow"]]), ("delivered", 200, []), ("groups", 2, []),
+        ("slowest_p95", None, [["group", "slow"]]), ("late", 0, []), ("delivered", 200, []), ("groups", 2, []),
     ]  # fmt: skip
     assert {note["key"]: note["values"] for note in found["notes"]} == {
         "percentiles_interpolated": [], "longer_than_the_last_bound": [["messages", 40], ["ms", 86_400_000]],
@@ -114,7 +115,63 @@ def test_the_whole_document():
     # Each message of "fast" was delivered once: its last deliveries are its first ones.
     assert shares_svg.count("<polyline") == 3
     assert shares_svg.count("dash") == 1
+    assert document.plots[0].legend == (
+        ("c0", "group", "slow"), ("c1", "group", "fast"), ("c0 dash", "word", "last_delivery"),
+    )  # fmt: skip
     assert "5 ms → 20 ms" in reports.svg_files(document)["latency-changes.svg"].decode()
+
+
+def test_what_was_not_delivered_is_told_for_each_group_and_counts_as_slowest():
+    rows = [
+        ("some", "t", "first", 105, 94), ("some", "t", "last", 105, 94), ("some", "t", "late", 0, 10),
+        ("some", "t", "waiting", 0, 6), ("few", "t", "first", 105, 96), ("few", "u", "waiting", 0, 4),
+        ("few", "u", "late", 0, 4), ("none", "t", "late", 0, 40), ("none", "t", "waiting", 0, 40),
+        ("all", "t", "first", 105, 5), ("none", "%RETRY%none", "late", 0, 9),
+    ]  # fmt: skip
+    document = latency(rows)
+    check(document)
+    columns = [name for name, _ in table(document, "groups").columns]
+    found = {row[0]: dict(zip(columns, row, strict=True)) for row in table(document, "groups").rows}
+    assert list(found) == ["some", "none", "few", "all"]
+    assert [found[group]["late"] for group in found] == [10, 40, 4, 0]
+    # 6 of 100 wait for "some": its 95th percentile is among them. Of "few" 4 do: only the 99th one is.
+    assert [(found[group]["p50"], found[group]["p95"], found[group]["p99"]) for group in found] == [
+        (6, None, None), (None, None, None), (6, 6, None), (6, 6, 6),
+    ]  # fmt: skip
+    assert found["some"]["last_p95"] is None
+    assert [row[:4] for row in table(document, "topics").rows if row[0] == "few"] == [
+        ("few", "u", 0, 4),
+        ("few", "t", 96, 0),
+    ]
+    assert document.notes[0] == Note("not_delivered", (("messages", 54), ("group", "none"), ("most", 40)))
+    late = next(tile for tile in document.tiles if tile.key == "late")
+    assert (late.value, late.where) == (54, (("group", "none"),))
+    assert ("some", "first", 86_400_000, 94, 100) in table(document, "shares").rows
+
+
+def test_the_error_budget_of_a_week():
+    def day(first, **more):
+        return empty_facts(latency=first, groups=[("g", 1, 0, -1, 1000), ("idle", 1, 0, -1, 1)], **more)
+
+    second, minute = (FIRST_BUCKET + LATENCY_BOUNDS_MS.index(bound) for bound in (1000, 60_000))
+    days = {
+        DAY: day([("g", "t", "first", second, 95), ("g", "t", "first", second + 1, 2), ("g", "t", "waiting", 0, 3)]),
+        "2026-11-19": day([("g", "t", "first", second, 900)]),
+        "2026-11-14": day([("g", "t", "first", minute, 1), ("gone", "t", "first", minute, 1)]),
+        "2026-11-13": day([("g", "t", "first", minute, 5000)]),  # a week before
+    }
+    document = reports.make(snapshot_of(), days)[3]
+    check(document)
+    # 6 of 1,001 messages took longer, and ten may.
+    assert table(document, "objectives").rows == (("g", 1000, 950, 994, 6, 599),)
+    assert ("objective", (("percent", 99),)) in [(note.key, note.values) for note in document.notes]
+
+
+def test_of_a_group_with_an_sql_filter_it_is_not_known_what_waits():
+    facts = empty_facts(latency=[("g", "t", "first", 105, 3)], findings=[("deliveries unknown", "g", 2, 0)])
+    document = reports.make(snapshot_of(), {DAY: facts})[3]
+    assert table(document, "groups").rows[0][2] is None
+    assert table(document, "topics").rows[0][3] is None
 
 
 @pytest.mark.parametrize(("now", "then"), [(19, 100), (100, 19)])

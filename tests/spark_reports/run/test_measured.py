@@ -14,7 +14,7 @@ from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME
 from appliance.console.history.recorder import Recorder
 from appliance.engine.clock import FakeClock
 from appliance.engine.window.measurements import Measurement
-from spark_reports.run.measured import write_lag
+from spark_reports.run.measured import write_incidents, write_lag
 from spark_reports.snapshot import GroupFacts, Snapshot
 
 #: A day in UTC.
@@ -113,6 +113,59 @@ def test_a_history_of_which_one_row_is_damaged(tmp_path, capsys):
     db.close()
     assert rows(tmp_path, snapshot_of("billing")) == []
     assert "cannot be read" in capsys.readouterr().out
+
+
+def incidents(directory: Path, snapshot: Snapshot) -> list[tuple]:
+    write_incidents(directory / "incidents.jsonl", directory, snapshot)
+    lines = (directory / "incidents.jsonl").read_text().splitlines()
+    return [tuple(json.loads(line).values()) for line in lines]
+
+
+def count(directory: Path, samples: list[tuple[int, dict[str, float]]]) -> None:
+    """Write a history of the broker's own figures: (time, name -> value)."""
+    now: dict[str, float] = {}
+
+    def figures():
+        names = ("refused_sends", "forced_deletions", "starts", "lag")
+        yield [Measurement(name, "", now.get(name, 0.0)) for name in names]
+
+    recorder = Recorder(directory, figures, Restless(samples[0][0]))
+    recorder._open()
+    for at_ms, values in samples:
+        now.clear()
+        now.update(values)
+        recorder.sample(at_ms)
+    recorder._close()
+
+
+def test_what_happened_to_the_broker_by_hour(tmp_path):
+    down_from, down_to = DAY + HOUR_MS - 2 * FINE_MS, DAY + HOUR_MS + 3 * FINE_MS
+    at = [DAY - FINE_MS, *range(DAY, down_from, FINE_MS), *range(down_to, DAY + 2 * HOUR_MS, FINE_MS), DAY + DAY_MS]
+    at.remove(DAY + 5 * FINE_MS)  # one missed sample is no time that it did not run
+    said = {
+        DAY: {"refused_sends": 3.0}, DAY + FINE_MS: {"refused_sends": 4.0, "forced_deletions": 2.0},
+        down_to: {"starts": 1.0, "lag": 9.0}, DAY - FINE_MS: {"starts": 1.0}, DAY + DAY_MS: {"refused_sends": 8.0},
+    }  # fmt: skip
+    count(tmp_path, [(one, said.get(one, {})) for one in at])
+    rest = [("down", DAY + hour * HOUR_MS, HOUR_MS) for hour in range(2, 24)]
+    assert incidents(tmp_path, snapshot_of()) == [
+        ("down", DAY, 2 * FINE_MS), ("down", DAY + HOUR_MS, 3 * FINE_MS), *rest, ("forced_deletions", DAY, 2),
+        ("measured", DAY, HOUR_MS - 3 * FINE_MS), ("measured", DAY + HOUR_MS, HOUR_MS - 3 * FINE_MS),
+        ("refused_sends", DAY, 7), ("starts", DAY + HOUR_MS, 1),
+    ]  # fmt: skip
+
+
+def test_time_before_the_first_sample_and_after_the_last_is_not_known(tmp_path):
+    count(tmp_path, [(DAY + 2 * HOUR_MS, {}), (DAY + 2 * HOUR_MS + FINE_MS, {})])
+    assert incidents(tmp_path, snapshot_of()) == [("measured", DAY + 2 * HOUR_MS, 2 * FINE_MS)]
+    assert incidents(tmp_path, snapshot_of(from_ms=DAY + DAY_MS, to_ms=DAY + 2 * DAY_MS)) == []
+
+
+def test_without_a_history_nothing_is_known_to_have_happened(tmp_path, capsys):
+    assert incidents(tmp_path, snapshot_of()) == []
+    (tmp_path / NAME).write_bytes(b"no database" * 1000)
+    assert incidents(tmp_path, snapshot_of()) == []
+    assert "incidents is empty" in capsys.readouterr().out
 
 
 def test_what_the_run_imports_of_the_console_knows_no_django():

@@ -1,0 +1,63 @@
+"""The digest as HTML, for mail: everything in one page without links into it, pictures or scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import unescape
+
+from django.utils.html import format_html, format_html_join, strip_tags
+from django.utils.safestring import SafeString, mark_safe
+
+from .shown import Shown, Table
+
+#: Most rows of a table in a mail.
+MOST_ROWS = 20
+_FONT = "font-family: sans-serif; font-size: 14px; line-height: 1.5"
+_CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
+
+
+def page(found: Shown, title: str, first: Sequence[str], notes: Iterable[str], link: str) -> str:
+    """Return the page. first: notes before the figures; notes: the others. link: of the report, "" for none."""
+    rows = ((tile.title, tile.value, behind(tile.where, tile.before)) for tile in found.tiles)
+    tables = [one.table for one in found.sections if one.table is not None and one.table.rows]
+    # The worst comes first: what was lost, what happened, and then what got worse.
+    tables.sort(key=lambda table: table.key == "worsened")
+    body = [
+        format_html('<h2 style="font-size: 18px">{}</h2>', title),
+        format_html_join("", '<p style="color: #a00000"><b>{}</b></p>', ((one,) for one in first)),
+        _table([], rows),
+        *(_section(table) for table in tables),
+        format_html_join("", "<p>{}</p>", ((one,) for one in notes)),
+        format_html('<p><a href="{0}">{0}</a></p>', link) if link else "",
+    ]
+    return format_html(
+        '<!doctype html><html><body style="{}">{}</body></html>',
+        _FONT,
+        format_html_join("\n", "{}", ((b,) for b in body)),
+    )
+
+
+def behind(where: Iterable[SafeString | str], before: str) -> str:
+    """Return what stands behind a tile's value: its subject, and the value of the day before."""
+    return ", ".join(part for part in (*map(plain, where), before) if part)
+
+
+def plain(text: SafeString | str) -> str:
+    """Return a text without markup, if it has any: plain strings are left alone, since they may look like markup."""
+    return unescape(strip_tags(text)).strip() if isinstance(text, SafeString) else text
+
+
+def _section(table: Table) -> SafeString:
+    rows = ([plain(cell.text) for cell in row.cells] for row in table.rows[:MOST_ROWS])
+    head = format_html('<h3 style="font-size: 15px">{}</h3>', table.title)
+    return head + _table([title for title, _css in table.columns], rows)
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> SafeString:
+    head = format_html_join("", '<th style="' + _CELL + '">{}</th>', ((one,) for one in titles))
+    lines = [format_html_join("", '<td style="' + _CELL + '">{}</td>', ((one,) for one in row)) for row in rows]
+    return format_html(
+        '<table style="border-collapse: collapse">{}{}</table>',
+        format_html("<tr>{}</tr>", head) if titles else mark_safe(""),
+        format_html_join("", "<tr>{}</tr>", ((line,) for line in lines)),
+    )
