@@ -95,6 +95,7 @@ def test_what_was_not_delivered_by_the_days_end(store, ring, tmp_path):
         [
             (who("G", "T"), 0, 2, DAY_MS + 1), (who("G", "T"), 2, 1, to_ms),
             (who("R", "T", codes=red), 0, 3, to_ms - 1), (who("S", "T", codes="some"), 0, 1, DAY_MS),
+            (who("S", "T"), 0, 1, to_ms),
         ],
     )  # fmt: skip
     ring.stop()

@@ -97,6 +97,11 @@ def test_groups_that_had_a_client_or_may_have_had():
     assert notes(hygiene({0: alone, 6: alone}))["groups_not_known_yet"] == {"day": DAYS[-7], "need": 7}
 
 
+def test_a_group_that_only_waits_fetched_nothing():
+    alone = {"groups": [("g", 0, -1, -1, 1)], "latency": [("g", "t", "late", 0, 9), ("g", "t", "waiting", 0, 9)]}
+    assert rows(hygiene(dict.fromkeys(range(8), alone)), "groups") == (("g", DAYS[-8], 7, 8, None),)
+
+
 def test_a_lag_that_is_not_known_is_none():
     alone = {"groups": [("g", 0, -1, -1, 1)]}
     assert rows(hygiene({0: alone, 7: alone}), "groups") == (("g", DAYS[-8], 7, 2, None),)
