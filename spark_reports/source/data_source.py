@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from .options import OptionError, Options, parse
@@ -13,7 +19,7 @@ from .schema import columns, spark_schema
 
 
 class RocketBoxDataSource(DataSource):
-    """Messages of a RocketMQ log as rows: from a store's files, or from brokers."""
+    """Messages of a RocketMQ log as rows: from a store's files, or from brokers; to brokers, rows as messages."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,6 +51,17 @@ class RocketBoxDataSource(DataSource):
         from .stream import FilesStreamReader
 
         return FilesStreamReader(self.parsed)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from .network.sink import BatchSink
+
+        return BatchSink(self.parsed, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from .network.sink import StreamSink
+
+        # Of a stream, `overwrite` is the output mode "complete".
+        return StreamSink(self.parsed, schema, overwrite)
 
     def _check(self, schema: StructType) -> None:
         """Raise OptionError if the user gave another schema: Spark would only report how many columns it has."""

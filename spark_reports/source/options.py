@@ -20,11 +20,14 @@ EARLIEST, LATEST = -2, -1
 NAMES = (
     "store", "brokers", "accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond", "topic",
     "topicPattern", "failOnMissingTopic", "from", "to", "timesAscend", "startingOffsets", "endingOffsets", "columns",
-    "includeSystem", "failOnDataLoss", "maxRowsPerPartition", "maxRowsPerTrigger", "until", "findings",
+    "includeSystem", "failOnDataLoss", "maxRowsPerPartition", "maxRowsPerTrigger", "maxBytesPerTrigger", "until",
+    "findings",
 )  # fmt: skip
 _BY_LOWER = {name.lower(): name for name in NAMES}
 #: Options that Spark itself adds: `load(DIR)` is the option `path`.
 _ALIASES = {"path": "store"}
+#: Options of a written stream that Spark itself reads, and gives to the data source, too.
+_SPARKS = frozenset(("checkpointlocation",))
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999
 _MAX_ROWS = 1 << 40
 
@@ -67,6 +70,7 @@ class Options:
     fail_on_data_loss: bool = True
     max_rows_per_partition: int | None = None
     max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     until: int | None = None
     findings: str | None = None
 
@@ -80,6 +84,8 @@ def parse(given: Mapping[str, str]) -> Options:
             "CREATE TEMPORARY VIEW messages USING rocketbox OPTIONS (store '/var/lib/rocketbox')."
         )
     for written, value in given.items():
+        if written.lower() in _SPARKS:
+            continue
         name = _BY_LOWER.get(_ALIASES.get(written.lower(), written).lower())
         if name is None:
             raise OptionError(_unknown(written))
@@ -109,6 +115,11 @@ def parse(given: Mapping[str, str]) -> Options:
         for topic in offsets:
             if topic and topics and topic not in topics:
                 raise OptionError(f"The option {name} names the topic {topic}, which the option topic does not.")
+    if "maxBytesPerTrigger" in values:
+        if brokers:
+            raise OptionError("The option maxBytesPerTrigger is for a store; brokers tell no sizes beforehand.")
+        if "maxRowsPerTrigger" in values:
+            raise OptionError("Of the options maxRowsPerTrigger and maxBytesPerTrigger one can be given, not both.")
     return Options(
         store=store,
         brokers=brokers,
@@ -130,6 +141,7 @@ def parse(given: Mapping[str, str]) -> Options:
         fail_on_data_loss=_flag("failOnDataLoss", values, True),
         max_rows_per_partition=_rows("maxRowsPerPartition", values),
         max_rows_per_trigger=_rows("maxRowsPerTrigger", values),
+        max_bytes_per_trigger=_rows("maxBytesPerTrigger", values, "bytes"),
         until=_until(values),
         findings=values.get("findings") or None,
     )

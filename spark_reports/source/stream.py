@@ -11,8 +11,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from . import findings
 from .findings import Ledger
@@ -78,6 +85,8 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = max(position, min(end, self._target))
             if isinstance(limit, ReadMaxRows):
                 end = self._end_of_rows(view, start, end, limit.max_rows)
+            elif isinstance(limit, ReadMaxBytes):
+                end = self._end_of_bytes(view, start, end, limit.max_bytes)
             return {**start, "position": end}
         finally:
             view.close()
@@ -96,9 +105,39 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             low, window = high, window * 2
         return end
 
+    def _end_of_bytes(self, view: StoreView, start: Offset, end: int, most: int) -> int:
+        """Return an offset, `end` at most, with at most `most` bytes of the log before it, or one wanted message."""
+        plan, wanted = self._plan(view), self._wanted(start)
+        low, window = start["position"], WINDOW_BYTES
+        limit = low + most
+        first: int | None = None
+        last: int | None = None  # begin of the last message by the limit, behind the first one
+        while low < end and end > limit and (last is None or low < limit):
+            high = min(low + window, end)
+            places = plan.message_places(low, high, wanted)
+            if first is None and len(places):
+                first, places = int(places[0]), places[1:]
+            within = int(np.searchsorted(places, limit, side="right"))
+            if within:
+                last = int(places[within - 1])
+            if within < len(places):
+                return int(places[within]) if last is None else last
+            low, window = high, window * 2
+        return end if last is None else last
+
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.max_rows_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
+        if size is not None:
+            return ReadMaxBytes(size)
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def reportLatestOffset(self) -> Offset:
+        """Return the log's end, so that a query's progress shows how far it is behind, in bytes."""
+        view = self._view()
+        try:
+            return {"position": self._end(view)}
+        finally:
+            view.close()
 
     def prepareForTriggerAvailableNow(self) -> None:
         view = self._view()

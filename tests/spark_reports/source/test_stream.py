@@ -56,6 +56,27 @@ def test_batches_have_as_many_rows_as_they_may_and_all_come_once(kept, most):
     assert list(chain.from_iterable(batches)) == read(kept).rows
 
 
+@pytest.mark.parametrize("most", [1, 200, 5_000, 1 << 30])
+def test_batches_have_as_many_bytes_as_they_may_or_one_message(kept, most):
+    reader = stream(kept, maxBytesPerTrigger=most)
+    offset, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        batch = rows_between(reader, offset, end)
+        size = end["position"] - offset["position"]
+        assert len(batch) == 1 or (batch and size <= most)
+        found += batch
+        offset = end
+    assert found == read(kept).rows
+    assert reader.reportLatestOffset() == offset
+
+
+def test_bytes_between_wanted_messages_count_too(kept):
+    batches, _ = drained(stream(kept, maxBytesPerTrigger=1, topic="rare"))
+    assert [len(batch) for batch in batches] == [1] * 6
+    batches, _ = drained(stream(kept, maxBytesPerTrigger=1 << 30, topic="rare"))
+    assert [len(batch) for batch in batches] == [6]
+
+
 def test_only_wanted_messages_count(kept):
     batches, _ = drained(stream(kept, maxRowsPerTrigger=4, topic="rare"))
     assert [len(batch) for batch in batches] == [4, 2]

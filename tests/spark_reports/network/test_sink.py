@@ -1,0 +1,113 @@
+"""`df.write.format("rocketbox")`: rows become messages that brokers have confirmed."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_reports import RocketBoxDataSource
+from tests.support.ports import reserve_port
+
+
+@pytest.fixture
+def session(spark):
+    spark.dataSource.register(RocketBoxDataSource)
+    return spark
+
+
+@pytest.fixture
+def brokers(engine):
+    """Name servers of a broker with the topics Orders and Copies."""
+    for topic in ("Orders", "Copies"):
+        engine.window.create_topic(topic, read_queues=4, write_queues=4)
+    return engine.engine.namesrv_address
+
+
+def read(session, brokers, topic):
+    rows = session.read.format("rocketbox").options(brokers=brokers, topic=topic, columns="body").load()
+    return rows.select("topic", "body", "keys", "tags", "properties").collect()
+
+
+def test_each_row_is_a_message_with_its_keys_tags_and_properties(session, brokers):
+    schema = "topic string, body string, keys string, tags string, properties map<string,string>"
+    rows = [("Orders", f"order {n}", f"k{n} all", "paid" if n % 2 else None, {"colour": "red"}) for n in range(100)]
+    frame = session.createDataFrame([*rows, ("Copies", "ü", None, None, None)], schema).repartition(3)
+    frame.write.format("rocketbox").option("brokers", brokers).mode("append").save()
+    found = sorted(read(session, brokers, "Orders"), key=lambda row: bytes(row.body))
+    assert [(bytes(row.body).decode(), row.keys, row.tags) for row in found] == sorted(row[1:4] for row in rows)
+    assert {row.properties["colour"] for row in found} == {"red"}
+    assert [bytes(row.body).decode() for row in read(session, brokers, "Copies")] == ["ü"]
+
+
+def test_what_was_read_can_be_written_to_another_topic(session, brokers, engine):
+    engine.put("Orders", b"\x00\xff", properties="TAGS\x01paid\x02KEYS\x01a b\x02UNIQ_KEY\x01old\x02mine\x01yes\x02")
+    rows = session.read.format("rocketbox").options(brokers=brokers, topic="Orders", columns="body").load()
+    out = rows.select("body", "keys", "tags", "properties").write.format("rocketbox")
+    out.options(brokers=brokers, topic="Copies").mode("append").save()
+    (row,) = read(session, brokers, "Copies")
+    assert (bytes(row.body), row.keys, row.tags, row.properties["mine"]) == (b"\x00\xff", "a b", "paid", "yes")
+    assert row.properties["UNIQ_KEY"] != "old", "it is a message of its own"
+
+
+def test_rows_of_one_shard_go_to_one_queue_in_their_order(session, brokers):
+    frame = session.createDataFrame([(f"{n:03}", f"s{n % 3}") for n in range(90)], "body string, shard string")
+    out = frame.coalesce(1).write.format("rocketbox").options(brokers=brokers, topic="Orders")
+    out.mode("append").save()
+    rows = session.read.format("rocketbox").options(brokers=brokers, topic="Orders", columns="body").load()
+    by_shard = {}
+    for row in rows.orderBy("queue_id", "queue_offset").collect():
+        shard = int(bytes(row.body)) % 3
+        by_shard.setdefault(shard, []).append((row.queue_id, bytes(row.body)))
+    assert len(by_shard) == 3
+    for shard, found in by_shard.items():
+        assert len({queue for queue, _ in found}) == 1, shard
+        assert [body for _, body in found] == [b"%03d" % n for n in range(shard, 90, 3)]
+
+
+def test_a_stream_is_written_batch_by_batch(session, brokers, engine, tmp_path):
+    engine.put("Orders", *[b"%d" % n for n in range(50)])
+    rows = session.readStream.format("rocketbox").options(
+        brokers=brokers, topic="Orders", columns="body", maxRowsPerTrigger=20
+    ).load()  # fmt: skip
+    stream = rows.select("body", "keys").writeStream.format("rocketbox").options(brokers=brokers, topic="Copies")
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    try:
+        assert stream.awaitTermination(120)
+    finally:
+        stream.stop()
+    assert sorted(int(bytes(row.body)) for row in read(session, brokers, "Copies")) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "sentence"),
+    [
+        ("key string", {"topic": "Orders"}, "from a column body"),
+        ("body string, value string", {"topic": "Orders"}, "The column value cannot be written"),
+        ("body int", {"topic": "Orders"}, "The column body is binary or string when it is written, not int"),
+        ("body string", {}, "Each row needs one topic"),
+        ("body string, topic string", {"topic": "Orders"}, "Each row needs one topic"),
+        ("body string", {"topic": "Orders,Copies"}, "Each row needs one topic"),
+        ("body string", {"topic": "Orders", "store": "/tmp", "brokers": ""}, "The files of a store cannot be written"),
+        ("body string", {"topic": "Orders", "accessKey": "a", "secretKey": "b"}, "accessKey or useTls is not possible"),
+        ("body string", {"topic": "Orders", "mode": "overwrite"}, "Messages cannot be overwritten"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_a_sentence(session, brokers, schema, options, sentence):
+    options = {"brokers": brokers, **options}
+    mode = options.pop("mode", "append")
+    with pytest.raises(PySparkException, match=sentence):
+        session.createDataFrame([], schema).write.format("rocketbox").options(**options).mode(mode).save()
+
+
+def test_a_row_without_a_body_fails_the_job(session, brokers):
+    frame = session.createDataFrame([(None,)], "body string")
+    out = frame.write.format("rocketbox").options(brokers=brokers, topic="Orders").mode("append")
+    with pytest.raises(PySparkException, match="A row has no body"):
+        out.save()
+
+
+def test_a_server_that_is_not_there_is_named(session):
+    address = f"127.0.0.1:{reserve_port()}"
+    out = session.createDataFrame([("x",)], "body string").write.format("rocketbox")
+    with pytest.raises(PySparkException, match=address):
+        out.options(brokers=address, topic="Orders").mode("append").save()
