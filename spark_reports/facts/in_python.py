@@ -153,7 +153,8 @@ class _Messages:
     def __init__(self, answers: Answers, waits: dict[str, Wait]) -> None:
         self._answers = answers
         self._waits = waits
-        self._with_codes = any(one.codes is not None for one in (*answers.whos, *waits.values()))
+        codes = [*(who.codes for who in answers.whos), *(wait.codes for wait in waits.values())]
+        self._with_codes = any(one is not None for one in codes)
         self._offset = array("q")
         self._physical = array("q")
         self._after_ms = array("I")

@@ -113,7 +113,7 @@ def test_a_run_leaves_no_scratch_and_bounded_records(asked, runner, monkeypatch)
     assert reports.runs()[0].id == last.id
     kept = {path.name for path in records.folder(last.id).iterdir()}
     assert kept == {"plan.json", "snapshot.json", "deliveries", "process", "progress.json", "outcome.json", "log",
-                    "lag.jsonl", "reports", "record.json"}  # fmt: skip
+                    "lag.jsonl", "incidents.jsonl", "reports", "record.json"}  # fmt: skip
     older = {path.name for path in records.folder(reports.runs()[1].id).iterdir()}
     assert kept - older == {"deliveries", "reports"}
     assert 0 < reports.used_bytes() < 1 << 20
