@@ -202,7 +202,7 @@ class _Client:
     network: Network
 
     def __init__(self, address: str, connect_timeout_ms: int = 3000, clock: object = None) -> None:
-        self._address = address
+        self.address = address
         self._peer: Peer | None = None
 
     def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
@@ -210,10 +210,10 @@ class _Client:
         scheduler.block(None, network.delay_s)
         if network.cuts:
             scheduler.block(None, timeout_ms / 1000)
-            raise CallTimeout(f"{self._address} did not answer in time")
-        machine = network.machines.get(self._address)
+            raise CallTimeout(f"{self.address} did not answer in time")
+        machine = network.machines.get(self.address)
         if machine is None or not machine.running:
-            raise ConnectError(f"connect to {self._address} failed")
+            raise ConnectError(f"connect to {self.address} failed")
         if self._peer is None or self._peer.closed:
             self._peer = machine.connect()
         ended = Event(scheduler)
@@ -221,7 +221,7 @@ class _Client:
         ended.wait(timeout_ms / 1000)
         if answers.command is None:
             self._peer = None
-            raise ConnectError(f"connection to {self._address} broke")
+            raise ConnectError(f"connection to {self.address} broke")
         scheduler.block(None, network.delay_s)
         return answers.command
 

@@ -98,6 +98,12 @@ def _compare(world: World, act: Act) -> str:
             low = world.machine.broker.store.min_offset(topic, queue)
             if ours != theirs and low < ours:  # of an empty one the log says nothing
                 raise Violation("a queue of a slave ends elsewhere", f"{topic}-{queue} at {theirs}, not at {ours}")
+    until = world.now + CATCHES_UP_S
+    while world.now < until and slave.broker.follower.sync.failure is not None:  # type: ignore[union-attr]
+        world.pass_time(0.25)
+    failure = slave.broker.follower.sync.failure  # type: ignore[union-attr]
+    if failure is not None and not world.machine.killed:
+        raise Violation("a slave does not take over its master's tables", failure)
     return f"{copy.written} bytes"
 
 
