@@ -244,7 +244,7 @@ class ConsumerFilters:
         has_room = self._make_room(key, chars) or is_one_of_few
         if has_room and peer is None:
             return True
-        if has_room and self._shares.take(peer, MOST_CHARS + _ENTRY_CHARS * MOST_ENTRIES, size):
+        if has_room and peer and self._shares.take(peer, MOST_CHARS + _ENTRY_CHARS * MOST_ENTRIES, size):
             self._owners[key] = peer, size
             return True
         if former is not None:
