@@ -984,6 +984,22 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "access",
+        "a new secret ends the old one, while clients still sign with it",
+        ENGINE + "access/acts.py",
+        "    return replace(account, secrets=(new_secret(), *account.secrets))",
+        "    return replace(account, secrets=(new_secret(),))",
+        (T + "access/test_acts.py",),
+    ),
+    Fault(
+        "access",
+        "clients that sign with a secret that was ended stay connected",
+        ENGINE + "access/book.py",
+        "        or not set(before.secrets) <= set(after.secrets)",
+        "        or False",
+        (T + "access/test_acts.py",),
+    ),
+    Fault(
+        "access",
         "a held pull outlives the right to it",
         ENGINE + "access/parts.py",
         "            for conn in [conn for conn in self._server.connections.values() if name in conn.principals]:",

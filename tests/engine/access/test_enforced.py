@@ -479,3 +479,12 @@ def test_one_answer_of_the_simulator_is_what_the_gate_answers(site):
     for topic in ("Orders", "Orders-eu", "Orders-closed", "Other"):
         allowed = window.decide("ann", "Pub", f"Topic:{topic}", "127.0.0.1").allowed
         assert (send(ann, topic).code == 16) == (not allowed), topic
+
+
+def test_the_first_super_user_may_be_made_in_the_console(start):
+    site = start(access_control="report", init_authentication_user=Secret())
+    secret = site.running.engine.window.create_wire_user("first", user_type="Super", by="a test").secret
+    site.stop()
+    enforced = start(init_authentication_user=Secret())
+    assert send(enforced.peer(("first", secret)), "Orders").code == 0
+    assert send(enforced.peer(), "Orders").code == 16
