@@ -21,17 +21,21 @@ from .errors import (
     NotConnected,
     NotPermitted,
     Refused,
+    Reject,
     RequestRefused,
     RequestTimeout,
+    Retry,
     SendError,
     SendTimeout,
     StoredUnconfirmed,
+    Suspend,
     TooMuchInFlight,
     Unsupported,
 )
 from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
 from .producer import Producer
 from .pull_consumer import PullConsumer
+from .push_consumer import PushConsumer
 from .reader import Reader
 from .shells.threads import Pending
 from .transactional import Transaction, TransactionalProducer
@@ -57,15 +61,19 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "Pulled",
+    "PushConsumer",
     "Reader",
     "ReceivedMessage",
     "Refused",
+    "Reject",
     "RequestRefused",
     "RequestTimeout",
+    "Retry",
     "SendError",
     "SendResult",
     "SendTimeout",
     "StoredUnconfirmed",
+    "Suspend",
     "TooMuchInFlight",
     "Transaction",
     "TransactionalProducer",

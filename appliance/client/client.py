@@ -17,11 +17,12 @@ from .wire import is_legal_group, parse_host_port
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .core.pull_group import Begin
+    from .core.group import Begin
     from .core.transactions import Decision
     from .message import ReceivedMessage
     from .producer import Producer
     from .pull_consumer import PullConsumer
+    from .push_consumer import PushConsumer
     from .reader import Reader
     from .transactional import TransactionalProducer
 
@@ -60,6 +61,8 @@ class Client:
         # Guarded by the session's lock.
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, PullConsumer] = {}
+        self._push_consumers: dict[str, PushConsumer] = {}
+        self._is_closing = False
         self._report: CloseReport | None = None
 
     @property
@@ -143,15 +146,62 @@ class Client:
         self._session.check_usable()
         _check_group(group)
         with self._session.lock:
-            known = self._consumers.get(group)
-            if known is not None and not known.is_closed:
-                raise InvalidOption(
-                    f"This client has a consumer of group {group} already; a second member needs a Client of its own."
-                )
+            self._check_new(group)
             consumer = self._consumers[group] = PullConsumer(
                 self._session, group, auto_commit=auto_commit, start=start, cache=cache_messages
             )
             return consumer
+
+    def push_consumer(
+        self,
+        group: str,
+        *,
+        ordered: bool = False,
+        broadcast: bool = False,
+        start: Begin = "last",
+        workers: int = 20,
+        batch: int = 1,
+        max_attempts: int | None = None,
+        handler_timeout: float = 900.0,
+        cache_messages: int = 1000,
+        cache_bytes: int = 100 << 20,
+    ) -> PushConsumer:
+        """Make a member of a consumer group whose messages are handed to functions, in threads.
+
+        ordered: messages of one queue one after the other, each again until it is done. broadcast: every client gets
+        all messages, and keeps its offsets in a file in the home directory; a failed message does not come again.
+        start: as of `pull_consumer`. workers: most threads. batch: with more than 1, handlers get lists of up to so
+        many messages. max_attempts: deliveries until a message becomes a dead letter; None: 17, and no end if ordered.
+        handler_timeout: seconds until a message comes again though its handler has not ended. cache_messages: number
+        of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
+        """
+        from .push_consumer import PushConsumer
+
+        self._session.check_usable()
+        _check_group(group)
+        with self._session.lock:
+            self._check_new(group)
+            consumer = self._push_consumers[group] = PushConsumer(
+                self._session,
+                group,
+                ordered=ordered,
+                broadcast=broadcast,
+                start=start,
+                workers=workers,
+                batch=batch,
+                max_attempts=max_attempts,
+                handler_timeout=handler_timeout,
+                cache=cache_messages,
+                cache_bytes=cache_bytes,
+            )
+            return consumer
+
+    def _check_new(self, group: str) -> None:
+        for known in (self._consumers.get(group), self._push_consumers.get(group)):
+            if known is not None and not known.is_closed:
+                raise InvalidOption(
+                    f"This client has a consumer of group {group} already; a second member needs a Client of its own."
+                )
 
     def reader(self) -> Reader:
         """Return a reader of queues at places of your choice: no group, no commits."""
@@ -163,32 +213,39 @@ class Client:
     # --- the end
 
     def close(self, timeout: float = _CLOSE_S) -> CloseReport:
-        """Take no new work, wait for sends in flight, commit messages that consumers are done with, unregister,
-        disconnect.
+        """Wait for running handlers, take no new work, wait for sends in flight, commit what consumers are done with,
+        unregister, disconnect.
 
         Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report.
         """
         session = self._session
         with session.lock:
-            first = not session.is_closed
-            session.is_closed = True
-            producers = list(self._producers.values())
-            consumers = list(self._consumers.values())
+            first, self._is_closing = not self._is_closing, True
+            handling = list(self._push_consumers.values())
         if not first:
             return self._report or CloseReport()
         _open_clients.discard(self)
         if session.is_parents:
             return CloseReport()
         deadline = session.clock.monotonic() + timeout
+        for one in handling:
+            one.drain(deadline)  # handlers may send to the end
+        with session.lock:
+            session.is_closed = True
+            producers = list(self._producers.values())
+            consumers = list(self._consumers.values())
+            handling = list(self._push_consumers.values())
         for producer in producers:
             producer.retire(deadline)
         uncommitted = sum(consumer.leave(deadline) for consumer in consumers)
+        left = [one.leave(deadline) for one in handling]
+        uncommitted += sum(one.uncommitted for one in left)
         if session.shell.is_running:
             for producer in producers:
                 session.wait_until(session.core.leave(producer.group), deadline)
         unconfirmed = sum(producer.in_flight for producer in producers)
         ended = session.shell.close(max(1.0, deadline - session.clock.monotonic()))
-        running = [] if ended else ["rocketbox-client"]
+        running = [name for one in left for name in one.still_running] + ([] if ended else ["rocketbox-client"])
         for producer in producers:
             running += producer.stop(deadline)
         report = CloseReport(unconfirmed, uncommitted, tuple(running))

@@ -12,20 +12,22 @@ ClientError
 ├── RequestRefused      a request other than a send: the broker answered with a code
 │   └── NotPermitted    code 16
 ├── BadAnswer           a server answered with something that is not RocketMQ's, or a stored message is damaged
-└── SendError           a message is not confirmed
-    ├── NotConnected    no connection to the broker (ConnectionError)
-    ├── SendTimeout     no answer in time (TimeoutError)
-    ├── Refused         the broker answered with a code
-    ├── TooMuchInFlight too many unconfirmed messages; nothing was sent
-    └── StoredUnconfirmed   it is stored, but not synced or not replicated (codes 10, 11, 12)
+├── SendError           a message is not confirmed
+│   ├── NotConnected    no connection to the broker (ConnectionError)
+│   ├── SendTimeout     no answer in time (TimeoutError)
+│   ├── Refused         the broker answered with a code
+│   ├── TooMuchInFlight too many unconfirmed messages; nothing was sent
+│   └── StoredUnconfirmed   it is stored, but not synced or not replicated (codes 10, 11, 12)
+└── Retry, Reject, Suspend   raised by handlers, to say what becomes of the message
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .message import SendResult
+    from .message import ReceivedMessage, SendResult
 
 
 class ClientError(Exception):
@@ -131,3 +133,41 @@ class StoredUnconfirmed(SendError):
     """The broker stored the message, but it is not on disk (10), or not at a slave (11, 12). result: its place."""
 
     result: SendResult
+
+
+class Retry(ClientError):
+    """Raised by a handler: deliver the message again later.
+
+    level: number of the broker's `messageDelayLevel` to wait, from 1 on. after: seconds; taken is the first of
+    RocketMQ's standard levels that is at least so long. With neither, the wait grows with the attempts. messages: of a
+    list that was handled together those that come again; the others are done.
+
+    An ordered consumer keeps the message, its queue rests meanwhile, 30 s at the most.
+    """
+
+    def __init__(
+        self,
+        *,
+        level: int | None = None,
+        after: float | None = None,
+        messages: Sequence[ReceivedMessage] | None = None,
+    ) -> None:
+        if level is not None and (level < 1 or after is not None):
+            raise InvalidOption(f"level is 1 or more, and comes without after; not {level!r} and {after!r}.")
+        super().__init__("the handler asked for another attempt")
+        self.level = level
+        self.after = after
+        self.messages = messages
+
+
+class Reject(ClientError):
+    """Raised by a handler: make the message a dead letter at once. The reason is logged."""
+
+
+class Suspend(ClientError):
+    """Raised by the handler of an ordered consumer: the same message again after `seconds`, 0.01 to 30; its queue rests
+    meanwhile."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        super().__init__(f"the queue rests for {seconds:g} s")
+        self.seconds = seconds

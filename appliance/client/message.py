@@ -11,6 +11,8 @@ from typing import Any
 from .errors import BadAnswer
 from .wire import (
     KEYS,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
     TAGS,
     UNIQUE_KEY,
     Record,
@@ -87,23 +89,32 @@ class CloseReport:
 class ReceivedMessage:
     """A message as a broker stored it. Properties and body are decoded on first use.
 
-    queue, queue_offset: its place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
+    topic: the one it was sent to, also of a copy that comes from its group's retry topic. queue, queue_offset: its
+    place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
     """
 
-    __slots__ = ("_body", "_properties", "_record", "queue")
+    __slots__ = ("_body", "_properties", "_record", "handled_before", "queue")
 
     def __init__(self, record: Record, queue: MessageQueue) -> None:
         self._record = record
         self.queue = queue
         self._properties: dict[str, str] | None = None
         self._body: bytes | None = None
+        #: How often an ordered consumer was given this copy before.
+        self.handled_before = 0
 
     def __repr__(self) -> str:
         return f"<message {self.message_id} of {self.queue} offset={self.queue_offset} {len(self._record.body)} bytes>"
 
     @property
+    def record(self) -> Record:
+        """The message as the broker stored it, its body perhaps compressed."""
+        return self._record
+
+    @property
     def topic(self) -> str:
-        return self._record.topic
+        topic = self._record.topic
+        return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 
     @property
     def queue_offset(self) -> int:
@@ -111,7 +122,7 @@ class ReceivedMessage:
 
     @property
     def attempt(self) -> int:
-        return self._record.reconsume_times + 1
+        return self._record.reconsume_times + self.handled_before + 1
 
     @property
     def born_at(self) -> datetime:

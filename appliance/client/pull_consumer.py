@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .core.pull_group import Begin, PullGroup
+from .core.group import Begin
+from .core.pull_group import PullGroup
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption
 from .message import MessageQueue, ReceivedMessage

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.client_core import ClientCore
 from .core.directory import Directory
@@ -16,6 +16,9 @@ from .core.unique_key import KeyMaker
 from .errors import Closed, ForkedError
 from .notes import Notes
 from .shells.threads import SystemClock, ThreadShell
+
+if TYPE_CHECKING:
+    from .local_offsets import LocalOffsets
 
 Result = TypeVar("Result")
 
@@ -39,6 +42,8 @@ class Session:
         self._begun = begun
         self.pid = os.getpid()
         ip = client_ip or _own_ip()
+        #: Name of this client's files, the same after a restart.
+        self._files_name = f"{ip}@{instance_name or 'DEFAULT'}"
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
         directory = Directory(servers, self.clock, timeout)
         #: Guarded by the shell's lock.
@@ -59,6 +64,12 @@ class Session:
     def is_parents(self) -> bool:
         """True in a fork of the process that made it."""
         return os.getpid() != self.pid
+
+    def local_offsets(self, group: str) -> LocalOffsets:
+        """Return the file of a broadcasting group, not yet read."""
+        from .local_offsets import LocalOffsets
+
+        return LocalOffsets(self._files_name, group)
 
     def check_usable(self) -> None:
         """Raise Closed or ForkedError."""

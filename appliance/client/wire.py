@@ -20,17 +20,27 @@ from ..engine.protocol.command import (
 )
 from ..engine.protocol.compression import Undecodable, compression_of, decompress
 from ..engine.protocol.message_id import UniqueKeys, decode_offset_id, encode_host, encode_offset_id
-from ..engine.protocol.names import NO_SEND_TOPICS, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC, is_legal_group
+from ..engine.protocol.names import (
+    NO_SEND_TOPICS,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    is_legal_group,
+)
 from ..engine.protocol.names import topic_name_error as topic_name_error
 from ..engine.protocol.properties import (
     DELAY_TIME_LEVEL,
     KEYS,
     MAX_PROPERTIES_BYTES,
+    ORIGIN_MESSAGE_ID,
     PRODUCER_GROUP,
+    RETRY_TOPIC,
     SHARDING_KEY,
     TAGS,
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
+    TIMER_NAMES,
     TRANSACTION_PREPARED,
     UNIQUE_KEY,
     WAIT_STORE,
@@ -48,9 +58,12 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_PROPERTIES_BYTES",
     "NO_SEND_TOPICS",
+    "ORIGIN_MESSAGE_ID",
     "PERM_READ",
     "PERM_WRITE",
     "PRODUCER_GROUP",
+    "RETRY_PREFIX",
+    "RETRY_TOPIC",
     "SHARDING_KEY",
     "SYS_COMPRESSED",
     "SYS_PREPARED",
@@ -58,6 +71,7 @@ __all__ = [
     "TEMPLATE_TOPIC",
     "TIMER_DELAY_MS",
     "TIMER_DELIVER_MS",
+    "TIMER_NAMES",
     "TRANSACTION_PREPARED",
     "UNIQUE_KEY",
     "VERSION",

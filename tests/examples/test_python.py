@@ -1,6 +1,7 @@
 """examples/python runs as a user runs it: with a broker, and without one."""
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,10 +17,14 @@ pytest_plugins = ("appliance.pytest_rocketbox",)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def environment():
+    return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+
+
 def run(nameserver, *arguments, program="orders.py"):
     return subprocess.run(
         [sys.executable, ROOT / "examples/python" / program, nameserver, *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=120,
@@ -33,6 +38,30 @@ def test_orders_are_sent_and_billed_once_over_two_runs(rocketbox):
         lines = ran.stdout.splitlines()
         assert lines[0] == "sent 3"
         assert sorted(line.split("'")[1] for line in lines[1:]) == ["order 0", "order 1", "order 2"]
+
+
+def test_orders_are_billed_until_the_service_is_told_to_stop(rocketbox):
+    producer = rocketbox.client()
+    with producer:
+        for key, options in (("order-1", {}), ("order-2", {"properties": {"paid": "later"}}), ((), {})):
+            producer.producer().send("orders", "an order", tags="paid", keys=[key] if key else [], **options)
+    with subprocess.Popen(
+        [sys.executable, ROOT / "examples/python/billing.py", rocketbox.namesrv],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as service:
+        try:
+            lines = set()
+            while not {"billed order-1, attempt 1\n", "billed order-2, attempt 2\n"} <= lines:
+                line = service.stdout.readline()
+                assert line, service.stderr.read()
+                lines.add(line)
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(60) == 0
+        finally:
+            service.kill()
 
 
 def test_orders_that_are_saved_are_told_and_others_are_not(rocketbox, consumed, tmp_path):
@@ -56,7 +85,7 @@ def test_many_are_stored_and_a_reminder_is_taken_back(rocketbox, consumed):
     assert len(consumed("measurements", 1000, timeout=60)) == 1000
 
 
-@pytest.mark.parametrize("program", ["orders.py", "transactions.py", "many.py"])
+@pytest.mark.parametrize("program", ["orders.py", "transactions.py", "many.py", "billing.py"])
 def test_without_a_server_it_says_what_to_do(program, tmp_path):
     more = [str(tmp_path / "orders.db")] if program == "transactions.py" else []
     ran = run(f"127.0.0.1:{reserve_port()}", *more, program=program)

@@ -24,6 +24,7 @@ class Fault(NamedTuple):
 
 ENGINE = "appliance/engine/"
 T = "tests/engine/"
+CLIENT = "appliance/client/"
 
 FAULTS: list[Fault] = [
     # --- from a send to its answer
@@ -1013,5 +1014,46 @@ FAULTS: list[Fault] = [
         "            if reply.request is not None and reply.request.caller is not None:",
         "            if False:",
         (T + "access/test_enforced.py",),
+    ),
+    # --- the Python client
+    Fault(
+        "client",
+        "a push consumer commits behind a message that is being handled",
+        CLIENT + "core/push_group.py",
+        "            return next(iter(self.running))\n",
+        "            pass\n",
+        ("tests/client/core/test_push_group.py",),
+    ),
+    Fault(
+        "client",
+        "messages that nobody handled are committed at a close",
+        CLIENT + "core/push_group.py",
+        "            held.position = held.messages[0].queue_offset\n",
+        "            pass\n",
+        ("tests/client/core/test_push_group.py",),
+    ),
+    Fault(
+        "client",
+        "a message that no broker took back counts as done",
+        CLIENT + "core/push_group.py",
+        "                if self.is_stopping:\n                    return False\n",
+        "                return True\n",
+        ("tests/client/core/test_push_group.py",),
+    ),
+    Fault(
+        "client",
+        "an ordered queue goes over without its last offset",
+        CLIENT + "core/ordered_group.py",
+        "            yield from self._commit_last(held, passed)\n            del self",
+        "            del self",
+        ("tests/client/core/test_push_group.py",),
+    ),
+    Fault(
+        "client",
+        "an ordered consumer works on without its lock",
+        CLIENT + "core/ordered_group.py",
+        "now < held.locked_at + _LOCK_LIVES_S",
+        "True",
+        ("tests/client/core/test_push_group.py",),
     ),
 ]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Generator
 from typing import Any
 
-from appliance.client.core.steps import Call, CallFailed, Sleep, Start, Tell, Together
+from appliance.client.core.steps import Call, CallFailed, Do, Sleep, Start, Tell, Together
 from appliance.client.errors import ClientError
 from appliance.engine.protocol.command import RemotingCommand
 
@@ -58,6 +58,8 @@ class Driver:
             return None
         if isinstance(effect, Together):
             return [self._one(procedure) for procedure in effect.procedures]
+        if isinstance(effect, Do):
+            return effect.act()
         self.calls.append(effect)
         outcome = self._cluster(effect)
         if isinstance(outcome, CallFailed) and outcome.kind == "timeout":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..errors import BadAnswer
 from ..message import ReceivedMessage
 from ..wire import RemotingCommand, RequestCode, ResponseCode
 from . import requests
 from .directory import Directory
-from .pull_group import PullGroup
+from .group import Group
 from .selection import Faults
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 from .transactions import Half, half_of_check
@@ -29,7 +30,7 @@ class ClientCore:
         self.faults = Faults()
         #: Groups of producers that have sent something.
         self.producers: set[str] = set()
-        self.groups: dict[str, PullGroup] = {}
+        self.groups: dict[str, Group[Any]] = {}
         #: Group of a transactional producer -> called when a broker asks how a transaction of it ends.
         self.checkers: dict[str, Callable[[Half, ReceivedMessage], None]] = {}
         self._clock = clock
@@ -71,7 +72,8 @@ class ClientCore:
         """Send a heartbeat to one broker. One that cannot be reached gets it when a connection to it opens."""
         if not self.producers and not self.groups:
             return
-        consumers = [(group.group, list(group.subscriptions.values())) for group in self.groups.values()]
+        # One that has left would be a member again, until its connection ends.
+        consumers = [group.member() for group in self.groups.values() if not group.is_closed]
         request = requests.heartbeat(self.client_id, sorted(self.producers), consumers)
         answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
         if isinstance(answer, CallFailed):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import BrokerAway
 from ..message import MessageQueue, ReceivedMessage
-from ..wire import ResponseCode
+from ..wire import RemotingCommand, ResponseCode
 from . import requests
 from .answers import failure, number, refusal
 from .directory import Directory
@@ -51,21 +52,30 @@ def pull(
 
     Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
     """
+
+    def make(address: str) -> RemotingCommand:
+        version = directory.versions.get(address, 0)
+        return requests.pull(group, queue, offset, most, int(wait * 1000), tags, broker_version=version)
+
+    return (yield from pull_by(directory, clock, make, queue, offset, wait, tag_set))
+
+
+def pull_by(
+    directory: Directory,
+    clock: Clock,
+    make: Callable[[str], RemotingCommand],
+    queue: MessageQueue,
+    offset: int,
+    wait: float,
+    tag_set: frozenset[str],
+) -> Steps[Pulled]:
+    """Pull as `pull`, with a request that is made for the address of a broker."""
     who = f"broker {queue.broker_name}"
     address = directory.readable(queue)
     if address is None:
         raise BrokerAway(f"{who} is in no route of {queue.topic} any more.")
     who = f"{who} at {address}"
-    request = requests.pull(
-        group,
-        queue,
-        offset,
-        most,
-        int(wait * 1000),
-        tags,
-        broker_version=directory.versions.get(address, 0),
-    )
-    answer = yield Call(address, request, clock.monotonic() + wait + _PATIENCE_S)
+    answer = yield Call(address, make(address), clock.monotonic() + wait + _PATIENCE_S)
     if isinstance(answer, CallFailed):
         raise failure(answer, who, f"a pull of {queue.topic}")
     if answer.code not in _ANSWERED:

@@ -10,6 +10,8 @@ from ..wire import read_json
 
 #: Own limit of values in the answer; a group has fewer members.
 _MOST_MEMBERS = 20_000
+#: The same for the queues of one broker that a group locks.
+_MOST_LOCKED = 100_000
 
 
 def average(queues: Iterable[MessageQueue], members: Iterable[str], own: str) -> Sequence[MessageQueue]:
@@ -34,3 +36,13 @@ def read_members(body: bytes) -> list[str]:
     except (ValueError, TypeError, KeyError) as error:
         raise BadAnswer(f"the members of a group cannot be read: {error!r}") from None
     return list(found)
+
+
+def read_locked(body: bytes) -> set[MessageQueue]:
+    """Decode the queues in the answer to a 41. Raises BadAnswer."""
+    try:
+        found = read_json(body, max_values=_MOST_LOCKED)["lockOKMQSet"]
+        queues = {MessageQueue(one["topic"], one["brokerName"], one["queueId"]) for one in found}
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadAnswer(f"the locked queues of a group cannot be read: {error!r}") from None
+    return queues

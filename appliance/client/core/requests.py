@@ -18,20 +18,45 @@ PULL_LITE = 16
 #: First version whose brokers support 361, and times of delivery: V5_0_0.
 LITE_PULL_SINCE = TIMERS_SINCE = 413
 
+#: Most messages of one pull.
+PULL_MOST = 32
+#: Group of the producer that sends messages again for consumers.
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+
 _MOST_PULL_BYTES = 2147483647
+_PUSH_PULL_BYTES = 262144
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """tags: "*", or tags with "||" between them. version: wall ms of the last change."""
+    """tags: "*", or tags with "||" between them. sql: a condition of SQL92 in their place. version: wall ms of the last
+    change."""
 
     topic: str
     tags: str = "*"
     version: int = 0
+    sql: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return "TAG" if self.sql is None else "SQL92"
 
     def tag_set(self) -> list[str]:
         """Return the tags, sorted; empty for all tags, and messages without one."""
-        return [] if self.tags == "*" else sorted({tag.strip() for tag in self.tags.split("||")})
+        return (
+            [] if self.sql is not None or self.tags == "*" else sorted({tag.strip() for tag in self.tags.split("||")})
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What heartbeats say of a member of a group. begins: where it begins without an offset, in Java's words."""
+
+    group: str
+    subscriptions: tuple[Subscription, ...] = ()
+    is_push: bool = False
+    broadcasts: bool = False
+    begins: str = "CONSUME_FROM_LAST_OFFSET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +124,30 @@ def recall(group: str, queue: MessageQueue, handle: str) -> RemotingCommand:
     return request(RequestCode.RECALL_MESSAGE, fields)
 
 
-def heartbeat(
-    client_id: str, producers: Iterable[str], consumers: Iterable[tuple[str, Iterable[Subscription]]]
-) -> RemotingCommand:
-    """Make a 34. consumers: pull consumers as (group, its subscriptions)."""
+def heartbeat(client_id: str, producers: Iterable[str], consumers: Iterable[Member]) -> RemotingCommand:
+    """Make a 34."""
     body = {
         "clientID": client_id,
         "consumerDataSet": [
             {
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "consumeType": "CONSUME_ACTIVELY",
-                "groupName": group,
-                "messageModel": "CLUSTERING",
-                "subscriptionDataSet": [_subscription_data(one) for one in subscriptions],
+                "consumeFromWhere": one.begins,
+                "consumeType": "CONSUME_PASSIVELY" if one.is_push else "CONSUME_ACTIVELY",
+                "groupName": one.group,
+                "messageModel": "BROADCASTING" if one.broadcasts else "CLUSTERING",
+                "subscriptionDataSet": [_subscription_data(subscription) for subscription in one.subscriptions],
                 "unitMode": False,
             }
-            for group, subscriptions in consumers
+            for one in consumers
         ],
         "heartbeatFingerprint": 0,
         "producerDataSet": [{"groupName": group} for group in producers],
         "withoutSub": False,
     }
-    return request(RequestCode.HEART_BEAT, {}, json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+    return request(RequestCode.HEART_BEAT, {}, _json(body))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _subscription_data(subscription: Subscription) -> dict[str, Any]:
@@ -128,12 +155,18 @@ def _subscription_data(subscription: Subscription) -> dict[str, Any]:
     return {
         "classFilterMode": False,
         "codeSet": [java_hash(tag) for tag in tags],
-        "expressionType": "TAG",
-        "subString": subscription.tags,
+        "expressionType": subscription.kind,
+        "subString": subscription.tags if subscription.sql is None else subscription.sql,
         "subVersion": subscription.version,
         "tagsSet": tags,
         "topic": subscription.topic,
     }
+
+
+def check_filter(client_id: str, group: str, subscription: Subscription) -> RemotingCommand:
+    """Make a 46, the question whether brokers take the condition of a subscription."""
+    body = {"clientId": client_id, "group": group, "subscriptionData": _subscription_data(subscription)}
+    return request(RequestCode.CHECK_CLIENT_CONFIG, None, _json(body))
 
 
 def unregister(client_id: str, *, producer: str | None = None, consumer: str | None = None) -> RemotingCommand:
@@ -199,6 +232,64 @@ def pull(
         "maxMsgBytes": _MOST_PULL_BYTES,
     }
     return request(RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE, fields)
+
+
+def push_pull(
+    group: str, queue: MessageQueue, offset: int, wait_ms: int, subscription: Subscription
+) -> RemotingCommand:
+    """Make an 11 of a push consumer: brokers filter by the subscription of its heartbeats. wait_ms: as of `pull`."""
+    fields = {
+        "queueId": queue.queue_id,
+        "maxMsgBytes": _PUSH_PULL_BYTES,
+        "maxMsgNums": PULL_MOST,
+        "sysFlag": PULL_SUSPEND,
+        "suspendTimeoutMillis": wait_ms,
+        "commitOffset": 0,
+        "bname": queue.broker_name,
+        "topic": queue.topic,
+        "queueOffset": offset,
+        "expressionType": subscription.kind,
+        "subVersion": subscription.version,
+        "consumerGroup": group,
+    }
+    return request(RequestCode.PULL_MESSAGE, fields)
+
+
+def send_back(
+    group: str, queue: MessageQueue, topic: str, physical_offset: int, message_id: str, level: int, most_retries: int
+) -> RemotingCommand:
+    """Make a 36: the broker stores a copy for the group, to be delivered later. queue, physical_offset: of the message.
+    topic: the one it was sent to. level: of the delay; 0: by its attempts, -1: a dead letter. most_retries: a message
+    that was delivered again so often becomes a dead letter."""
+    fields = {
+        "maxReconsumeTimes": most_retries, "offset": physical_offset, "bname": queue.broker_name, "delayLevel": level,
+        "originTopic": topic, "originMsgId": message_id, "unitMode": False, "group": group,
+    }  # fmt: skip
+    return request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+
+
+def retry(
+    group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int, times: int, most: int
+) -> RemotingCommand:
+    """Make the 310 of a message to its group's retry topic. times: how often it was delivered again, this one counted.
+    most: as `most_retries` of `send_back`."""
+    again = send(INNER_PRODUCER, queue, body, properties, sys_flag, born_ms)
+    again.ext_fields |= {"j": str(times), "l": str(most)}
+    return again
+
+
+def lock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> RemotingCommand:
+    """Make a 41: the answer names the queues that this client has for itself from now on."""
+    return request(RequestCode.LOCK_BATCH_MQ, {}, _locks(group, client_id, queues))
+
+
+def unlock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> RemotingCommand:
+    return request(RequestCode.UNLOCK_BATCH_MQ, {}, _locks(group, client_id, queues))
+
+
+def _locks(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
+    places = [{"brokerName": one.broker_name, "queueId": one.queue_id, "topic": one.topic} for one in queues]
+    return _json({"clientId": client_id, "consumerGroup": group, "mqSet": places, "onlyThisBroker": False})
 
 
 def not_supported(question: RemotingCommand) -> RemotingCommand:

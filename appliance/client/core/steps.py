@@ -4,6 +4,7 @@
         answer = yield Call("10.0.0.5:10911", request, deadline)     # a RemotingCommand, or a CallFailed
         yield Sleep(clock.monotonic() + 1)                           # None
         outcomes = yield Together([ask(...), ask(...)])              # a list: what each returned, or its ClientError
+        saved = yield Do(partial(store.save, offsets))                # what it returns
         return 7
 
 A shell resumes procedures one at a time, under the client's lock, so all state of the core is guarded by it. Effects
@@ -12,7 +13,7 @@ are performed without the lock.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -81,5 +82,12 @@ class Start:
     procedure: Generator[Any, Any, Any]
 
 
-Effect: TypeAlias = Call | Tell | Sleep | Together | Start
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Call a function that may wait for a disk, and raises nothing. The outcome is what it returns."""
+
+    act: Callable[[], Any]
+
+
+Effect: TypeAlias = Call | Tell | Sleep | Together | Start | Do
 Steps: TypeAlias = Generator[Effect, Any, Result]

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..core.connection import Connection
-from ..core.steps import Call, CallFailed, Effect, Sleep, Start, Tell, Together
+from ..core.steps import Call, CallFailed, Do, Effect, Sleep, Start, Tell, Together
 from ..errors import ClientError, Closed
 from ..wire import FrameError, RemotingCommand, split_host_port
 
@@ -176,6 +176,8 @@ class ThreadShell:
             if self._post(partial(self._add_timer, effect.until, resume)):
                 return False, None
             return True, Closed(_CLOSED)
+        if isinstance(effect, Do):
+            return True, effect.act()
         return self._together(effect, resume)
 
     def _together(self, effect: Together, resume: Callable[[Any], None]) -> tuple[bool, Any]:

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from appliance.client.core import requests
-from appliance.client.core.requests import HalfPlace, Subscription
+from appliance.client.core.requests import HalfPlace, Member, Subscription
 from appliance.client.message import Message, MessageQueue
 from appliance.client.producer import _properties
 from appliance.engine.protocol.command import decode_frame
@@ -130,11 +130,81 @@ def test_a_heartbeat_says_what_javas_says(recorded):
     ours = requests.heartbeat(
         said["clientID"],
         [one["groupName"] for one in said["producerDataSet"]],
-        [(consumer["groupName"], [Subscription(subscription["topic"], "*", subscription["subVersion"])])],
+        [Member(consumer["groupName"], (Subscription(subscription["topic"], "*", subscription["subVersion"]),))],
     )
     assert json.loads(ours.body) == said
     theirs.ext_fields.pop(_NOT_OURS, None)
     assert (ours.ext_fields, ours.bare) == (theirs.ext_fields, theirs.bare)
+
+
+@pytest.fixture(scope="module")
+def pushed():
+    """The same as `recorded`, from push consumers."""
+    found = {}
+    for name in ("push-concurrent", "push-broadcasting", "push-orderly", "push-sql92", "push-from-where", "retry-dlq"):
+        for line, frame in frames(GOLDEN / "wire" / "5.3.3" / f"{name}.jsonl.gz"):
+            if line["dir"] == "request" and line["from"] == "client" and line["codec"] in (0, "JSON"):
+                found.setdefault(line["code"], []).append(decode_frame(frame))
+    return found
+
+
+def subscription_of(data):
+    if data["expressionType"] == "SQL92":
+        return Subscription(data["topic"], "*", data["subVersion"], data["subString"])
+    return Subscription(data["topic"], data["subString"], data["subVersion"])
+
+
+def test_heartbeats_of_push_consumers_say_what_javas_say(pushed):
+    compared = set()
+    for theirs in pushed[34]:
+        said = json.loads(theirs.body)
+        if not said["consumerDataSet"]:
+            continue
+        members = [
+            Member(
+                one["groupName"],
+                tuple(map(subscription_of, one["subscriptionDataSet"])),
+                is_push=one["consumeType"] == "CONSUME_PASSIVELY",
+                broadcasts=one["messageModel"] == "BROADCASTING",
+                begins=one["consumeFromWhere"],
+            )
+            for one in said["consumerDataSet"]
+        ]
+        ours = requests.heartbeat(said["clientID"], [one["groupName"] for one in said["producerDataSet"]], members)
+        assert json.loads(ours.body) == said
+        compared |= {(member.broadcasts, one.kind, member.begins) for member in members for one in member.subscriptions}
+    assert {(True, "TAG", "CONSUME_FROM_FIRST_OFFSET"), (False, "SQL92", "CONSUME_FROM_FIRST_OFFSET")} <= compared
+
+
+@pytest.mark.parametrize("code", [11, 36, 41, 42, 46])
+def test_a_recorded_request_of_a_push_consumer_is_made_again(pushed, code):
+    made_by_java = [one for one in pushed[code] if "subscription" not in one.ext_fields]
+    assert made_by_java
+    for theirs in made_by_java:
+        ext, body = theirs.ext_fields, json.loads(theirs.body or b"{}")
+        queue = MessageQueue(ext.get("topic", ""), ext.get("bname", ""), int(ext.get("queueId", 0)))
+        match code:
+            case 11:
+                ext |= {"sysFlag": "2", "commitOffset": "0"}  # this client commits by requests of their own
+                kind = Subscription(
+                    queue.topic, "*", int(ext["subVersion"]), "a" if "SQL" in ext["expressionType"] else None
+                )
+                ours = requests.push_pull(ext["consumerGroup"], queue, int(ext["queueOffset"]), 15000, kind)
+                assert list(ours.ext_fields) == list(ext)
+            case 36:
+                ours = requests.send_back(
+                    ext["group"], queue, ext["originTopic"], int(ext["offset"]), ext["originMsgId"],
+                    int(ext["delayLevel"]), int(ext["maxReconsumeTimes"]),
+                )  # fmt: skip
+                assert list(ours.ext_fields) == list(ext)
+            case 46:
+                ours = requests.check_filter(body["clientId"], body["group"], subscription_of(body["subscriptionData"]))
+            case 41 | 42:
+                make = requests.lock if code == 41 else requests.unlock
+                queues = [MessageQueue(one["topic"], one["brokerName"], one["queueId"]) for one in body["mqSet"]]
+                ours = make(body["consumerGroup"], body["clientId"], queues)
+        assert (ours.code, ours.bare, ours.ext_fields) == (code, theirs.bare, ext)
+        assert json.loads(ours.body or b"{}") == body
 
 
 def test_an_old_broker_is_asked_by_the_code_that_it_knows():
@@ -144,6 +214,6 @@ def test_an_old_broker_is_asked_by_the_code_that_it_knows():
 
 
 def test_tags_have_javas_hash_codes():
-    request = requests.heartbeat("c", [], [("g", [Subscription("T", "TagA || TagB", 7)])])
+    request = requests.heartbeat("c", [], [Member("g", (Subscription("T", "TagA || TagB", 7),))])
     data = json.loads(request.body)["consumerDataSet"][0]["subscriptionDataSet"][0]
     assert (data["tagsSet"], data["codeSet"]) == (["TagA", "TagB"], [2598919, 2598920])

@@ -1,0 +1,438 @@
+"""A member of a group: the queues that it shares with the others, the loop that fetches each, and offsets. PURE.
+
+    position   where the next pull goes on
+    passed     behind the last message that the user is done with, and all before it
+    committed  as it is stored
+
+Only passed offsets are committed: what was not done when the process died comes again. Each queue has one loop, which
+pulls while its cache has room; a loop ends when its queue is given up. `PullGroup` and `PushGroup` say what becomes of
+messages.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from ..errors import BadAnswer, BrokerAway, ClientError, NoRoute, NotPermitted, RequestRefused, RequestTimeout
+from ..message import MessageQueue
+from ..wire import RETRY_PREFIX, ResponseCode
+from . import requests
+from .answers import failure, number, refusal
+from .directory import Directory, first_error
+from .pulling import Pulled, ask_offset
+from .rebalance import average, read_members
+from .requests import Member, Subscription
+from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
+
+Begin: TypeAlias = Literal["last", "first"] | datetime
+
+#: Time that a broker holds a pull for which it has nothing.
+WAIT_S = 20.0
+#: Time between two rebalances, as Java has it; shorter while a topic, its members or its queues are not to be had.
+_REBALANCE_S = 20.0
+_LOOK_S = 1.0
+#: Pause after a broker could not be reached: doubled each time, up to a second.
+_FIRST_PAUSE_S = 0.01
+_PAUSE_S = 1.0
+#: Pause after a broker answered without messages at once, although it should have waited.
+_EMPTY_PAUSE_S = 0.1
+#: Codes of a broker that does not have the subscription, as after its restart: a heartbeat mends it.
+_NOT_KNOWN = (
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.FILTER_DATA_NOT_EXIST,
+    ResponseCode.FILTER_DATA_NOT_LATEST,
+)
+#: Rounds after which offsets that did not move are written again: a group's offsets at a broker may be lost.
+_ROUNDS_TO_ALL = 12
+
+
+class Held:
+    """A queue that this member reads."""
+
+    __slots__ = ("committed", "dropped", "epoch", "is_pulling", "position", "queue")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.position: int | None = None
+        self.committed: int | None = None
+        #: Increased when it goes on elsewhere: loops and answers from before it no longer count.
+        self.epoch = 0
+        self.is_pulling = False
+        self.dropped = False
+
+    @property
+    def passed(self) -> int | None:
+        raise NotImplementedError
+
+    def begin_at(self, offset: int) -> None:
+        self.position = offset
+
+
+HeldQueue = TypeVar("HeldQueue", bound=Held)
+
+
+class Group(Generic[HeldQueue]):
+    """Guarded by the client's lock."""
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        directory: Directory,
+        clock: Clock,
+        *,
+        begin: Begin,
+        timeout: float,
+        beat: Callable[[str], Steps[None]],
+        wake: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """begin: where a queue begins without a committed offset. timeout: seconds for one request. beat: sends a
+        heartbeat to an address. wake: called with the lock held when something changed that the user may wait for.
+        note: takes a sentence for the log."""
+        self.group = group
+        self._client_id = client_id
+        self._directory = directory
+        self._clock = clock
+        self._begin = begin
+        self._timeout = timeout
+        self._beat = beat
+        self._wake = wake
+        self._note = note
+        self.subscriptions: dict[str, Subscription] = {}
+        self.held: dict[MessageQueue, HeldQueue] = {}
+        self.is_closed = False
+        self._is_balancing = False
+        self._balance_again = False
+        self._is_complete = True
+        self._balanced_at = 0.0
+        #: True if a loop may have ended because its cache was full.
+        self._is_stalled = False
+        self._rounds = 0
+
+    # --- what kinds of groups differ in
+
+    def member(self) -> Member:
+        """Return what heartbeats say of this member."""
+        raise NotImplementedError
+
+    def _make(self, queue: MessageQueue) -> HeldQueue:
+        raise NotImplementedError
+
+    def _has_room(self, held: HeldQueue) -> bool:
+        """True if the queue may be pulled."""
+        raise NotImplementedError
+
+    def _ask(self, held: HeldQueue, offset: int) -> Steps[Pulled]:
+        """Pull from an offset on."""
+        raise NotImplementedError
+
+    def _took(self, held: HeldQueue, pulled: Pulled) -> None:
+        """Keep what a pull brought, and set the position."""
+        raise NotImplementedError
+
+    def _release(self, held: HeldQueue) -> None:
+        """Forget the messages of a queue that was given up."""
+        raise NotImplementedError
+
+    def _before_joining(self) -> Steps[None]:
+        """Do what comes before the first heartbeat. An error ends the start."""
+        yield from ()
+
+    def _before_leaving(self) -> Steps[None]:
+        """Do what comes between the last commit and the end of the membership."""
+        yield from ()
+
+    def _needs_a_person(self, error: ClientError) -> None:
+        """Take an error that does not mend itself; it is noted as well."""
+
+    # --- beginning
+
+    def start(self) -> Steps[None]:
+        """Subscribe at all brokers and take the first queues. Raises NoNameServer; a topic that does not exist yet is
+        looked up again from then on."""
+        deadline = self._clock.monotonic() + self._timeout
+        for topic in self.subscriptions:
+            yield from self._directory.look_up(topic, deadline)
+        yield from self._before_joining()
+        yield from self._beat_all()
+        yield from self.rebalance()
+        yield Start(self._keep_balanced())
+
+    def _beat_all(self) -> Steps[None]:
+        yield Together([self._beat(address) for address in self._directory.addresses()])
+
+    # --- whose queues
+
+    def _keep_balanced(self) -> Steps[None]:
+        while not self.is_closed:
+            yield Sleep(self._clock.monotonic() + _LOOK_S)
+            if not self._is_complete or self._clock.monotonic() >= self._balanced_at + _REBALANCE_S:
+                yield from self.rebalance()
+
+    def rebalance(self) -> Steps[None]:
+        """Give up and take on queues as the group's members share them; queues stay as they are if routes or members
+        cannot be read now. A second call while one is under way makes that one begin again."""
+        if self._is_balancing:
+            self._balance_again = True
+            return
+        self._is_balancing = True
+        try:
+            self._balance_again = True
+            while self._balance_again and not self.is_closed:
+                self._balance_again = False
+                complete = True
+                for topic in list(self.subscriptions):
+                    try:
+                        complete &= yield from self._rebalance_topic(topic)
+                    except ClientError as error:
+                        complete = False
+                        self._note(f"queues of {topic} for group {self.group} stay as they are: {error}")
+                self._is_complete = complete
+                self._balanced_at = self._clock.monotonic()
+        finally:
+            self._is_balancing = False
+
+    def _rebalance_topic(self, topic: str) -> Steps[bool]:
+        deadline = self._clock.monotonic() + self._timeout
+        try:
+            queues = yield from self._directory.read_queues(topic, deadline)
+        except NoRoute as error:
+            if not topic.startswith(RETRY_PREFIX):  # that one comes with the first heartbeat
+                self._note(f"group {self.group} waits for the topic {topic}: {error}")
+            return False
+        members = yield from self._members(queues, deadline)
+        if self._client_id not in members:  # a broker that was restarted has no members until the next heartbeat
+            yield from self._beat_all()
+            members = yield from self._members(queues, deadline)
+        if not members:
+            return False
+        mine = average(queues, members, self._client_id)
+        for held in [one for one in self.held.values() if one.queue.topic == topic and one.queue not in mine]:
+            yield from self._give_up(held)
+        complete = self._client_id in members
+        for queue in mine:
+            if queue not in self.held:
+                complete &= yield from self._take_on(queue)
+        return complete
+
+    def _members(self, queues: Sequence[MessageQueue], deadline: float) -> Steps[list[str]]:
+        """Return the client ids of the group's members, from the first broker that answers."""
+        error: ClientError | None = None
+        for name, queue in {queue.broker_name: queue for queue in queues}.items():
+            address = self._directory.readable(queue)
+            if address is None:
+                continue
+            who = f"broker {name} at {address}"
+            what = f"the question for the members of {self.group}"
+            answer = yield Call(address, requests.members(self.group), deadline)
+            if isinstance(answer, CallFailed):
+                error = failure(answer, who, what)
+            elif answer.code == ResponseCode.SUCCESS:
+                return read_members(answer.body)
+            elif answer.code == ResponseCode.SYSTEM_ERROR:
+                return []  # it has no member
+            else:
+                error = refusal(answer, who, what)
+        raise error or BrokerAway(f"No broker of {queues[0].topic} has an address.")
+
+    def _take_on(self, queue: MessageQueue) -> Steps[bool]:
+        """Begin to read a queue; False if another member has it still."""
+        held = self._make(queue)
+        self.held[queue] = held
+        yield from self._resume(held)
+        return True
+
+    def _give_up(self, held: HeldQueue) -> Steps[None]:
+        """Commit the passed offset and stop reading; another member goes on from there."""
+        if held.dropped:
+            return
+        passed = held.passed
+        held.dropped = True
+        del self.held[held.queue]
+        self._release(held)
+        yield from self._commit_last(held, passed)
+
+    def _commit_last(self, held: HeldQueue, passed: int | None) -> Steps[None]:
+        if passed is not None and passed != held.committed:
+            try:
+                yield from self._commit_one(held, passed)
+            except ClientError as error:
+                self._note(f"{held.queue} was given up, and some of its messages come again: {error}")
+
+    # --- fetching
+
+    def _resume(self, held: HeldQueue) -> Steps[None]:
+        if not held.is_pulling and not held.dropped and not self.is_closed:
+            held.is_pulling = True
+            yield Start(self._fetch(held, held.epoch))
+
+    def resume_all(self) -> Steps[None]:
+        """Restart loops that ended because their cache was full."""
+        self._is_stalled = False
+        for held in list(self.held.values()):
+            if self._has_room(held):
+                yield from self._resume(held)
+            else:
+                self._is_stalled = True
+
+    def _fetch(self, held: HeldQueue, epoch: int) -> Steps[None]:
+        pause = _FIRST_PAUSE_S
+        while self._goes_on(held, epoch) and self._has_room(held):
+            try:
+                began = self._clock.monotonic()
+                if held.position is None:
+                    begin = yield from self._begin_of(held)
+                    if self._goes_on(held, epoch):
+                        held.begin_at(begin)
+                    continue
+                is_idle = yield from self._pull(held, epoch)
+                pause = _FIRST_PAUSE_S
+                if is_idle and self._clock.monotonic() - began < _FIRST_PAUSE_S:
+                    yield Sleep(began + _EMPTY_PAUSE_S)
+            except ClientError as error:
+                if not self._goes_on(held, epoch):
+                    break
+                seconds = yield from self._mend(held, error, pause)
+                pause = min(_PAUSE_S, pause * 2)
+                yield Sleep(self._clock.monotonic() + seconds * random.uniform(0.5, 1.0))
+        if held.epoch == epoch:
+            held.is_pulling = False
+            self._is_stalled = True
+
+    def _goes_on(self, held: HeldQueue, epoch: int) -> bool:
+        return not held.dropped and held.epoch == epoch and not self.is_closed
+
+    def _pull(self, held: HeldQueue, epoch: int) -> Steps[bool]:
+        """Do one pull; True if it brought nothing new."""
+        asked = held.position or 0
+        pulled = yield from self._ask(held, asked)
+        if not self._goes_on(held, epoch):
+            return False
+        if pulled.moved:
+            self._note(f"{held.queue} has no offset {asked}: group {self.group} goes on at {pulled.next_offset}")
+        elif pulled.next_offset < asked:
+            raise BadAnswer(f"broker {held.queue.broker_name} sends {held.queue} back from {asked}.")
+        self._took(held, pulled)
+        return pulled.next_offset == asked
+
+    def _begin_of(self, held: HeldQueue) -> Steps[int]:
+        """Return the offset to begin at: the committed one, or else by `begin`."""
+        queue = held.queue
+        committed = yield from self.committed(queue)
+        if committed is not None:
+            held.committed = committed
+            return committed
+        if self._begin == "first" or queue.topic.startswith(RETRY_PREFIX):  # retries are never skipped
+            return (yield from ask_offset(self._directory, self._clock, self._timeout, queue, "min"))
+        what = "max" if self._begin == "last" else int(self._begin.timestamp() * 1000)
+        return (yield from ask_offset(self._directory, self._clock, self._timeout, queue, what))
+
+    def _mend(self, held: HeldQueue, error: ClientError, pause: float) -> Steps[float]:
+        """React to a failed pull; return the seconds to wait before the next."""
+        if isinstance(error, BrokerAway | RequestTimeout):
+            self._note(f"{error} Group {self.group} tries again.")
+            if pause > _FIRST_PAUSE_S:  # it is not gone for a moment only, and may have another address
+                try:
+                    yield from self._directory.look_up(held.queue.topic, self._clock.monotonic() + self._timeout)
+                except ClientError as another:
+                    self._note(str(another))
+            return pause
+        if isinstance(error, RequestRefused):
+            if error.code in _NOT_KNOWN:
+                yield from self._beat_all()
+                return 0.05
+            if error.code == ResponseCode.FLOW_CONTROL:
+                return 0.02
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                yield from self._look_again(held.queue.topic)
+        if isinstance(error, NotPermitted | BadAnswer) or (
+            isinstance(error, RequestRefused) and error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        ):
+            self._needs_a_person(error)
+        self._note(f"{error} Group {self.group} tries again.")
+        return _PAUSE_S
+
+    def _look_again(self, topic: str) -> Steps[None]:
+        try:
+            yield from self._directory.look_up(topic, self._clock.monotonic() + self._timeout)
+        except ClientError as error:
+            self._note(str(error))
+
+    # --- offsets
+
+    def committed(self, queue: MessageQueue) -> Steps[int | None]:
+        """Return the group's offset at the broker, None if there is none."""
+        address = self._directory.readable(queue)
+        who = f"broker {queue.broker_name} at {address}"
+        if address is None:
+            raise BrokerAway(f"broker {queue.broker_name} is in no route of {queue.topic} any more.")
+        what = f"the question for the offset of {self.group}"
+        request = requests.committed_offset(self.group, queue)
+        answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
+        if isinstance(answer, CallFailed):
+            raise failure(answer, who, what)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, who, what)
+        return number(answer, "offset", who)
+
+    def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
+        """Write the passed offsets that have moved, or those of all queues; return the errors."""
+        moved = [
+            (held, held.passed)
+            for held in self.held.values()
+            if held.passed is not None and (everything or held.passed != held.committed)
+        ]
+        outcomes = yield Together([self._commit_one(held, offset) for held, offset in moved])
+        return [one for one in outcomes if isinstance(one, ClientError)]
+
+    def _commit_one(self, held: HeldQueue, offset: int) -> Steps[None]:
+        queue = held.queue
+        address = self._directory.readable(queue)
+        if address is None:
+            raise BrokerAway(f"broker {queue.broker_name} is in no route of {queue.topic} any more.")
+        who = f"broker {queue.broker_name} at {address}"
+        what = f"offset {offset} of {queue} for group {self.group}"
+        request = requests.commit(self.group, queue, offset)
+        answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
+        if isinstance(answer, CallFailed):
+            raise failure(answer, who, what)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal(answer, who, what)
+        held.committed = offset
+
+    def _has_closed(self) -> bool:
+        return self.is_closed
+
+    def keep_committed(self, seconds: float) -> Steps[None]:
+        """Commit again and again, until the consumer is closed."""
+        while not self.is_closed:
+            yield Sleep(self._clock.monotonic() + seconds)
+            if self._has_closed():  # meanwhile
+                return
+            self._rounds += 1
+            error = first_error((yield from self.commit(everything=self._rounds % _ROUNDS_TO_ALL == 0)))
+            if error is not None:
+                self._note(f"offsets of {self.group} are committed later: {error}")
+
+    # --- the end
+
+    def leave(self, commit: bool) -> Steps[int]:
+        """Stop fetching, commit passed offsets, unregister; return the number of queues that were not committed."""
+        self.is_closed = True
+        self._wake()
+        uncommitted = len((yield from self.commit())) if commit else 0
+        yield from self._before_leaving()
+        yield Together([self._unregister_at(address) for address in self._directory.addresses()])
+        return uncommitted
+
+    def _unregister_at(self, address: str) -> Steps[None]:
+        request = requests.unregister(self._client_id, consumer=self.group)
+        yield Call(address, request, self._clock.monotonic() + self._timeout)

@@ -1,0 +1,351 @@
+"""A push consumer: messages are handed to handlers, and the offset of the first one not done is committed. PURE.
+
+    messages   fetched, waiting for a handler, in order
+    running    handed to a handler, or on their way back to the broker
+
+A queue with messages that wait has a ticket with `dispatch`; who takes it gets the next batch by `begin_batch`, handles
+it, and starts `finish`. Batches of one queue run side by side; `OrderedGroup` has one at a time.
+
+What became of a batch counts only while its messages are in `running`: after the queue was given up, or its offset was
+set, the broker delivers them again, or no longer wants them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from ..errors import ClientError
+from ..message import MessageQueue, ReceivedMessage
+from ..wire import RETRY_PREFIX, RemotingCommand, ResponseCode
+from . import requests
+from .answers import failure, refusal
+from .directory import Directory
+from .group import WAIT_S, Begin, Group, Held
+from .handling import Outcome
+from .pulling import Pulled, pull_by
+from .requests import Member, Subscription
+from .send_back import send_back
+from .steps import Call, CallFailed, Clock, Do, Sleep, Start, Steps
+
+#: Offsets between the first message not done and the last one fetched: if one handler is stuck, not more come again.
+_MOST_SPAN = 2000
+#: Pause before a message is sent back once more that no broker took.
+_SEND_BACK_PAUSE_S = 1.0
+#: Level for a message whose handler does not end, as Java has it.
+_STUCK_LEVEL = 3
+#: Part of the handler's time-out after which it is looked at again.
+_LOOKS = 10
+
+
+class OffsetFile(Protocol):
+    """Offsets of a broadcasting consumer, kept on this machine."""
+
+    def read(self, queue: MessageQueue) -> int | None: ...
+    def save(self, offsets: Mapping[MessageQueue, int]) -> str | None: ...
+
+
+class PushHeld(Held):
+    __slots__ = ("busy", "locked_at", "messages", "rests_until", "running")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        super().__init__(queue)
+        self.messages: deque[ReceivedMessage] = deque()
+        #: By offset; offsets grow from the first to the last.
+        self.running: dict[int, Batch] = {}
+        # Of an ordered consumer: the batch that is handled, and monotonic times.
+        self.busy: Batch | None = None
+        self.locked_at = 0.0
+        self.rests_until = 0.0
+
+    @property
+    def passed(self) -> int | None:
+        """Behind the last message before which, and with which, all are done."""
+        if self.running:
+            return next(iter(self.running))
+        return self.messages[0].queue_offset if self.messages else self.position
+
+
+class Batch:
+    """Messages of one topic that are handled together."""
+
+    __slots__ = ("began", "held", "is_settled", "messages", "topic")
+
+    def __init__(self, held: PushHeld, messages: list[ReceivedMessage], began: float) -> None:
+        self.held = held
+        self.topic = messages[0].topic
+        self.messages = messages
+        self.began = began
+        #: True once it is known what becomes of it: its handler ended, or took too long.
+        self.is_settled = False
+
+    def counts(self) -> bool:
+        """True if it matters what becomes of it."""
+        return any(self.held.running.get(message.queue_offset) is self for message in self.messages)
+
+
+class PushGroup(Group[PushHeld]):
+    """Guarded by the client's lock."""
+
+    _most_span: float = _MOST_SPAN
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        directory: Directory,
+        clock: Clock,
+        *,
+        begin: Begin,
+        timeout: float,
+        cache: int,
+        cache_bytes: int,
+        batch: int,
+        most_retries: int,
+        handler_timeout: float,
+        offsets: OffsetFile | None,
+        dispatch: Callable[[PushHeld], None],
+        beat: Callable[[str], Steps[None]],
+        wake: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """cache: number of messages fetched and not done, for each queue; cache_bytes: their bodies, of all queues.
+        batch: most messages handled together. most_retries: deliveries after the first, before a message becomes a dead
+        letter. handler_timeout: seconds after which a message is sent back though its handler goes on. offsets: of a
+        broadcasting consumer, which has all queues for itself; None for one that shares. dispatch: takes a queue with
+        messages that wait; called with the lock held, as wake is when the last handler has ended."""
+        super().__init__(
+            group, client_id, directory, clock, begin=begin, timeout=timeout, beat=beat, wake=wake, note=note
+        )
+        self._cache = cache
+        self._cache_bytes = cache_bytes
+        self._batch = batch
+        self._most_retries = most_retries
+        self._handler_timeout = handler_timeout
+        self._offsets = offsets
+        self._dispatch = dispatch
+        #: Bytes of all messages that are fetched and not done.
+        self._bytes = 0
+        #: Batches whose `finish` has not ended.
+        self.active = 0
+        self.is_paused = False
+        self.is_stopping = False
+
+    def member(self) -> Member:
+        begins = self._begin.upper() if isinstance(self._begin, str) else ""
+        return Member(
+            self.group,
+            tuple(self.subscriptions.values()),
+            is_push=True,
+            broadcasts=self._offsets is not None,
+            begins=f"CONSUME_FROM_{begins}_OFFSET" if begins else "CONSUME_FROM_TIMESTAMP",
+        )
+
+    # --- beginning
+
+    def start(self) -> Steps[None]:
+        """Join the group, as `Group.start`. Raises RequestRefused if a broker does not take a condition of SQL92, and
+        BrokerAway or RequestTimeout if it cannot be asked."""
+        if self._offsets is None:
+            topic = RETRY_PREFIX + self.group
+            self.subscriptions[topic] = Subscription(topic, version=self._clock.wall_ms())
+        yield from super().start()
+        if self._offsets is None:
+            yield Start(self._watch())
+
+    def _before_joining(self) -> Steps[None]:
+        for subscription in self.subscriptions.values():
+            route = self._directory.known(subscription.topic)
+            address = next(route.addresses(), None) if route else None
+            if subscription.sql is None or address is None:
+                continue
+            who, what = f"broker at {address}", f"the condition {subscription.sql[:200]!r}"
+            request = requests.check_filter(self._client_id, self.group, subscription)
+            answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
+            if isinstance(answer, CallFailed):
+                raise failure(answer, who, what)
+            if answer.code != ResponseCode.SUCCESS:
+                raise refusal(answer, who, what)
+
+    def _members(self, queues: Sequence[MessageQueue], deadline: float) -> Steps[list[str]]:
+        if self._offsets is not None:
+            return [self._client_id]
+        return (yield from super()._members(queues, deadline))
+
+    # --- fetching
+
+    def _make(self, queue: MessageQueue) -> PushHeld:
+        return PushHeld(queue)
+
+    def _goes_on(self, held: PushHeld, epoch: int) -> bool:
+        return super()._goes_on(held, epoch) and not self.is_stopping
+
+    def _has_room(self, held: PushHeld) -> bool:
+        if self.is_paused or self.is_stopping or self._bytes >= self._cache_bytes:
+            return False
+        passed = held.passed
+        span = 0 if passed is None or held.position is None else held.position - passed
+        return len(held.messages) + len(held.running) < self._cache and span <= self._most_span
+
+    def _ask(self, held: PushHeld, offset: int) -> Steps[Pulled]:
+        queue = held.queue
+        subscription = self.subscriptions[queue.topic]
+
+        def make(_address: str) -> RemotingCommand:
+            return requests.push_pull(self.group, queue, offset, int(WAIT_S * 1000), subscription)
+
+        tags = frozenset(subscription.tag_set())
+        return (yield from pull_by(self._directory, self._clock, make, queue, offset, WAIT_S, tags))
+
+    def _took(self, held: PushHeld, pulled: Pulled) -> None:
+        if pulled.moved:  # somebody set the group's offset, or messages went: what is here no longer counts
+            self._release(held)
+        held.position = pulled.next_offset
+        held.messages += pulled.messages
+        self._bytes += _size(pulled.messages)
+        if pulled.messages:
+            self._dispatch(held)
+
+    def _release(self, held: PushHeld) -> None:
+        running = (one for batch in set(held.running.values()) for one in batch.messages)
+        self._bytes -= _size(held.messages)
+        self._bytes -= _size(one for one in running if one.queue_offset in held.running)
+        held.messages.clear()
+        held.running.clear()
+
+    # --- handling
+
+    def begin_batch(self, held: PushHeld) -> Batch | None:
+        """Take the next messages of a queue that had a ticket, to handle them; None if there are none now."""
+        if held.dropped or self.is_stopping or not held.messages or not self._may_begin(held):
+            return None
+        waiting, found = held.messages, [held.messages.popleft()]
+        while waiting and len(found) < self._batch and waiting[0].topic == found[0].topic:
+            found.append(waiting.popleft())
+        batch = Batch(held, found, self._clock.monotonic())
+        held.running |= {message.queue_offset: batch for message in found}
+        self.active += 1
+        self._begun(batch)
+        return batch
+
+    def _may_begin(self, held: PushHeld) -> bool:
+        return True
+
+    def _begun(self, batch: Batch) -> None:
+        if batch.held.messages:
+            self._dispatch(batch.held)
+
+    def finish(self, batch: Batch, outcome: Outcome) -> Steps[None]:
+        """Take what became of a batch: send back what failed, then count it as done."""
+        try:
+            if not batch.is_settled and batch.counts():
+                batch.is_settled = True
+                yield from self._conclude(batch, outcome)
+            yield from self._ended(batch)
+        finally:
+            self.active -= 1
+            if not self.active:
+                self._wake()
+
+    def _conclude(self, batch: Batch, outcome: Outcome) -> Steps[None]:
+        yield from self._settle(batch, outcome)
+        if self._is_stalled:
+            yield from self.resume_all()
+
+    def _settle(self, batch: Batch, outcome: Outcome) -> Steps[None]:
+        if self._offsets is None:
+            for message in outcome.failed:
+                if not (yield from self._send_back(batch, message, outcome.level)):
+                    return
+        self._done(batch, batch.messages)
+
+    def _ended(self, batch: Batch) -> Steps[None]:
+        yield from ()
+
+    def _send_back(self, batch: Batch, message: ReceivedMessage, level: int) -> Steps[bool]:
+        """Send a message back, again and again until a broker takes it; False if it does not matter any more."""
+        while batch.counts():
+            try:
+                yield from self._send_back_once(message, level)
+                return True
+            except ClientError as error:
+                if self.is_stopping:
+                    return False
+                self._note(f"{error} Group {self.group} sends the message back once more.")
+                yield Sleep(self._clock.monotonic() + _SEND_BACK_PAUSE_S)
+        return False
+
+    def _send_back_once(self, message: ReceivedMessage, level: int) -> Steps[None]:
+        return send_back(self._directory, self._clock, self.group, message, level, self._most_retries)
+
+    def _done(self, batch: Batch, messages: Sequence[ReceivedMessage]) -> None:
+        running = batch.held.running
+        done = [message for message in messages if running.get(message.queue_offset) is batch]
+        for message in done:
+            del running[message.queue_offset]
+        self._bytes -= _size(done)
+
+    def _watch(self) -> Steps[None]:
+        """Send back messages whose handlers do not end."""
+        while not self.is_closed:
+            yield Sleep(self._clock.monotonic() + self._handler_timeout / _LOOKS)
+            began = self._clock.monotonic() - self._handler_timeout
+            batches = {batch for held in self.held.values() for batch in held.running.values()}
+            for batch in batches:
+                if batch.began <= began and not batch.is_settled and batch.held.busy is None:
+                    batch.is_settled = True
+                    self._note(
+                        f"a handler of {batch.topic} does not end within {self._handler_timeout:g} s: group "
+                        f"{self.group} gets {batch.messages[0]!r} again"
+                    )
+                    yield Start(self._conclude(batch, Outcome(batch.messages, _STUCK_LEVEL)))
+
+    # --- offsets
+
+    def committed(self, queue: MessageQueue) -> Steps[int | None]:
+        if self._offsets is not None:
+            return self._offsets.read(queue)
+        return (yield from super().committed(queue))
+
+    def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
+        if self._offsets is None:
+            return (yield from super().commit(everything))
+        moved = {held: held.passed for held in self.held.values() if held.passed not in (None, held.committed)}
+        return [] if not moved else (yield from self._save(moved))
+
+    def _commit_one(self, held: PushHeld, offset: int) -> Steps[None]:
+        if self._offsets is None:
+            yield from super()._commit_one(held, offset)
+            return
+        for error in (yield from self._save({held: offset})):
+            raise error
+
+    def _save(self, moved: Mapping[PushHeld, int | None]) -> Steps[list[ClientError]]:
+        assert self._offsets is not None, "only a broadcasting consumer has a file"
+        offsets = {held.queue: offset for held, offset in moved.items() if offset is not None}
+        why = yield Do(partial(self._offsets.save, offsets))
+        if why is not None:
+            return [ClientError(f"offsets are not saved: {why}")] * len(offsets)
+        for held in moved:
+            held.committed = offsets[held.queue]
+        return []
+
+    # --- the end
+
+    def stop(self) -> None:
+        """Fetch no more and hand out no more: messages that no handler has come again."""
+        self.is_stopping = True
+        for held in self.held.values():
+            self._drop_waiting(held)
+
+    def _drop_waiting(self, held: PushHeld) -> None:
+        if held.messages:
+            held.position = held.messages[0].queue_offset
+            self._bytes -= _size(held.messages)
+            held.messages.clear()
+
+
+def _size(messages: Iterable[ReceivedMessage]) -> int:
+    return sum(len(message.record.body) for message in messages)

@@ -1,0 +1,323 @@
+"""`PushConsumer`: a member of a group whose messages are handed to functions. Java's push consumer."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+
+from .core.group import Begin
+from .core.handling import DONE, Outcome, outcome_of
+from .core.ordered_group import OrderedGroup
+from .core.push_group import Batch, PushGroup, PushHeld
+from .core.requests import Subscription
+from .errors import Closed, InvalidOption, Reject, Retry, Suspend
+from .message import CloseReport, ReceivedMessage
+from .notes import logger
+from .session import Session
+from .shells.workers import Workers
+from .wire import topic_name_error
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from .core.push_group import OffsetFile
+
+#: Takes a message, or a list of them if the consumer's `batch` is more than 1.
+Handler: TypeAlias = Callable[[Any], object]
+GivenHandler = TypeVar("GivenHandler", bound=Callable[[Any], object])
+
+_COMMIT_S = 5.0
+#: Deliveries after the first one, unless told otherwise: an ordered consumer gets its message again and again.
+_MOST_RETRIES = 16
+_NO_END = 2147483647
+
+
+class PushConsumer:
+    """Made by `Client.push_consumer`.
+
+        consumer = client.push_consumer("billing")
+
+        @consumer.subscribe("orders", tags="paid || refunded")
+        def bill(message):
+            charge(message.json())
+
+        consumer.run()
+
+    A handler that returns is done with its message; one that raises gets it again, later and later, and after
+    `max_attempts` it is a dead letter. `Retry`, `Reject` and, for ordered consumers, `Suspend` say what else to do.
+    Delivery is at least once: what a handler had begun when the process died comes again.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        ordered: bool,
+        broadcast: bool,
+        start: Begin,
+        workers: int,
+        batch: int,
+        max_attempts: int | None,
+        handler_timeout: float,
+        cache: int,
+        cache_bytes: int,
+    ) -> None:
+        if isinstance(start, str) and start not in ("last", "first"):
+            raise InvalidOption(f'start is "last", "first" or a datetime, not {start!r}.')
+        if not 1 <= workers <= 1000 or not 1 <= batch <= 1024 or cache < 1 or cache_bytes < 1:
+            raise InvalidOption(
+                "workers are 1 to 1000, batch is 1 to 1024, cache_messages and cache_bytes are 1 or more."
+            )
+        if (max_attempts is not None and max_attempts < 1) or not handler_timeout > 0:
+            raise InvalidOption("max_attempts is None or 1 or more, handler_timeout is seconds, more than 0.")
+        # Constant after construction.
+        self.group = group
+        self._session = session
+        self._batch = batch
+        self._workers = Workers(f"rocketbox-{group}", workers, self._work)
+        #: Notified, with the client's lock, when the last handler has ended.
+        self._idle = threading.Condition(session.shell.lock)
+        self._offsets = session.local_offsets(group) if broadcast else None
+        offsets: OffsetFile | None = self._offsets
+        retries = (_NO_END if ordered else _MOST_RETRIES) if max_attempts is None else max_attempts - 1
+        make = OrderedGroup if ordered else PushGroup
+        self._core = make(
+            group,
+            session.client_id,
+            session.core.directory,
+            session.clock,
+            begin=start,
+            timeout=session.timeout,
+            cache=cache,
+            cache_bytes=cache_bytes,
+            batch=batch,
+            most_retries=retries,
+            handler_timeout=handler_timeout,
+            offsets=offsets,
+            dispatch=self._workers.put,
+            beat=session.core.beat,
+            wake=self._idle.notify_all,
+            note=session.note,
+        )
+        self._is_ordered = ordered
+        #: By topic. Not changed after the start.
+        self._handlers: dict[str, Handler] = {}
+        #: Has an entry at the end, for `run`. A signal may come at any moment: this can be put to in any.
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # Guarded by lock.
+        self._lock = threading.Lock()
+        self._is_started = False
+        self._report: CloseReport | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._core.is_stopping
+
+    # --- what to read
+
+    @overload
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, handler: None = None
+    ) -> Callable[[GivenHandler], GivenHandler]: ...
+
+    @overload
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None, handler: Handler) -> Handler: ...
+
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, handler: Handler | None = None
+    ) -> Handler | Callable[[GivenHandler], GivenHandler]:
+        """Have a function handle the messages of a topic; a decorator without `handler`. It comes before the start.
+
+        tags: "paid", "paid || refunded", or "*" for all. sql: in their place a condition on properties, as "region =
+        'EU' AND price > 10", if brokers have `enablePropertyFilter`. All members of the group have to subscribe alike.
+        Raises InvalidOption.
+        """
+        if handler is None:
+            return lambda given: self._subscribe(topic, tags, sql, given)
+        return self._subscribe(topic, tags, sql, handler)
+
+    def _subscribe(self, topic: str, tags: str, sql: str | None, handler: GivenHandler) -> GivenHandler:
+        self._check_open()
+        why = topic_name_error(topic)
+        if why is not None:
+            raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
+        tags = tags.strip() or "*"
+        if tags != "*" and (sql is not None or not all(part.strip() for part in tags.split("||"))):
+            raise InvalidOption(f'Tags are "*", or tags with || between them, or sql in their place; not {tags!r}.')
+        if sql is not None and not sql.strip():
+            raise InvalidOption("sql is a condition, and this one is empty.")
+        if not callable(handler) or inspect.iscoroutinefunction(handler):
+            raise InvalidOption(f"A handler is a plain function, not {handler!r}.")
+        if self._is_started:
+            raise InvalidOption("subscribe() comes before start(): make another consumer.")
+        with self._session.shell.lock:
+            self._core.subscriptions[topic] = Subscription(topic, tags, self._session.clock.wall_ms(), sql)
+        self._handlers[topic] = handler
+        return handler
+
+    def assignment(self) -> list[Any]:
+        """The queues that this member reads now; those with messages that come again are among them."""
+        with self._session.shell.lock:
+            return sorted(self._core.held)
+
+    # --- its life
+
+    def start(self) -> PushConsumer:
+        """Join the group and have messages handled from now on, by threads of this consumer. Returns the consumer.
+
+        Raises NoNameServer; RequestRefused if a broker does not take an `sql` condition; later outages are logged and
+        retried.
+        """
+        with self._lock:
+            self._check_open()
+            if self._is_started:
+                return self
+            if not self._handlers:
+                raise InvalidOption("Say what to handle first: subscribe(topic).")
+            if self._offsets is not None:
+                self._offsets.load()
+            core = self._core
+            self._session.begin()
+            with self._session.shell.lock:
+                self._session.core.groups[self.group] = core
+            self._workers.start()
+            try:
+                self._session.wait(core.start())
+            except BaseException:
+                with self._session.shell.lock:
+                    core.is_stopping = core.is_closed = True
+                    self._session.core.groups.pop(self.group, None)
+                self._workers.end(0.0)
+                raise
+            self._is_started = True
+            self._session.shell.start(core.keep_committed(_COMMIT_S))
+            return self
+
+    def run(self, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> CloseReport:
+        """Start, wait for one of the signals or for `close`, and close; a second signal ends the process as it would
+        without this consumer. Signals are only for the main thread."""
+        before: dict[signal.Signals, Any] = {}
+
+        def put_back() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            before.clear()
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            put_back()
+            self._ended.put(None)
+
+        try:
+            if threading.current_thread() is threading.main_thread():
+                for number in signals:
+                    before[number] = signal.signal(number, end)
+            self.start()
+            self._ended.get()
+        finally:
+            put_back()
+            report = self.close()
+        return report
+
+    def pause(self) -> None:
+        """Fetch no more messages; those that were fetched are handled."""
+        with self._session.shell.lock:
+            self._core.is_paused = True
+
+    def resume(self) -> None:
+        with self._session.shell.lock:
+            self._core.is_paused = False
+            resuming = self._core.resume_all()
+        self._session.shell.start(resuming)
+
+    # --- handling, in the workers' threads
+
+    def _work(self, held: PushHeld) -> None:
+        with self._session.shell.lock:
+            batch = self._core.begin_batch(held)
+        if batch is not None:
+            self._session.shell.start(self._core.finish(batch, self._handle(batch)))
+
+    def _handle(self, batch: Batch) -> Outcome:
+        try:
+            handler = self._handlers.get(batch.topic)
+            if handler is None:
+                raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
+            result = handler(batch.messages if self._batch > 1 else batch.messages[0])
+            if result is False or isinstance(result, enum.Enum):
+                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
+        except BaseException as error:
+            self._log(batch, error)
+            return outcome_of(error, batch.messages)
+        return DONE
+
+    def _log(self, batch: Batch, error: BaseException) -> None:
+        first: ReceivedMessage = batch.messages[0]
+        what = f"{len(batch.messages)} messages, the first is {first!r}" if len(batch.messages) > 1 else repr(first)
+        if isinstance(error, Reject):
+            logger.warning("group %s rejects %s: %s", self.group, what, error)
+        elif isinstance(error, Retry) or (isinstance(error, Suspend) and self._is_ordered):
+            logger.debug("group %s gets %s again: %s", self.group, what, error)
+        else:
+            logger.warning("a handler of %s failed, attempt %d: %s", self.group, first.attempt, what, exc_info=error)
+
+    # --- the end
+
+    def close(self, timeout: float = 30.0) -> CloseReport:
+        """Fetch no more, wait for running handlers, commit, leave the group. Messages that were fetched and not begun
+        go to other members, or come with the next start.
+
+        Returns a report of what was not done within `timeout` seconds. From within a handler it does not wait: that
+        message comes again. A second call returns the same report.
+        """
+        return self.leave(self._session.clock.monotonic() + timeout)
+
+    def drain(self, deadline: float) -> float:
+        """Hand out no more messages and wait for running handlers, until the deadline by the client's clock. Returns
+        the deadline for what comes next: a handler that closes its own consumer cannot wait for itself."""
+        if self._workers.has(threading.current_thread()):
+            deadline = 0.0
+        with self._idle:
+            self._core.stop()
+            self._idle.wait_for(lambda: not self._core.active, max(0.0, deadline - self._session.clock.monotonic()))
+        return deadline
+
+    def leave(self, deadline: float) -> CloseReport:
+        """Do the same as `close`, with a deadline by the client's clock."""
+        if self._session.is_parents:
+            return CloseReport()
+        deadline = self.drain(deadline)
+        with self._lock:
+            if self._report is not None:
+                return self._report
+            uncommitted: int | None = 0
+            still_running: tuple[str, ...] = ()
+            if self._is_started:
+                latest = max(deadline, self._session.clock.monotonic() + self._session.timeout)
+                uncommitted = self._session.wait_until(self._core.leave(True), latest)
+                still_running = self._workers.end(deadline)
+            with self._session.shell.lock:
+                self._core.is_closed = True
+                self._session.core.groups.pop(self.group, None)
+            left = len(self._core.held) if uncommitted is None else uncommitted
+            self._report = CloseReport(0, left, still_running)
+        self._ended.put(None)
+        return self._report
+
+    def __enter__(self) -> PushConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._core.is_stopping:
+            raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
+        self._session.check_usable()

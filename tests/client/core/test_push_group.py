@@ -1,0 +1,473 @@
+"""A push consumer against a scripted cluster: what is committed, sent back, locked and forgotten."""
+
+import json
+
+import pytest
+
+from appliance.client.core import requests
+from appliance.client.core.directory import Directory
+from appliance.client.core.handling import DEAD, DONE, Outcome, outcome_of
+from appliance.client.core.ordered_group import OrderedGroup
+from appliance.client.core.push_group import PushGroup
+from appliance.client.core.requests import Subscription
+from appliance.client.core.steps import CallFailed
+from appliance.client.errors import RequestRefused, Retry, Suspend
+from appliance.client.message import MessageQueue
+from appliance.engine.protocol.message_id import encode_host
+from appliance.engine.protocol.record import MAGIC_V1, Record, encode_record
+from tests.support.client_steps import Driver, SetClock, answer, route
+
+QUEUE = MessageQueue("T", "a", 0)
+RETRY = "%RETRY%g"
+HOST = ("127.0.0.1", 10911)
+AWAY = CallFailed("connect", "nobody listens", sent=False)
+
+
+def record(offset):
+    fields = Record(
+        0, MAGIC_V1, 0, 0, 0, offset, offset * 100, 0, 1, HOST, 1, HOST, 0, 0, b"%d" % offset, "T", "UNIQ_KEY\x01u"
+    )  # fmt: skip
+    return encode_record(fields, encode_host(*HOST), encode_host(*HOST))
+
+
+class Broker:
+    """One queue with `stored` messages. answers: by code, what comes before the right answers."""
+
+    def __init__(self, stored=4, members=("me",)):
+        self.stored = stored
+        self.members = list(members)
+        self.answers = {}
+        self.asked = []
+        self.owner = None
+
+    def __call__(self, call):
+        ext, code = call.request.ext_fields, call.request.code
+        self.asked.append((code, call.request))
+        if self.answers.get(code):
+            return self.answers[code].pop(0)
+        match code:
+            case 105:
+                return answer(body=route("a", queues=1)) if ext["topic"] in ("T", RETRY) else answer(17)
+            case 38:
+                return answer(body=json.dumps({"consumerIdList": self.members}).encode())
+            case 14 | 31:
+                return answer(offset=0)
+            case 41:
+                asked = json.loads(call.request.body)
+                free = self.owner in (None, asked["clientId"])
+                return answer(body=json.dumps({"lockOKMQSet": asked["mqSet"] if free else []}).encode())
+            case 11:
+                at = int(ext["queueOffset"])
+                ends = {"minOffset": 0, "maxOffset": self.stored, "suggestWhichBrokerId": 0}
+                if ext["topic"] != "T" or at >= self.stored:
+                    return CallFailed("closed", "the test has seen enough")
+                body = b"".join(record(offset) for offset in range(at, self.stored))
+                return answer(body=body, nextBeginOffset=self.stored, **ends)
+        return answer()
+
+    def codes(self):
+        return [code for code, _ in self.asked]
+
+    def fields(self, code):
+        return [request.ext_fields for one, request in self.asked if one == code]
+
+    def commits(self):
+        return [int(fields["commitOffset"]) for fields in self.fields(15)]
+
+
+def no_beat(address):
+    yield from ()
+
+
+class File:
+    def __init__(self):
+        self.offsets = {}
+
+    def read(self, queue):
+        return self.offsets.get(queue)
+
+    def save(self, offsets):
+        self.offsets |= offsets
+
+
+class Group:
+    def __init__(self, broker, make=PushGroup, offsets=None, **options):
+        self.clock = SetClock()
+        self.broker = broker
+        self.driver = Driver(broker, self.clock)
+        self.notes, self.tickets = [], []
+        directory = Directory(["ns:9876"], self.clock, 3.0)
+        given = {
+            "begin": "first",
+            "cache": 10,
+            "cache_bytes": 1000,
+            "batch": 1,
+            "most_retries": 16,
+            "handler_timeout": 900.0,
+        }
+        self.core = make(
+            "g", "me", directory, self.clock, timeout=3.0, offsets=offsets,
+            dispatch=self.tickets.append, beat=no_beat, wake=lambda: None, note=self.notes.append,
+            **given | options,
+        )  # fmt: skip
+        self.core.subscriptions["T"] = Subscription("T")
+        self.driver.run(self.core.start())
+
+    @property
+    def held(self):
+        return self.core.held[QUEUE]
+
+    def fetch(self, steps=40):
+        """Run the queue's loop until the cluster has nothing new, the cache is full, or it went so many steps."""
+        self.held.is_pulling = True
+        loop = self.core._fetch(self.held, self.held.epoch)
+        outcome = None
+        for _ in range(steps):
+            try:
+                effect = loop.send(outcome)
+            except StopIteration:
+                return
+            outcome = self.driver._do(effect)
+            if isinstance(outcome, CallFailed) and outcome.kind == "closed":
+                self.held.is_pulling = False
+                return
+
+    def begin(self, count=1):
+        found = [self.core.begin_batch(self.held) for _ in range(count)]
+        return found if count > 1 else found[0]
+
+    def finish(self, batch, outcome=DONE):
+        self.driver.run(self.core.finish(batch, outcome))
+
+    def commit(self):
+        self.driver.run(self.core.commit())
+        return self.broker.commits()[-1:]
+
+
+@pytest.fixture
+def fetched():
+    group = Group(Broker())
+    group.fetch()
+    return group
+
+
+def test_the_first_message_that_is_not_done_is_committed(fetched):
+    batches = fetched.begin(3)
+    fetched.finish(batches[2])
+    fetched.finish(batches[1])
+    assert fetched.commit() == []  # it begins at 0, which is where the group stands
+    fetched.finish(batches[0])
+    assert fetched.commit() == [3]
+    fetched.finish(fetched.begin())
+    assert fetched.commit() == [4]
+
+
+def test_a_ticket_is_out_while_messages_wait(fetched):
+    assert len(fetched.tickets) == 1
+    fetched.begin(4)
+    assert len(fetched.tickets) == 4  # each that was begun left another, until none waited
+    assert fetched.begin() is None
+
+
+def test_a_batch_holds_what_its_option_says():
+    group = Group(Broker(), batch=3)
+    group.fetch()
+    assert [[one.queue_offset for one in batch.messages] for batch in group.begin(2)] == [[0, 1, 2], [3]]
+
+
+def test_what_failed_is_sent_back_before_it_is_passed(fetched):
+    batch = fetched.begin()
+    fetched.finish(batch, Outcome(batch.messages, 5))
+    (back,) = fetched.broker.fields(36)
+    assert back == {
+        "maxReconsumeTimes": "16", "offset": "0", "bname": "a", "delayLevel": "5", "originTopic": "T",
+        "originMsgId": "u", "unitMode": "false", "group": "g",
+    }  # fmt: skip
+    assert fetched.commit() == [1]
+
+
+def test_each_message_of_a_batch_that_failed_is_sent_back():
+    group = Group(Broker(), batch=3)
+    group.fetch()
+    batch = group.begin()
+    group.finish(batch, Outcome(batch.messages[1:]))
+    assert [fields["offset"] for fields in group.broker.fields(36)] == ["100", "200"]
+    assert group.held.passed == 3
+
+
+def test_a_broker_that_does_not_take_it_back_gets_it_as_a_new_message(fetched):
+    batch = fetched.begin()
+    fetched.broker.answers[36] = [answer(1, remark="look message by offset failed")]
+    fetched.finish(batch, Outcome(batch.messages))
+    (sent,) = fetched.broker.fields(310)
+    assert (sent["b"], sent["j"], sent["l"]) == (RETRY, "1", "16")
+    assert {"RETRY_TOPIC\x01T", "DELAY\x013"} <= set(sent["i"].split("\x02"))
+    assert fetched.commit() == [1]
+
+
+def test_what_no_broker_takes_back_is_not_passed_and_tried_again(fetched):
+    batch = fetched.begin()
+    fetched.broker.answers |= {36: [AWAY, AWAY], 310: [AWAY, AWAY]}
+    steps = fetched.core.finish(batch, Outcome(batch.messages))
+    outcome, slept = None, 0
+    while True:
+        try:
+            effect = steps.send(outcome)
+        except StopIteration:
+            break
+        outcome = fetched.driver._do(effect)
+        if len(fetched.driver.slept) > slept:
+            slept = len(fetched.driver.slept)
+            assert fetched.held.passed == 0
+    assert (slept, fetched.held.passed) == (2, 1)
+    assert len(fetched.broker.fields(36)) == 3
+
+
+def test_what_becomes_of_a_message_does_not_count_when_its_queue_has_another_member(fetched):
+    first, second = fetched.begin(2)
+    fetched.finish(first)
+    fetched.broker.members = ["another", "me"]
+    fetched.driver.run(fetched.core.rebalance())
+    assert fetched.broker.commits() == [1]
+    fetched.finish(second, Outcome(second.messages))
+    assert 36 not in fetched.broker.codes()
+    assert fetched.core._bytes == 0
+
+
+def test_offsets_that_somebody_set_are_gone_on_from(fetched):
+    batch = fetched.begin()
+    fetched.broker.answers[11] = [answer(21, nextBeginOffset=2, minOffset=0, maxOffset=4)]
+    fetched.fetch(3)
+    fetched.finish(batch, Outcome(batch.messages))
+    assert 36 not in fetched.broker.codes()
+    assert fetched.held.passed == 2
+    assert fetched.commit() == [2]
+    fetched.fetch()
+    assert [one.queue_offset for one in fetched.held.messages] == [2, 3]
+
+
+@pytest.mark.parametrize("full", [{"cache": 4}, {"cache_bytes": 4}])
+def test_a_full_cache_is_not_filled_further_until_a_message_is_done(full):
+    group = Group(Broker(), **full)
+    group.fetch()
+    pulls = group.broker.codes().count(11)
+    group.fetch()
+    assert group.broker.codes().count(11) == pulls
+    started = len(group.driver.started)
+    group.finish(group.begin())
+    assert len(group.driver.started) == started + 1  # its loop
+
+
+def test_one_message_that_takes_long_stops_the_queue_after_a_while():
+    group = Group(Broker(stored=3000), cache=5000, cache_bytes=1 << 20)
+    group.fetch()
+    stuck, *others = group.begin(3000)
+    for batch in others:
+        group.finish(batch)
+    assert not group.core._has_room(group.held)
+    group.finish(stuck)
+    assert group.core._has_room(group.held)
+
+
+def test_a_stop_leaves_what_no_handler_has(fetched):
+    batch = fetched.begin()
+    fetched.core.stop()
+    assert fetched.begin() is None
+    assert fetched.held.passed == 0
+    fetched.finish(batch)
+    assert fetched.driver.run(fetched.core.leave(True)) == 0
+    assert fetched.broker.commits() == [1]
+    assert fetched.broker.codes()[-1] == 35
+    assert fetched.core._bytes == 0
+
+
+def test_a_handler_that_does_not_end_gives_its_message_back(fetched):
+    batch = fetched.begin()
+    watch = fetched.core._watch()
+    outcome = None
+    while not any("does not end" in note for note in fetched.notes):
+        outcome = fetched.driver._do(watch.send(outcome))
+    assert sum(fetched.driver.slept) == pytest.approx(900.0, abs=90.0)
+    fetched.finish(batch, Outcome(batch.messages))  # too late: it is on its way back
+    assert fetched.held.passed == 0
+    fetched.driver.run(fetched.driver.started[-1])
+    assert [fields["delayLevel"] for fields in fetched.broker.fields(36)] == ["3"]
+    assert fetched.held.passed == 1
+
+
+def test_messages_that_come_again_are_not_skipped_by_a_group_that_begins_at_the_end():
+    group = Group(Broker(), begin="last")
+    retries = next(held for held in group.core.held.values() if held.queue.topic == RETRY)
+    group.broker.answers[14] = [answer(22)]
+    assert group.driver.run(group.core._begin_of(retries)) == 0
+    assert group.broker.codes()[-1] == 31
+
+
+def test_a_condition_that_the_broker_refuses_ends_the_start():
+    broker = Broker()
+    broker.answers[46] = [answer(1, remark="does not support SQL92")]
+    group = Group(broker)
+    group.core.subscriptions["T"] = Subscription("T", sql="a > 1")
+    with pytest.raises(RequestRefused, match="SQL92"):
+        group.driver.run(group.core.start())
+
+
+def test_a_broadcasting_consumer_has_all_queues_and_keeps_its_offsets():
+    file = File()
+    group = Group(Broker(members=[]), offsets=file)
+    group.fetch()
+    batch = group.begin()
+    group.finish(batch, Outcome(batch.messages))
+    group.driver.run(group.core.commit())
+    assert file.offsets == {QUEUE: 1}
+    assert not {36, 38, 14, 15} & set(group.broker.codes())
+    assert RETRY not in group.core.subscriptions
+
+
+# --- in order
+
+
+@pytest.fixture
+def ordered():
+    group = Group(Broker(), OrderedGroup, most_retries=2)
+    group.fetch()
+    return group
+
+
+def test_one_batch_of_a_queue_is_handled_at_a_time(ordered):
+    first = ordered.begin()
+    assert ordered.begin() is None
+    ordered.finish(first)
+    assert ordered.begin().messages[0].queue_offset == 1
+
+
+def test_what_failed_comes_again_after_a_rest_and_then_is_a_dead_letter(ordered):
+    attempts = []
+    for _ in range(2):
+        batch = ordered.begin()
+        attempts.append((batch.messages[0].queue_offset, batch.messages[0].attempt))
+        ordered.finish(batch, outcome_of(Suspend(2.0), batch.messages))
+        assert ordered.begin() is None
+        tickets = len(ordered.tickets)
+        ordered.driver.run(ordered.driver.started[-1])
+        assert ordered.driver.slept[-1] == pytest.approx(2.0)
+        assert len(ordered.tickets) == tickets + 1
+    assert attempts == [(0, 1), (0, 2)]
+    batch = ordered.begin()
+    ordered.finish(batch, outcome_of(ValueError(), batch.messages))
+    assert [fields["delayLevel"] for fields in ordered.broker.fields(36)] == ["-1"]
+    assert ordered.begin().messages[0].queue_offset == 1
+
+
+def test_a_dead_letter_that_no_broker_takes_keeps_its_place(ordered):
+    ordered.broker.answers |= {36: [AWAY], 310: [AWAY]}
+    batch = ordered.begin()
+    ordered.finish(batch, Outcome(batch.messages, DEAD))
+    assert ordered.held.passed == 0
+    ordered.clock.now += 1.0
+    assert ordered.begin().messages == batch.messages
+
+
+def test_a_queue_that_another_member_has_locked_is_taken_later():
+    broker = Broker()
+    broker.owner = "another"
+    group = Group(broker, OrderedGroup)
+    assert not group.core.held
+    assert not group.core._is_complete
+    broker.owner = None
+    group.driver.run(group.core.rebalance())
+    assert QUEUE in group.core.held
+
+
+def test_queues_that_are_not_to_be_had_are_asked_for_again_soon():
+    broker = Broker()
+    broker.owner = "another"
+    group = Group(broker, OrderedGroup)
+    broker.owner = None
+    keeping, outcome = group.core._keep_balanced(), None
+    while len(group.core.held) < 2:
+        outcome = group.driver._do(keeping.send(outcome))
+    assert sum(group.driver.slept) == pytest.approx(1.0)
+    slept = len(group.driver.slept)
+    rebalances = broker.codes().count(38)
+    while broker.codes().count(38) == rebalances:
+        outcome = group.driver._do(keeping.send(outcome))
+    assert sum(group.driver.slept[slept:]) == pytest.approx(20.0, abs=1.0)
+
+
+def test_a_queue_is_unlocked_behind_the_handler_and_its_offset(ordered):
+    batch = ordered.begin()
+    ordered.broker.members = ["another", "me"]
+    ordered.driver.run(ordered.core.rebalance())
+    assert QUEUE not in ordered.core.held
+    assert 42 not in [code for code, request in ordered.broker.asked if b'"topic":"T"' in request.body]
+    ordered.broker.members = ["me"]
+    ordered.driver.run(ordered.core.rebalance())
+    assert QUEUE not in ordered.core.held  # until its handler is done
+    ordered.finish(batch)
+    assert ordered.broker.codes()[-2:] == [15, 42]
+    assert ordered.broker.commits() == [1]
+    assert ordered.core._bytes == 0
+
+
+def test_without_a_fresh_lock_nothing_begins(ordered):
+    ordered.clock.now += 31.0
+    assert ordered.begin() is None
+    ordered.broker.answers[41] = [AWAY]
+    assert ordered.driver.run(ordered.core._renew()) is False
+    assert ordered.begin() is None
+    tickets = len(ordered.tickets)
+    assert ordered.driver.run(ordered.core._renew()) is True
+    assert len(ordered.tickets) == tickets + 1
+    assert ordered.begin().messages[0].queue_offset == 0
+
+
+def test_a_queue_whose_lock_is_lost_is_read_no_more(ordered):
+    batch = ordered.begin()
+    ordered.broker.owner = "another"
+    ordered.driver.run(ordered.core._renew())
+    assert not ordered.core.held
+    ordered.finish(batch, Outcome(batch.messages, DEAD))
+    assert not {15, 36} & set(ordered.broker.codes())
+
+
+def test_an_ordered_consumer_unlocks_what_it_has_when_it_leaves(ordered):
+    ordered.core.stop()
+    ordered.driver.run(ordered.core.leave(True))
+    assert ordered.broker.codes()[-2:] == [42, 35]
+
+
+# --- what exceptions say
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "rest"),
+    [
+        (ValueError("x"), 0, 1.0),
+        (Retry(), 0, 1.0),
+        (Retry(level=7), 7, 1.0),
+        (Retry(after=60), 5, 30.0),
+        (Retry(after=61), 6, 30.0),
+        (Retry(after=1e9), 18, 30.0),
+        (Suspend(0), 0, 0.01),
+        (Suspend(5), 0, 5.0),
+    ],
+)
+def test_an_exception_says_when_the_message_comes_again(error, level, rest):
+    outcome = outcome_of(error, ["a", "b"])
+    assert (outcome.failed, outcome.level, outcome.rest_s) == (["a", "b"], level, rest)
+
+
+def test_a_part_of_a_batch_may_come_again():
+    assert outcome_of(Retry(messages=["b"]), ["a", "b"]).failed == ["b"]
+
+
+def test_locks_are_read_with_care():
+    from appliance.client.core.rebalance import read_locked
+    from appliance.client.errors import BadAnswer
+
+    body = requests.lock("g", "me", [QUEUE]).body.replace(b"mqSet", b"lockOKMQSet")
+    assert read_locked(body) == {QUEUE}
+    for wrong in (b"", b"[]", b'{"lockOKMQSet":[1]}', b'{"lockOKMQSet":[{"topic":"T"}]}'):
+        with pytest.raises(BadAnswer):
+            read_locked(wrong)
