@@ -14,8 +14,8 @@ _MOST = (1 << 62) - 1
 
 class OffsetResetIn(In):
     """The target of a reset. topics: by default all that the group subscribes to or has offsets of, except its retry
-    topic. queues: by default all. to: time needs at_ms, shift needs by, offset needs offset and queues. skip needs these
-    as well, and goes behind the message at that offset; 409 when the group has gone on."""
+    topic. queues: by default all. to: time needs at_ms, shift needs by, offset needs offset and queues. skip needs
+    these as well, and goes behind the message at that offset; 409 when the group has gone on."""
 
     topics: list[str] | None = Field(None, min_length=1, max_length=1000)
     queues: list[int] | None = Field(None, min_length=1, max_length=4096)

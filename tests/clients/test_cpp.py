@@ -20,8 +20,8 @@ REBALANCE_S = 90
 
 @pytest.fixture
 def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
-    """The C++ client, for each test in a process of its own: its library's threads outlive a client that was stopped, and
-    may end the process when others come and go in it."""
+    """The C++ client, for each test in a process of its own: its library's threads outlive a client that was stopped,
+    and may end the process when others come and go in it."""
     running = start("cpp", request)
     yield running
     running.close()
