@@ -92,11 +92,23 @@ def test_a_consumer_passes_on_what_it_got_without_a_delay_or_with_one_of_its_own
     assert send(peer, topic, f"{asks}\x02UNIQ_KEY\x017F01\x02", b"body").code == 0
     [copy] = wait_for(lambda: arrived(peer, topic), "what is due")
     answer = send(peer, topic, copy.properties, copy.body)
-    assert stored(engine, answer).topic == topic, "passed on, it waits once more"
+    passed_on = stored(engine, answer)
+    assert passed_on.topic == topic, "passed on, it waits once more"
+    assert "TIMER_OUT_MS" not in passed_on.properties, "timers would go back by it when the log is cut"
     name, _, value = asks.partition("\x01")
     later = str(now_ms() + 2000) if name == "TIMER_DELIVER_MS" else value
     waiting = stored(engine, send(peer, topic, f"{copy.properties}\x02{name}\x01{later}\x02", copy.body))
     assert waiting.topic == ("SCHEDULE_TOPIC_XXXX" if name == "DELAY" else TIMERS), "a delay of its own does not count"
+
+
+def test_a_consumer_sends_back_what_had_a_time(peer, topic):
+    assert send(peer, topic, "TIMER_DELAY_MS\x01300\x02UNIQ_KEY\x017F02\x02").code == 0
+    [copy] = wait_for(lambda: arrived(peer, topic), "what is due")
+    assert "ROCKETBOX_TIMER_OUT_MS" in copy.properties
+    fields = {"offset": copy.physical_offset, "group": topic, "delayLevel": -1, "originTopic": topic}
+    assert peer.ask(36, fields).code == 0
+    [dead] = arrived(peer, f"%DLQ%{topic}")
+    assert "TIMER_OUT_MS" not in dead.properties
 
 
 def test_they_come_by_due_time_and_not_as_they_were_sent(peer, topic):

@@ -18,6 +18,7 @@ from ...protocol.properties import (
     MSG_REGION,
     POP_CK,
     PRODUCER_GROUP,
+    TIMER_WAS_OUT_MS,
     TRACE_SWITCH,
     TRANSACTION_PREPARED,
     TRANSIENT_PREFIX,
@@ -159,6 +160,7 @@ class SendProperties:
     def _complete(self, found: dict[str, str], fields: SendFields, store_ms: int) -> str:
         """Remove the properties that are not stored, add those of the broker, and return the message's unique key."""
         found.pop(POP_CK, None)
+        found.pop(TIMER_WAS_OUT_MS, None)  # of a message that is passed on, whose time has nothing to do with this one
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
         key = found.get(UNIQUE_KEY)

@@ -40,6 +40,7 @@ from ...protocol.properties import (
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
     TIMER_NAMES,
+    TIMER_WAS_OUT_MS,
     UNIQUE_KEY,
     WAIT_STORE,
     decode_properties,
@@ -177,6 +178,7 @@ class SendBackPath:
         if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
             properties[ORIGIN_MESSAGE_ID] = encode_offset_id(store_host, record.physical_offset)
         properties[WAIT_STORE] = "false"
+        properties.pop(TIMER_WAS_OUT_MS, None)
         tries = max(0, record.reconsume_times)  # any client may have sent a negative number
         limit = self._retry_policy.limit_of(target.group, asked.max_reconsume_times, asked.client_version)
         is_dead = asked.level < 0 or record.reconsume_times >= limit
