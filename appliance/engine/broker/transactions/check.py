@@ -42,7 +42,7 @@ from ...store.retention.clean_rules import AgeClock
 from ..clients import ClientManager
 from ..offsets import ConsumerOffsetManager
 from .decisions import NOBODY, Decisions
-from .half import FIRST_HALF, HALF_QUEUE, Half, as_checked, checks_of, half_of, immunity_ms
+from .half import FIRST_HALF, HALF_QUEUE, Half, as_checked, checks_of, earlier_offsets, half_of, immunity_ms
 from .open_halves import MOST_CHECKS, OpenHalves
 from .rebuild import Found, Rebuild
 
@@ -472,8 +472,9 @@ class CheckTransactions(ServiceThread):
         for in pieces that grow."""
         record = half.record
         immunity = immunity_ms(record.properties, settings.timeout_ms)
-        if record.queue_offset >= self._half_end and immunity <= LONG_WAIT_MS:
-            return 0
+        since_start = min({record.queue_offset, *earlier_offsets(half)}) >= self._half_end
+        if since_start and immunity <= LONG_WAIT_MS:
+            return 0  # its time, which it kept where it was put back, is behind that
         names = (PREPARED_QUEUE_OFFSET, FIRST_HALF)  # whoever put it back
         put_back = any(find_property(record.properties, name) is not None for name in names)
         since_ms = record.born_time_ms if put_back else record.store_time_ms

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from appliance.engine.broker.transactions.check import CheckTransactions
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.protocol.properties import decode_properties
@@ -220,3 +222,24 @@ def test_a_long_immunity_does_not_begin_anew_where_a_half_is_stored_once_more(
         leave(running)
     clock.skipped_ms += 60 * S
     assert times(question(running.fresh_producer())) == "1"
+
+
+def test_a_start_that_stores_a_half_once_more_first_does_not_end_its_immunity(
+    running: Moved, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = CheckTransactions._begin_work
+
+    def begin_with_a_file_to_go(self: CheckTransactions, found: Any) -> None:
+        self._leaving_end = self._store.log.written
+        begin(self, found)
+
+    monkeypatch.setattr(CheckTransactions, "_begin_work", begin_with_a_file_to_go)
+    send_half(running.peer(), "K", "CHECK_IMMUNITY_TIME_IN_SECONDS\x0150\x02", g=str(clock.wall_ms()))
+    running.restart()
+    broker = running.engine.broker
+    assert broker is not None
+    halves, now_ms = broker.open_halves, broker.check_transactions.now_ms
+    wait_for(
+        lambda: halves.open_parked(GROUP)[0] or halves.due_times({1}).get(1, 0) > now_ms() + 9 * S, "it was looked at"
+    )
+    assert halves.open_parked(GROUP)[0] == 0, "its producers would be asked at once"
