@@ -266,7 +266,7 @@ class _Look:
     def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[_Found]:
         """Yield the need of a group that will lose messages. One that has most of its time left is none: with a short
         retention every message has little time left."""
-        ahead = None if self._budget.spent else self._unread.of(group, backlog)
+        ahead = self._unread.of(group, backlog, self._budget)
         if ahead is not None and ahead.left_ms <= min(self._limits.unread_ms, ahead.age_ms):
             level = "act" if ahead.left_ms <= self._limits.unread_urgent_ms else "watch"
             text = say("deleted_unread_soon", group=group, topic=ahead.topic, left_span=ahead.left_ms)

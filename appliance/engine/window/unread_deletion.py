@@ -20,8 +20,9 @@ from . import lateness
 from .dead_letters import Expiry
 from .disk_room import DiskRoom
 from .lag import Backlog, LagSnapshot
+from .lag_times import KEPT_S, MOST_KEPT
 from .lateness import Lateness
-from .measures import Measures
+from .measures import Budget, Measures
 from .options import Options
 from .queue_reader import QueueReader
 
@@ -59,6 +60,8 @@ class UnreadDeletion:
         self.topics = topics
         self.disk = disk
         self.options = options
+        #: group -> (monotonic time of the last judgement, its result). Each step on it is one C call.
+        self.known: dict[str, tuple[float, Ahead | None]] = {}
 
     def look(self, progress: LagSnapshot, reader: QueueReader, measures: Measures) -> UnreadLook:
         return UnreadLook(self, progress, reader, measures)
@@ -78,8 +81,23 @@ class UnreadLook:
         self._forced: tuple[float, float] | None = None
         self._asked_disk = False
 
-    def of(self, group: str, backlog: Backlog) -> Ahead | None:
-        """Return what the group loses first; None if it loses nothing at the present rates, or it is not known yet."""
+    def of(self, group: str, backlog: Backlog, budget: Budget | None = None) -> Ahead | None:
+        """Return what the group loses first; None if it loses nothing at the present rates, or it is not known yet.
+
+        budget: once it is spent, the result of the last minute is returned, so that needs of many groups do not come
+        and go.
+        """
+        known = self._of.known
+        if budget is not None and budget.spent:
+            at, found = known.get(group, (0.0, None))
+            return found if time.monotonic() - at <= KEPT_S else None
+        found = self._judge(group, backlog)
+        if len(known) >= MOST_KEPT:
+            known.clear()
+        known[group] = time.monotonic(), found
+        return found
+
+    def _judge(self, group: str, backlog: Backlog) -> Ahead | None:
         if self._span[1] < lateness.RATE_KNOWN_S:
             return None
         standing = self._of.lateness.standing(group, self._progress, backlog, self._reader)

@@ -33,7 +33,9 @@ def losing(running, monkeypatch):
 
 
 def later(monkeypatch, hours: float) -> None:
-    monkeypatch.setattr(unread_deletion, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600))
+    monkeypatch.setattr(
+        unread_deletion, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic)
+    )
 
 
 def needs(running):
@@ -123,6 +125,17 @@ def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(
     losing.sample()
     assert needs(losing) == []
     assert passed(losing) == {"gone": 0}
+
+
+def test_a_look_without_time_goes_by_the_judgement_of_the_last_minute(losing, monkeypatch):
+    """Else the needs of many groups would come and go."""
+    monkeypatch.setattr("appliance.engine.window.needs.LOOK_BUDGET_MS", 0)
+    later(monkeypatch, 30)
+    assert needs(losing) == []
+    assert passed(losing) == {"gone": 75}
+    assert needs(losing) == [("watch", "gone", "Orders", 10)]
+    monkeypatch.setattr(unread_deletion, "KEPT_S", -1.0)
+    assert needs(losing) == []
 
 
 def test_the_share_that_has_passed():
