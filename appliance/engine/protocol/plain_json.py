@@ -1,7 +1,8 @@
 """The JSON of a header, read and written by Python's own parser. PURE.
 
 For a client's wheel, which requires no package: `header_codecs` takes this module where msgspec is not installed. It
-reads what msgspec reads there, into the same fields, and refuses what msgspec refuses.
+reads what msgspec reads there, into the same fields, and refuses what msgspec refuses; and, which msgspec does not, any
+number outside 64 bits.
 """
 
 from __future__ import annotations
