@@ -52,8 +52,9 @@ class OpenHalves:
         self._bucket_times: list[int] = []
         #: Producer group -> halves that wait for a member of it.
         self._parked: dict[str, array[int]] = {}
-        #: Offset that a bucket or a group still has -> the offset to which its half has moved since.
+        #: Offset that a bucket or a group still has -> the offset where its half lies, if it has moved since; and back.
         self._moved: dict[int, int] = {}
+        self._entries: dict[int, int] = {}
         #: Time of the last look for due halves; before the first one nothing counts as far away.
         self._now_ms = math.inf
         self.count = 0
@@ -99,19 +100,19 @@ class OpenHalves:
         """Have an open half lie at the offset `now`. It keeps its due time, or goes on waiting for its producers."""
         self.close(offset)
         self._mark(now, checks)
-        self._moved[offset] = now
+        entry = self._entries.pop(offset, offset)
+        self._moved[entry] = now
+        self._entries[now] = entry
 
     def _place(self, offset: int) -> int:
         """Return where the half lies that a bucket or a group has at this offset."""
-        while (now := self._moved.get(offset)) is not None:
-            offset = now
-        return offset
+        return self._moved.get(offset, offset)
 
     def _take(self, offset: int) -> int:
         """Return the same for an entry that leaves its bucket or group."""
-        while (now := self._moved.pop(offset, None)) is not None:
-            offset = now
-        return offset
+        now = self._moved.pop(offset, offset)
+        self._entries.pop(now, None)
+        return now
 
     def checks(self, offset: int) -> int | None:
         """Return how often a half's producers were asked; None if it is not open."""
@@ -266,9 +267,8 @@ class OpenHalves:
         return found
 
     def _entries_of(self, wanted: set[int]) -> dict[int, int]:
-        """Return the offset that a bucket or a group may have for one of these halves -> where it lies."""
-        moved = {entry: self._place(entry) for entry in list(self._moved)}
-        return {entry: offset for entry, offset in moved.items() if offset in wanted} | {one: one for one in wanted}
+        """Return the offset that a bucket or a group has for each of these halves -> where it lies."""
+        return {self._entries.get(one, one): one for one in wanted}
 
     def open_parked(self, group: str) -> tuple[int, int | None]:
         """Return (how many open halves of a group wait for a producer, the oldest of them)."""

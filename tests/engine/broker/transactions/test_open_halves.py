@@ -55,15 +55,16 @@ def test_one_that_moves_keeps_its_time():
     halves.move(7, 20, 2)
     halves.move(20, 30, 3)
     assert (halves.count, halves.checks(7), halves.checks(20), halves.checks(30)) == (1, None, None, 3)
+    assert len(halves._moved) == len(halves._entries) == 1, "a half that moves for ever takes no more memory"
     assert halves.due_times({30}) == {30: 5000.0 + STEP_MS}
     assert halves.take_due(4999.0, 9) == []
     assert halves.take_due(5000.0 + STEP_MS, 9) == [30]
-    assert halves._moved == {}, "nothing is kept of it"
+    assert halves._moved == halves._entries == {}, "nothing is kept of it"
     halves.wait(30, 9000.0)
     halves.move(30, 40, 3)
     halves.close(40)
     assert halves.take_due(9000.0 + STEP_MS, 9) == []
-    assert halves._moved == {}
+    assert halves._moved == halves._entries == {}
 
 
 def test_one_that_moves_goes_on_waiting_for_its_producers():
