@@ -302,7 +302,11 @@ class FullHouse:
 @contextlib.contextmanager
 def full_house(scratch: Path) -> Iterator[FullHouse]:
     """The whole, filled; ends with the block. The clients are killed: nothing of their end is of interest here."""
-    environment = {"ADMIN_USER": USER, "ADMIN_PASSWORD": PASSWORD}
+    # Users of the wire have pages, and clients need not be any: what would be refused is reported.
+    environment = {
+        "ADMIN_USER": USER, "ADMIN_PASSWORD": PASSWORD, "ROCKETBOX_BROKER_ACCESS_CONTROL": "report",
+        "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": json.dumps({"username": "shop", "password": "sells shells to all"}),
+    }  # fmt: skip
     arguments = ("--http-port", "0", "--broker-name", "broker-a")
     server = Server(
         scratch / "data",
