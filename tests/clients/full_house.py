@@ -305,7 +305,7 @@ def full_house(scratch: Path) -> Iterator[FullHouse]:
     # Users of the wire have pages, and clients need not be any: what would be refused is reported.
     environment = {
         "ADMIN_USER": USER, "ADMIN_PASSWORD": PASSWORD, "ROCKETBOX_BROKER_ACCESS_CONTROL": "report",
-        "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": json.dumps({"username": "shop", "password": "sells shells to all"}),
+        "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": json.dumps({"username": "shop", "password": "sells sea shells"}),
     }  # fmt: skip
     arguments = ("--http-port", "0", "--broker-name", "broker-a")
     server = Server(
