@@ -249,11 +249,15 @@ class PushConsumer:
             if handler is None:
                 raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
             result = handler(batch.messages if self._batch > 1 else batch.messages[0])
-            if result is False or isinstance(result, enum.Enum):
+            if result is not None and _is_no_end(result):
                 raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
         except BaseException as error:
-            self._log(batch, error)
-            return outcome_of(error, batch.messages)
+            try:
+                self._log(batch, error)
+                return outcome_of(error, batch.messages)
+            except Exception:  # as for Retry(after="soon"); it must not end the thread and leave the message to nobody
+                logger.exception("group %s cannot tell what a handler raised, and gets its message again", self.group)
+                return Outcome(batch.messages)
         return DONE
 
     def _log(self, batch: Batch, error: BaseException) -> None:
@@ -321,3 +325,11 @@ class PushConsumer:
         if self._core.is_stopping:
             raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
         self._session.check_usable()
+
+
+def _is_no_end(result: object) -> bool:
+    """True for what a handler returns that has not done its work: a status of another client, or work that is only
+    begun, as by an `async` method or a function with `yield`."""
+    if result is False or isinstance(result, enum.Enum):
+        return True
+    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)

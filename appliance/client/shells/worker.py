@@ -31,8 +31,9 @@ class Worker:
             return False
         self._waiting.append(act)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            thread.start()  # if the machine gives none, the next call tries again
+            self._thread = thread
         return True
 
     def _run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -32,8 +33,8 @@ class Workers:
 
     def _add(self) -> None:
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _run(self) -> None:
         own = threading.current_thread()
@@ -45,7 +46,8 @@ class Workers:
                 self._working.add(own)
                 # The next task may find all of them at work.
                 if len(self._working) == len(self._threads) < self._most:
-                    self._add()
+                    with contextlib.suppress(RuntimeError):  # the machine gives no more: those there are do the work
+                        self._add()
             self._work(task)
             with self._lock:
                 self._working.discard(own)

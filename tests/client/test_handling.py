@@ -1,0 +1,101 @@
+"""What handlers raise and return, and the threads that call them, without a broker."""
+
+import threading
+import time
+
+import pytest
+
+from appliance.client import Client, Retry
+from appliance.client.core.handling import DONE, Outcome
+from appliance.client.core.push_group import Batch, PushHeld
+from appliance.client.message import MessageQueue, ReceivedMessage
+from appliance.client.shells.worker import Worker
+from appliance.client.shells.workers import Workers
+from appliance.engine.protocol.message_id import encode_host
+from appliance.engine.protocol.record import MAGIC_V1, Record, decode_record, encode_record
+
+QUEUE = MessageQueue("T", "a", 0)
+HOST = ("127.0.0.1", 10911)
+PATIENT = 60.0
+
+
+def handled(handler):
+    """The outcome of a handler that is given one message, and that message."""
+    host = encode_host(*HOST)
+    fields = Record(0, MAGIC_V1, 0, 0, 0, 7, 700, 0, 1, HOST, 1, HOST, 0, 0, b"x", "T", "UNIQ_KEY\x01u")
+    message = ReceivedMessage(decode_record(encode_record(fields, host, host)), QUEUE)
+    with Client("127.0.0.1:1") as client:
+        consumer = client.push_consumer("g")
+        consumer.subscribe("T", handler=handler)
+        return consumer._handle(Batch(PushHeld(QUEUE), [message], 0.0)), message
+
+
+class SaysNothing(Retry):
+    def __init__(self):
+        """Leaves out what Retry sets."""
+
+
+@pytest.mark.parametrize(
+    "error", [Retry(after="soon"), Retry(messages=7), SaysNothing(), SystemExit(), KeyboardInterrupt()]
+)
+def test_whatever_is_raised_the_message_comes_again(error):
+    def handler(message):
+        raise error
+
+    outcome, message = handled(handler)
+    assert outcome == Outcome([message])
+
+
+class Late:
+    async def __call__(self, message):
+        """Done by nobody."""
+
+
+def generator(message):
+    yield message
+
+
+@pytest.mark.parametrize("handler", [generator, Late()])
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_work_that_is_only_begun_is_not_done(handler):
+    outcome, message = handled(handler)
+    assert outcome == Outcome([message])
+
+
+def test_a_handler_that_returns_is_done():
+    assert handled(lambda message: message.text)[0] is DONE
+
+
+def no_more_threads(thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_the_threads_that_are_there_do_the_work_if_there_are_no_more(monkeypatch):
+    done, both = [], threading.Event()
+
+    def work(task):
+        done.append(task)
+        if len(done) == 2:
+            both.set()
+
+    workers = Workers("w", 4, work)
+    workers.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more_threads)
+        workers.put(1)
+        workers.put(2)
+        assert both.wait(PATIENT)
+    assert workers.end(time.monotonic() + PATIENT) == ()
+
+
+def test_a_worker_that_got_no_thread_asks_again(monkeypatch):
+    lock, done = threading.Lock(), []
+    worker = Worker("w", lock)
+    with monkeypatch.context() as patch, lock:
+        patch.setattr(threading.Thread, "start", no_more_threads)
+        with pytest.raises(RuntimeError):
+            worker.put_locked(lambda: done.append(1))
+    with lock:
+        worker.put_locked(lambda: done.append(2))
+    assert worker.join(PATIENT)
+    assert done == [1, 2]
