@@ -195,6 +195,8 @@ class Group(Generic[HeldQueue]):
                         self._note(f"queues of {topic} for group {self.group} stay as they are: {error}")
                 self._is_complete = complete
                 self._balanced_at = self._clock.monotonic()
+            if self._is_stalled:  # queues that were given up may have left room for the others
+                yield from self.resume_all()
         finally:
             self._is_balancing = False
 

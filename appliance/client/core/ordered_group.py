@@ -55,7 +55,11 @@ class OrderedGroup(PushGroup):
 
     def _take_on(self, queue: MessageQueue) -> Steps[bool]:
         if self._locks:
-            if queue in self._ending or queue not in (yield from self._lock([queue])):
+            try:
+                if queue in self._ending or queue not in (yield from self._lock([queue])):
+                    return False
+            except ClientError as error:  # other brokers have queues, too
+                self._note(f"{queue} is locked for group {self.group} later: {error}")
                 return False
             if self.is_closed:
                 yield from self._unlock([queue])
@@ -106,13 +110,22 @@ class OrderedGroup(PushGroup):
                 if queue in locked:
                     held.locked_at = asked
                     self._offer(held)
-                elif self.held.get(queue) is held:
-                    self._note(f"{queue} has another owner now: group {self.group} stops reading it")
-                    held.dropped = True
-                    del self.held[queue]
-                    self._release(held)
-                    self._is_complete = False
+                else:
+                    self._lose(held)
         return complete
+
+    def _lose(self, held: PushHeld) -> None:
+        """Stop reading a queue whose lock another member has. Until its handler ends it is not taken again, and then
+        nothing is committed."""
+        queue = held.queue
+        self._note(f"{queue} has another owner now: group {self.group} stops reading it")
+        held.dropped = True
+        self._release(held)
+        held.position = None
+        self.held.pop(queue, None)
+        if held.busy is not None:
+            self._ending[queue] = held
+        self._is_complete = False
 
     def _lock(self, queues: list[MessageQueue]) -> Steps[set[MessageQueue]]:
         """Ask the broker of the queues for them; return those that it granted. Raises BrokerAway, RequestTimeout,
@@ -139,8 +152,8 @@ class OrderedGroup(PushGroup):
             yield Call(address, request, self._clock.monotonic() + _LOCK_TIMEOUT_S)
 
     def _before_leaving(self) -> Steps[None]:
-        if self._locks:
-            yield from self._unlock([*self.held, *self._ending])
+        if self._locks:  # a handler that goes on has its queue still
+            yield from self._unlock([queue for queue, held in self.held.items() if held.busy is None])
 
     # --- handling
 
@@ -197,6 +210,8 @@ class OrderedGroup(PushGroup):
             self._release(held)
             yield from self._commit_last(held, passed)
             del self._ending[held.queue]
+            yield from self._unlock([held.queue])
+        elif self.is_closed and self._locks:
             yield from self._unlock([held.queue])
         elif self._clock.monotonic() < held.rests_until:
             yield Start(self._rest(held))

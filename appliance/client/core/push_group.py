@@ -242,17 +242,14 @@ class PushGroup(Group[PushHeld]):
         try:
             if not batch.is_settled and batch.counts():
                 batch.is_settled = True
-                yield from self._conclude(batch, outcome)
+                yield from self._settle(batch, outcome)
             yield from self._ended(batch)
+            if self._is_stalled:
+                yield from self.resume_all()
         finally:
             self.active -= 1
             if not self.active:
                 self._wake()
-
-    def _conclude(self, batch: Batch, outcome: Outcome) -> Steps[None]:
-        yield from self._settle(batch, outcome)
-        if self._is_stalled:
-            yield from self.resume_all()
 
     def _settle(self, batch: Batch, outcome: Outcome) -> Steps[None]:
         if self._offsets is None:
@@ -300,7 +297,12 @@ class PushGroup(Group[PushHeld]):
                         f"a handler of {batch.topic} does not end within {self._handler_timeout:g} s: group "
                         f"{self.group} gets {batch.messages[0]!r} again"
                     )
-                    yield Start(self._conclude(batch, Outcome(batch.messages, _STUCK_LEVEL)))
+                    yield Start(self._give_back(batch))
+
+    def _give_back(self, batch: Batch) -> Steps[None]:
+        yield from self._settle(batch, Outcome(batch.messages, _STUCK_LEVEL))
+        if self._is_stalled:
+            yield from self.resume_all()
 
     # --- offsets
 

@@ -33,8 +33,9 @@ def record(offset):
 class Broker:
     """One queue with `stored` messages. answers: by code, what comes before the right answers."""
 
-    def __init__(self, stored=4, members=("me",)):
+    def __init__(self, stored=4, members=("me",), queues=1):
         self.stored = stored
+        self.queues = queues
         self.members = list(members)
         self.answers = {}
         self.asked = []
@@ -47,7 +48,7 @@ class Broker:
             return self.answers[code].pop(0)
         match code:
             case 105:
-                return answer(body=route("a", queues=1)) if ext["topic"] in ("T", RETRY) else answer(17)
+                return answer(body=route("a", queues=self.queues)) if ext["topic"] in ("T", RETRY) else answer(17)
             case 38:
                 return answer(body=json.dumps({"consumerIdList": self.members}).encode())
             case 14 | 31:
@@ -246,6 +247,20 @@ def test_offsets_that_somebody_set_are_gone_on_from(fetched):
     assert [one.queue_offset for one in fetched.held.messages] == [2, 3]
 
 
+def test_queues_that_are_given_up_leave_room_for_the_others():
+    group = Group(Broker(), cache_bytes=4)
+    group.fetch()
+    retries = next(held for held in group.core.held.values() if held.queue.topic == RETRY)
+    retries.is_pulling = False  # its loop has ended: there was no room
+    started = len(group.driver.started)
+    group.broker.members = ["another", "me"]
+    group.core.subscriptions.pop(RETRY)  # that queue stays
+    group.driver.run(group.core.rebalance())
+    assert list(group.core.held.values()) == [retries]
+    assert len(group.driver.started) == started + 1
+    assert retries.is_pulling
+
+
 @pytest.mark.parametrize("full", [{"cache": 4}, {"cache_bytes": 4}])
 def test_a_full_cache_is_not_filled_further_until_a_message_is_done(full):
     group = Group(Broker(), **full)
@@ -379,6 +394,17 @@ def test_a_queue_that_another_member_has_locked_is_taken_later():
     assert QUEUE in group.core.held
 
 
+def test_a_broker_that_does_not_lock_does_not_keep_other_queues_away():
+    broker = Broker(queues=2)
+    broker.answers[41] = [AWAY]
+    group = Group(broker, OrderedGroup)
+    assert MessageQueue("T", "a", 1) in group.core.held
+    assert QUEUE not in group.core.held
+    assert not group.core._is_complete
+    group.driver.run(group.core.rebalance())
+    assert QUEUE in group.core.held
+
+
 def test_queues_that_are_not_to_be_had_are_asked_for_again_soon():
     broker = Broker()
     broker.owner = "another"
@@ -410,6 +436,21 @@ def test_a_queue_is_unlocked_behind_the_handler_and_its_offset(ordered):
     assert ordered.core._bytes == 0
 
 
+def test_the_end_of_a_handler_whose_queue_was_given_up_leaves_room_for_others():
+    group = Group(Broker(), OrderedGroup, cache_bytes=1)
+    group.fetch()
+    batch = group.begin()
+    group.core._drop_waiting(group.held)
+    group.broker.members = ["another", "me"]
+    group.core.subscriptions.pop(RETRY)  # that queue stays
+    group.driver.run(group.core.rebalance())
+    (retries,) = group.core.held.values()
+    retries.is_pulling = False  # its loop has ended: there was no room
+    group.core._is_stalled = True
+    group.finish(batch, Outcome(batch.messages))
+    assert retries.is_pulling
+
+
 def test_without_a_fresh_lock_nothing_begins(ordered):
     ordered.clock.now += 31.0
     assert ordered.begin() is None
@@ -429,6 +470,41 @@ def test_a_queue_whose_lock_is_lost_is_read_no_more(ordered):
     assert not ordered.core.held
     ordered.finish(batch, Outcome(batch.messages, DEAD))
     assert not {15, 36} & set(ordered.broker.codes())
+
+
+def test_a_queue_whose_lock_was_lost_is_taken_again_behind_its_handler(ordered):
+    batch = ordered.begin()
+    ordered.broker.owner = "another"
+    ordered.driver.run(ordered.core._renew())
+    ordered.broker.owner = None
+    ordered.driver.run(ordered.core.rebalance())
+    assert QUEUE not in ordered.core.held
+    ordered.finish(batch)
+    assert 15 not in ordered.broker.codes()
+    ordered.driver.run(ordered.core.rebalance())
+    assert QUEUE in ordered.core.held
+
+
+def test_a_lock_that_was_lost_while_its_queue_ends_is_committed_by_its_owner(ordered):
+    batch = ordered.begin()
+    ordered.broker.members = ["another", "me"]
+    ordered.driver.run(ordered.core.rebalance())
+    ordered.broker.owner = "another"
+    ordered.driver.run(ordered.core._renew())
+    ordered.finish(batch)
+    assert 15 not in [code for code, request in ordered.broker.asked if request.ext_fields.get("topic") == "T"]
+
+
+def test_a_handler_that_goes_on_when_its_consumer_leaves_keeps_its_lock(ordered):
+    def unlocked():
+        return [b'"topic":"T"' in request.body for code, request in ordered.broker.asked if code == 42]
+
+    batch = ordered.begin()
+    ordered.core.stop()
+    ordered.driver.run(ordered.core.leave(True))
+    assert unlocked() == [False]
+    ordered.finish(batch)
+    assert unlocked() == [False, True]
 
 
 def test_an_ordered_consumer_unlocks_what_it_has_when_it_leaves(ordered):
