@@ -62,10 +62,10 @@ class LocalOffsets:
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:
-    text = path.read_text(encoding="utf-8")
+    data = path.read_bytes()
     try:
         found = {}
-        for key, offset in read_json(text)["offsetTable"].items():
+        for key, offset in read_json(data)["offsetTable"].items():
             place = json.loads(key)
             found[MessageQueue(place["topic"], place["brokerName"], place["queueId"])] = int(offset)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -512,9 +512,10 @@ def test_offsets_that_cannot_be_read_are_not_begun_anew_in_silence(home):
     assert offsets.save({queue: 7}) is None
     assert offsets.save({MessageQueue("T", "a", 1): 8}) is None
     (file,) = home.rglob("offsets.json")
-    file.write_text("{")
-    offsets.load()
-    assert offsets.read(queue) == 7
+    for torn in (b"{", b"", b"\xff\x00"):
+        file.write_bytes(torn)
+        offsets.load()
+        assert offsets.read(queue) == 7
     file.with_suffix(".json.bak").write_text("{")
     with pytest.raises(BadAnswer, match="Remove it"):
         offsets.load()
