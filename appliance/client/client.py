@@ -198,7 +198,7 @@ class Client:
 
     def _check_new(self, group: str) -> None:
         for known in (self._consumers.get(group), self._push_consumers.get(group)):
-            if known is not None and not known.is_closed:
+            if known is not None and not known.has_left:
                 raise InvalidOption(
                     f"This client has a consumer of group {group} already; a second member needs a Client of its own."
                 )

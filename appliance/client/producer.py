@@ -241,7 +241,9 @@ class Producer:
         self._session.wait(self._sending.recall(self.group, sent, sent.recall_handle, deadline))
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until nothing is in flight; return how many messages still are after `timeout` seconds."""
+        """Wait until nothing is in flight; return how many messages still are after `timeout` seconds. Raises
+        ForkedError: they are the parent's."""
+        self._session.check_process()
         with self._room:
             self._room.wait_for(lambda: not self._in_flight, timeout)
             return self._in_flight
@@ -391,7 +393,10 @@ def _call_back(callback: Callable[[SendResult | ClientError], None], outcome: An
 def _body(message: Message) -> bytes:
     """Return the body, of a message that may be sent as far as its topic and its body go. Raises InvalidMessage."""
     _check_topic(message.topic)
-    body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
+    try:  # bytes(17) would be 17 zeros
+        body = message.body.encode() if isinstance(message.body, str) else bytes(memoryview(message.body))
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InvalidMessage(f"A body is bytes, or text that UTF-8 can hold: {error}.") from None
     if not 0 < len(body) <= MAX_MESSAGE_BYTES:
         raise InvalidMessage(f"A body has 1 to {MAX_MESSAGE_BYTES} bytes, and this one has {len(body)}.")
     return body

@@ -69,6 +69,11 @@ class PullConsumer:
     def is_closed(self) -> bool:
         return self._core.is_closed
 
+    @property
+    def has_left(self) -> bool:
+        """True once it has left its group, so that this client can have another member."""
+        return self._core.is_closed and self._session.core.groups.get(self.group) is not self._core
+
     # --- what to read
 
     def subscribe(self, topic: str, tags: str = "*") -> PullConsumer:

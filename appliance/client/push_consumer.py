@@ -119,6 +119,11 @@ class PushConsumer:
     def is_closed(self) -> bool:
         return self._core.is_stopping
 
+    @property
+    def has_left(self) -> bool:
+        """True once it has left its group, so that this client can have another member."""
+        return self._core.is_closed and self._session.core.groups.get(self.group) is not self._core
+
     # --- what to read
 
     @overload
@@ -163,6 +168,7 @@ class PushConsumer:
 
     def assignment(self) -> list[Any]:
         """The queues that this member reads now; those with messages that come again are among them."""
+        self._session.check_process()
         with self._session.shell.lock:
             return sorted(self._core.held)
 
@@ -171,8 +177,8 @@ class PushConsumer:
     def start(self) -> PushConsumer:
         """Join the group and have messages handled from now on, by threads of this consumer. Returns the consumer.
 
-        Raises NoNameServer; RequestRefused if a broker does not take an `sql` condition; later outages are logged and
-        retried.
+        Raises NoNameServer; RequestRefused if a broker does not take an `sql` condition; BadAnswer or OSError if the
+        offsets of a broadcasting consumer cannot be read. Later outages are logged and retried.
         """
         with self._lock:
             self._check_open()
@@ -226,10 +232,12 @@ class PushConsumer:
 
     def pause(self) -> None:
         """Fetch no more messages; those that were fetched are handled."""
+        self._session.check_process()
         with self._session.shell.lock:
             self._core.is_paused = True
 
     def resume(self) -> None:
+        self._session.check_process()
         with self._session.shell.lock:
             self._core.is_paused = False
             resuming = self._core.resume_all()

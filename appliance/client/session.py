@@ -75,6 +75,10 @@ class Session:
         """Raise Closed or ForkedError."""
         if self.is_closed:
             raise Closed("This client is closed: make a new one.")
+        self.check_process()
+
+    def check_process(self) -> None:
+        """Raise ForkedError in a fork, where locks may be held by nobody and connections are the parent's."""
         if self.is_parents:
             raise ForkedError(
                 "This process is a fork of the one that made this client, whose connections and threads stayed there: "

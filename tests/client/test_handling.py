@@ -1,11 +1,11 @@
-"""What handlers raise and return, and the threads that call them, without a broker."""
+"""What handlers raise and return, the threads that call them, and wrong calls, without a broker."""
 
 import threading
 import time
 
 import pytest
 
-from appliance.client import Client, Retry
+from appliance.client import Client, ForkedError, InvalidMessage, InvalidOption, Message, Retry
 from appliance.client.core.handling import DONE, Outcome
 from appliance.client.core.push_group import Batch, PushHeld
 from appliance.client.message import MessageQueue, ReceivedMessage
@@ -99,3 +99,35 @@ def test_a_worker_that_got_no_thread_asks_again(monkeypatch):
         worker.put_locked(lambda: done.append(2))
     assert worker.join(PATIENT)
     assert done == [1, 2]
+
+
+# --- wrong calls
+
+
+@pytest.mark.parametrize("make", ["push_consumer", "pull_consumer"])
+def test_a_group_has_no_second_member_before_the_first_has_left(make):
+    with Client("127.0.0.1:1") as client:
+        first = getattr(client, make)("g")
+        client._session.core.groups["g"] = first._core  # as if it had begun
+        first._core.is_stopping = first._core.is_closed = True
+        with pytest.raises(InvalidOption, match="already"):
+            client.push_consumer("g")
+        del client._session.core.groups["g"]
+        client.push_consumer("g")
+
+
+@pytest.mark.parametrize("body", [17, None, ["x"], "\ud800"])
+def test_what_is_no_body_is_not_sent_as_one(body):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidMessage, match="A body is"):
+        client.producer().send(Message("T", body))
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "assignment"])
+def test_a_fork_does_not_touch_its_parents_consumer(call):
+    with Client("127.0.0.1:1") as client:
+        consumer, producer = client.push_consumer("g"), client.producer()
+        client._session.pid += 1
+        with pytest.raises(ForkedError):
+            getattr(consumer, call)()
+        with pytest.raises(ForkedError):
+            producer.flush()
