@@ -167,8 +167,8 @@ class OrderedGroup(PushGroup):
         batch.held.busy = batch
 
     def _offer(self, held: PushHeld) -> None:
-        if held.messages and held.busy is None and not held.dropped:
-            self._dispatch(held)
+        if held.busy is None and not held.dropped:
+            super()._offer(held)
 
     def _settle(self, batch: Batch, outcome: Outcome) -> Steps[None]:
         failed = list(outcome.failed)

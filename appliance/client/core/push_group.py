@@ -3,8 +3,8 @@
     messages   fetched, waiting for a handler, in order
     running    handed to a handler, or on their way back to the broker
 
-A queue with messages that wait has a ticket with `dispatch`; who takes it gets the next batch by `begin_batch`, handles
-it, and starts `finish`. Batches of one queue run side by side; `OrderedGroup` has one at a time.
+A queue with messages that wait has one ticket with `dispatch`; who takes it gets the next batch by `begin_batch`,
+handles it, and starts `finish`. Batches of one queue run side by side; `OrderedGroup` has one at a time.
 
 What became of a batch counts only while its messages are in `running`: after the queue was given up, or its offset was
 set, the broker delivers them again, or no longer wants them.
@@ -48,13 +48,14 @@ class OffsetFile(Protocol):
 
 
 class PushHeld(Held):
-    __slots__ = ("busy", "locked_at", "messages", "rests_until", "running")
+    __slots__ = ("busy", "has_ticket", "locked_at", "messages", "rests_until", "running")
 
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(queue)
         self.messages: deque[ReceivedMessage] = deque()
         #: By offset; offsets grow from the first to the last.
         self.running: dict[int, Batch] = {}
+        self.has_ticket = False
         # Of an ordered consumer: the batch that is handled, and monotonic times.
         self.busy: Batch | None = None
         self.locked_at = 0.0
@@ -205,8 +206,7 @@ class PushGroup(Group[PushHeld]):
         held.position = pulled.next_offset
         held.messages += pulled.messages
         self._bytes += _size(pulled.messages)
-        if pulled.messages:
-            self._dispatch(held)
+        self._offer(held)
 
     def _release(self, held: PushHeld) -> None:
         running = (one for batch in set(held.running.values()) for one in batch.messages)
@@ -219,6 +219,7 @@ class PushGroup(Group[PushHeld]):
 
     def begin_batch(self, held: PushHeld) -> Batch | None:
         """Take the next messages of a queue that had a ticket, to handle them; None if there are none now."""
+        held.has_ticket = False
         if held.dropped or self.is_stopping or not held.messages or not self._may_begin(held):
             return None
         waiting, found = held.messages, [held.messages.popleft()]
@@ -234,8 +235,13 @@ class PushGroup(Group[PushHeld]):
         return True
 
     def _begun(self, batch: Batch) -> None:
-        if batch.held.messages:
-            self._dispatch(batch.held)
+        self._offer(batch.held)
+
+    def _offer(self, held: PushHeld) -> None:
+        """Give a queue a ticket, unless it has one: with several it would keep other queues from the workers."""
+        if held.messages and not held.has_ticket:
+            held.has_ticket = True
+            self._dispatch(held)
 
     def finish(self, batch: Batch, outcome: Outcome) -> Steps[None]:
         """Take what became of a batch: send back what failed, then count it as done."""

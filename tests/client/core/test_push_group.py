@@ -170,6 +170,15 @@ def test_a_ticket_is_out_while_messages_wait(fetched):
     assert fetched.begin() is None
 
 
+def test_a_queue_with_much_to_do_has_one_ticket_like_others(fetched):
+    for stored in (6, 8):
+        fetched.broker.stored = stored
+        fetched.fetch()
+    assert len(fetched.tickets) == 1
+    fetched.begin()
+    assert len(fetched.tickets) == 2  # the next, in place of the first
+
+
 def test_a_batch_holds_what_its_option_says():
     group = Group(Broker(), batch=3)
     group.fetch()
