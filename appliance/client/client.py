@@ -219,14 +219,15 @@ class Client:
         Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report.
         """
         session = self._session
+        if session.is_parents:
+            _open_clients.discard(self)
+            return CloseReport()
         with session.lock:
             first, self._is_closing = not self._is_closing, True
             handling = list(self._push_consumers.values())
         if not first:
             return self._report or CloseReport()
         _open_clients.discard(self)
-        if session.is_parents:
-            return CloseReport()
         deadline = session.clock.monotonic() + timeout
         for one in handling:
             one.drain(deadline)  # handlers may send to the end

@@ -114,6 +114,7 @@ class PullConsumer:
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member reads now."""
+        self._session.check_process()
         with self._session.shell.lock:
             return sorted(self._core.held)
 
@@ -215,7 +216,7 @@ class PullConsumer:
 
     def done_with_current(self) -> None:
         """Mark the message that an iteration returned last as done."""
-        if self._iterates:
+        if self._iterates and not self._session.is_parents:
             with self._session.shell.lock:
                 self._core.pass_given()
 
@@ -226,7 +227,7 @@ class PullConsumer:
 
     def leave(self, deadline: float) -> int:
         """Do the same as `close`, with a deadline by the client's clock."""
-        if self._core.is_closed:
+        if self._core.is_closed or self._session.is_parents:
             return 0
         if not self._is_started:
             with self._ready:

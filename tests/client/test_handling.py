@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from appliance.client import Client, ForkedError, InvalidMessage, InvalidOption, Message, Retry
+from appliance.client import Client, CloseReport, ForkedError, InvalidMessage, InvalidOption, Message, Retry
 from appliance.client.core.handling import DONE, Outcome
 from appliance.client.core.push_group import Batch, PushHeld
 from appliance.client.message import MessageQueue, ReceivedMessage
@@ -122,12 +122,22 @@ def test_what_is_no_body_is_not_sent_as_one(body):
         client.producer().send(Message("T", body))
 
 
-@pytest.mark.parametrize("call", ["pause", "resume", "assignment"])
-def test_a_fork_does_not_touch_its_parents_consumer(call):
+def test_a_fork_does_not_touch_what_is_its_parents():
     with Client("127.0.0.1:1") as client:
-        consumer, producer = client.push_consumer("g"), client.producer()
+        push, pull, producer = client.push_consumer("g"), client.pull_consumer("h"), client.producer()
         client._session.pid += 1
-        with pytest.raises(ForkedError):
-            getattr(consumer, call)()
-        with pytest.raises(ForkedError):
-            producer.flush()
+        for call in (push.pause, push.resume, push.assignment, pull.assignment, producer.flush):
+            with pytest.raises(ForkedError):
+                call()
+
+
+def test_a_fork_ends_without_its_parents_locks_and_connections():
+    with Client("127.0.0.1:1") as client:
+        pull = client.pull_consumer("h")
+        pull._is_started = pull._iterates = True  # as if it had begun
+        client._session.pid += 1
+        with client._session.lock, client._session.shell.lock:  # by threads that the fork does not have
+            with pull:
+                """Its end leaves no group."""
+            assert client.close() == CloseReport()
+        assert not client._session.shell.is_running
