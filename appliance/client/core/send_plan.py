@@ -14,7 +14,6 @@ from ..errors import (
     BadAnswer,
     BrokerAway,
     ClientError,
-    Closed,
     InvalidMessage,
     NotConnected,
     Refused,
@@ -100,30 +99,29 @@ class Sending:
     def send(self, envelope: Envelope, deadline: float) -> Steps[SendResult]:
         """Send a message. Raises NoNameServer, NoRoute, InvalidMessage and Unsupported: nothing was sent; SendError."""
         attempt = _Attempts(envelope)
+        try:
+            return (yield from self._send(envelope, deadline, attempt))
+        except SendError:
+            raise
+        except ClientError:
+            if not attempt.number:
+                raise
+            raise attempt.error() from None  # the message of an attempt may be stored, and the error has to say so
+
+    def _send(self, envelope: Envelope, deadline: float, attempt: _Attempts) -> Steps[SendResult]:
         most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self._retries
         failed: str | None = None
         while True:
-            try:
-                queues = yield from self._directory.publish_queues(envelope.topic, deadline)
-            except ClientError:
-                if attempt.number:  # the message of an earlier attempt may be stored, and the error has to say so
-                    raise attempt.error() from None
-                raise
+            queues = yield from self._directory.publish_queues(envelope.topic, deadline)
             now = self._clock.monotonic()
             queue = self._choose(envelope, queues, now, failed)
-            broker = queue.broker_name
-            address = self._directory.master(queue)
-            if address is None:
-                raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
+            broker, address = queue.broker_name, self._address(queue)
             if failed == broker and attempt.unreached:
-                try:
-                    yield Sleep(min(deadline, now + _PAUSES_S[min(attempt.unreached, len(_PAUSES_S)) - 1]))
-                except Closed:
-                    raise attempt.error() from None
+                yield Sleep(min(deadline, now + _PAUSES_S[min(attempt.unreached, len(_PAUSES_S)) - 1]))
                 now = self._clock.monotonic()
             others = any(one.broker_name != broker for one in queues) and attempt.number + 1 < most
-            attempt.begins(broker, address)
             outcome = yield from self._too_old(envelope, address)
+            attempt.begins(broker, address)
             if outcome is None:
                 request = self._request(envelope, queue)
                 outcome = yield Call(address, request, self._attempt_deadline(now, deadline, others))
@@ -150,9 +148,7 @@ class Sending:
         queues = yield from self._directory.publish_queues(envelope.topic, deadline)
         queue = self._choose(envelope, queues, self._clock.monotonic(), None)
         attempt = _Attempts(envelope)
-        address = self._directory.master(queue)
-        if address is None:
-            raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
+        address = self._address(queue)
         attempt.begins(queue.broker_name, address)
         outcome = yield from self._too_old(envelope, address)
         if outcome is None:
@@ -161,6 +157,12 @@ class Sending:
             self._faults.failed(queue.broker_name, self._clock.monotonic())
             attempt.failed(outcome)
             raise attempt.error()
+
+    def _address(self, queue: MessageQueue) -> str:
+        address = self._directory.master(queue)
+        if address is None:
+            raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
+        return address
 
     def _too_old(self, envelope: Envelope, address: str) -> Steps[CallFailed | None]:
         """Return None if the broker can take the message, or why that is not known. Raises Unsupported."""

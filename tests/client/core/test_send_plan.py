@@ -194,6 +194,18 @@ def test_a_broker_that_would_not_keep_a_time_of_delivery_gets_no_message():
     assert cluster.sent_to == []
 
 
+def test_an_old_broker_does_not_hide_what_an_attempt_before_may_have_stored():
+    class Mixed(Cluster):
+        def __call__(self, call):
+            self.heard.version = 413 if call.address.startswith("a") else 409
+            return super().__call__(call)
+
+    cluster = Mixed([LOST])
+    with pytest.raises(NotConnected, match="may be stored") as raised:
+        send(cluster, since=413)
+    assert (raised.value.maybe_stored, raised.value.attempts) == (True, 1)
+
+
 def test_a_broker_that_does_not_say_its_version_gets_no_time_of_delivery():
     cluster = Cluster([])
     cluster.heard = AWAY
