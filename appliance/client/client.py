@@ -169,11 +169,11 @@ class Client:
         """Make a member of a consumer group whose messages are handed to functions, in threads.
 
         ordered: messages of one queue one after the other, each again until it is done. broadcast: every client gets
-        all messages, and keeps its offsets in a file in the home directory; a failed message does not come again.
-        start: as of `pull_consumer`. workers: most threads. batch: with more than 1, handlers get lists of up to so
-        many messages. max_attempts: deliveries until a message becomes a dead letter; None: 17, and no end if ordered.
-        handler_timeout: seconds until a message comes again though its handler has not ended. cache_messages: number
-        of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
+        all messages, and keeps its offsets in a file in the home directory; a failed message does not come again,
+        unless ordered. start: as of `pull_consumer`. workers: most threads. batch: with more than 1, handlers get lists
+        of up to so many messages. max_attempts: deliveries until a message becomes a dead letter; None: 17, and no end
+        if ordered. handler_timeout: seconds until a message comes again though its handler has not ended.
+        cache_messages: number of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
         """
         from .push_consumer import PushConsumer
 
@@ -216,7 +216,8 @@ class Client:
         """Wait for running handlers, take no new work, wait for sends in flight, commit what consumers are done with,
         unregister, disconnect.
 
-        Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report.
+        Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report,
+        and does not wait for the first: while that goes on, the report is empty.
         """
         session = self._session
         if session.is_parents:

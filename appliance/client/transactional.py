@@ -147,8 +147,9 @@ class Transaction:
         return self
 
     def commit(self) -> None:
-        """Have the message delivered. Raises BrokerAway, RequestTimeout, RequestRefused: the broker may have been told,
-        and asks `check` if not. Raises InvalidOption when the transaction is decided."""
+        """Have the message delivered. Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer: the broker may have
+        been told, and asks `check` if not. Raises Closed and ForkedError: it was not told. Raises InvalidOption when
+        the transaction is decided."""
         self._decide(Decision.COMMIT)
 
     def rollback(self) -> None:
