@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 
 logger = logging.getLogger("rocketbox.client")
 logger.addHandler(logging.NullHandler())
@@ -19,9 +20,17 @@ class Notes:
         self._lock = threading.Lock()
         #: Sentence -> (time when it may be logged again, number of times it was held back).
         self._said: dict[str, tuple[float, int]] = {}
+        #: Lines that `say` logs.
+        self.waiting: deque[str] = deque()
 
     def note(self, text: str) -> None:
         """Log a sentence, unless it was logged in the last minute."""
+        self.keep(text)
+        self.say()
+
+    def keep(self, text: str) -> None:
+        """Do the same, for callers that hold a lock: the next `say` logs it. Handlers of logs are the user's, and may
+        use the client."""
         now = time.monotonic()
         with self._lock:
             until, held_back = self._said.get(text, (0.0, 0))
@@ -31,7 +40,16 @@ class Notes:
             if len(self._said) >= _KEPT:
                 self._said.clear()
             self._said[text] = (now + _QUIET_S, 0)
-        logger.warning("%s%s", text, f" (and {held_back} times more)" if held_back else "")
+        self.waiting.append(text + (f" (and {held_back} times more)" if held_back else ""))
+
+    def say(self) -> None:
+        """Log what was kept."""
+        while self.waiting:
+            try:
+                line = self.waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            logger.warning("%s", line)
 
     def flush(self) -> None:
         """Log how often sentences were held back."""

@@ -58,7 +58,7 @@ class PullConsumer:
             cache=cache,
             beat=session.core.beat,
             wake=self._ready.notify_all,
-            note=session.note,
+            note=session.notes.keep,
         )
         # Owned by the thread that takes messages.
         self._assigned: tuple[MessageQueue, ...] = ()

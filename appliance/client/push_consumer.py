@@ -103,7 +103,7 @@ class PushConsumer:
             dispatch=self._workers.put,
             beat=session.core.beat,
             wake=self._idle.notify_all,
-            note=session.note,
+            note=session.notes.keep,
         )
         self._is_ordered = ordered
         #: By topic. Not changed after the start.

@@ -47,10 +47,10 @@ class Session:
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
         directory = Directory(servers, self.clock, timeout)
         #: Guarded by the shell's lock.
-        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.note)
+        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep)
         #: Guarded by the shell's lock.
         self.keys = KeyMaker(_four_bytes(ip), self.pid, secrets.randbits(32))
-        self.shell = ThreadShell("rocketbox-client", self.core.opened, self.core.asked)
+        self.shell = ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes)
         # Guarded by lock.
         self.lock = threading.Lock()
         self.is_closed = False

@@ -1,5 +1,6 @@
 """What handlers raise and return, the threads that call them, and wrong calls, without a broker."""
 
+import logging
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from appliance.client import Client, CloseReport, ForkedError, InvalidMessage, InvalidOption, Message, Retry
 from appliance.client.core.handling import DONE, Outcome
 from appliance.client.core.push_group import Batch, PushHeld
+from appliance.client.core.steps import Sleep
 from appliance.client.message import MessageQueue, ReceivedMessage
 from appliance.client.shells.worker import Worker
 from appliance.client.shells.workers import Workers
@@ -64,6 +66,41 @@ def test_work_that_is_only_begun_is_not_done(handler):
 
 def test_a_handler_that_returns_is_done():
     assert handled(lambda message: message.text)[0] is DONE
+
+
+class UsesTheClient(logging.Handler):
+    """A handler of logs that needs the client's lock, as one that sends them does."""
+
+    def __init__(self, client):
+        super().__init__()
+        self._lock = client._session.shell.lock
+        self.found_free = {}
+
+    def emit(self, record):
+        free = self.found_free[record.getMessage()] = self._lock.acquire(blocking=False)
+        if free:
+            self._lock.release()
+
+
+def test_what_the_core_notes_is_logged_without_its_lock():
+    log = logging.getLogger("rocketbox.client")
+    with Client("127.0.0.1:1") as client:
+        session = client._session
+        handler = UsesTheClient(client)
+
+        def procedure():
+            session.core._note("of a procedure")
+            yield Sleep(0.0)
+            session.core._note("of its end")
+            return 7
+
+        log.addHandler(handler)
+        try:
+            assert session.shell.wait(procedure()) == 7
+            session.note("of a face")
+        finally:
+            log.removeHandler(handler)
+    assert handler.found_free == {"of a procedure": True, "of its end": True, "of a face": True}
 
 
 def no_more_threads(thread):

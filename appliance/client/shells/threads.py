@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 from ..core.connection import Connection
 from ..core.steps import Call, CallFailed, Do, Effect, Sleep, Start, Tell, Together
 from ..errors import ClientError, Closed
+from ..notes import Notes
 from ..wire import FrameError, RemotingCommand, split_host_port
 
 logger = logging.getLogger("rocketbox.client")
@@ -103,14 +104,16 @@ class ThreadShell:
         name: str,
         opened: Callable[[str], Generator[Any, Any, Any]],
         asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        notes: Notes,
     ) -> None:
         """name: of the thread. opened, asked: the core's, called with the lock and the link's address when a link is
-        made, and when a server sends a request."""
+        made, and when a server sends a request. notes: logged once the lock is let go."""
         self.lock = threading.Lock()
         # Constant after construction.
         self._name = name
         self._opened = opened
         self._asked = asked
+        self._notes = notes
         # Guarded by _table.
         self._table = threading.Lock()
         self._links: dict[str, _Link] = {}
@@ -145,11 +148,15 @@ class ThreadShell:
         """Resume a procedure with an outcome; an exception is raised in it."""
         while True:
             try:
-                with self.lock:
-                    if isinstance(outcome, BaseException):
-                        effect = procedure.throw(outcome)
-                    else:
-                        effect = procedure.send(outcome)
+                try:
+                    with self.lock:
+                        if isinstance(outcome, BaseException):
+                            effect = procedure.throw(outcome)
+                        else:
+                            effect = procedure.send(outcome)
+                finally:
+                    if self._notes.waiting:
+                        _safely(self._notes.say)
             except StopIteration as end:
                 done(end.value, None)
                 return
@@ -309,6 +316,7 @@ class ThreadShell:
         with self.lock:
             procedure, answer = self._asked(link.address, question)
         link.answer(question, answer)
+        self._notes.say()
         if procedure is not None:
             self.start(procedure)
 
