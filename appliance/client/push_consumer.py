@@ -192,8 +192,8 @@ class PushConsumer:
             self._session.begin()
             with self._session.shell.lock:
                 self._session.core.groups[self.group] = core
-            self._workers.start()
             try:
+                self._workers.start()
                 self._session.wait(core.start())
             except BaseException:
                 with self._session.shell.lock:

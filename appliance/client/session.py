@@ -87,14 +87,18 @@ class Session:
 
     def begin(self) -> None:
         """Prepare for a procedure; from the first on heartbeats are sent and routes kept fresh. Raises as
-        `check_usable`."""
+        `check_usable`, and RuntimeError if there is no thread to be had."""
         self.check_usable()
         if not self._keeps_house:
             with self.lock:
                 fresh, self._keeps_house = not self._keeps_house, True
             if fresh:
                 self._begun()
-                self.shell.start(self.core.keep_house())
+                try:
+                    self.shell.start(self.core.keep_house())
+                except BaseException:
+                    self._keeps_house = False
+                    raise
 
     def wait(self, procedure: Generator[Any, Any, Result]) -> Result:
         """Run a procedure of the core and return what it returns, or raise."""

@@ -6,7 +6,16 @@ import time
 
 import pytest
 
-from appliance.client import Client, CloseReport, ForkedError, InvalidMessage, InvalidOption, Message, Retry
+from appliance.client import (
+    Client,
+    CloseReport,
+    ForkedError,
+    InvalidMessage,
+    InvalidOption,
+    Message,
+    NoNameServer,
+    Retry,
+)
 from appliance.client.core.handling import DONE, Outcome
 from appliance.client.core.push_group import Batch, PushHeld
 from appliance.client.core.steps import Sleep
@@ -123,6 +132,30 @@ def test_the_threads_that_are_there_do_the_work_if_there_are_no_more(monkeypatch
         workers.put(2)
         assert both.wait(PATIENT)
     assert workers.end(time.monotonic() + PATIENT) == ()
+
+
+def test_a_client_that_got_no_thread_begins_when_there_is_one(monkeypatch):
+    with Client("127.0.0.1:1") as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_more_threads)
+            with pytest.raises(RuntimeError):
+                client.producer().send("T", "x")
+        with pytest.raises(NoNameServer):
+            client.producer().send("T", "x")
+        assert client.producer().in_flight == 0
+        assert len(client._session.shell._timers) == 2  # heartbeats and routes
+
+
+def test_a_consumer_that_gets_no_thread_is_no_member(monkeypatch):
+    with Client("127.0.0.1:1") as client:
+        consumer = client.push_consumer("g")
+        consumer.subscribe("T", handler=print)
+        client._session.begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_more_threads)
+            with pytest.raises(RuntimeError):
+                consumer.start()
+        assert not client._session.core.groups
 
 
 def test_a_worker_that_got_no_thread_asks_again(monkeypatch):

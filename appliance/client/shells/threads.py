@@ -243,8 +243,9 @@ class ThreadShell:
         self._wake_out.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(wake_in, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._loop, args=(wake_in,), name=self._name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._loop, args=(wake_in,), name=self._name, daemon=True)
+        thread.start()  # RuntimeError if the machine gives none; whoever comes next tries again
+        self._thread = thread
 
     @property
     def is_running(self) -> bool:
