@@ -151,6 +151,32 @@ def test_pages_say_that_users_of_the_wire_and_of_the_console_are_two_things(admi
     assert "Programs that send and consume are wire users" in text_of(admin.get(reverse("users")))
 
 
+def test_what_another_administrator_changed_meanwhile_is_looked_at_first(admin, window):
+    made(admin, "shop")
+    act(admin, "shop", "rotate")
+    page = admin.get(reverse("wire_user", args=["shop"])).content.decode()
+    [revision] = set(re.findall(r'name="revision" value="([^"]+)"', page))
+    [preview] = re.findall(
+        r'name="revision" value="([^"]+)"', admin.get(reverse("wire_user_delete", args=["shop"])).content.decode()
+    )
+    window.act_on_wire_user("shop", "end-old-secret")
+    window.act_on_wire_user("shop", "rotate")  # looks as before, but the old secret is another one
+    seen = {"revision": revision}
+    for view, given in (
+        ("wire_user_act", {"act": "end-old-secret"}),
+        ("wire_user_entry", {"resource": "Topic:a", "actions": ["Pub"], "decision": "Allow", "policy": "Custom"}),
+        ("wire_user_entry_remove", {"resource": "Topic:a"}),
+    ):
+        answer = admin.post(reverse(view, args=["shop"]), given | seen, follow=True)
+        assert "shop was changed in the meantime; look again." in text_of(answer)
+    answer = admin.post(reverse("wire_user_delete", args=["shop"]), {"name": "shop", "revision": preview})
+    assert answer.status_code == 409
+    user = window.wire_user("shop")
+    assert (user.secrets, user.entries) == (2, ())
+    assert admin.post(reverse("wire_user_act", args=["shop"]), {"act": "end-old-secret", "revision": user.revision})
+    assert window.wire_user("shop").secrets == 1
+
+
 def test_looking_needs_no_password_and_changing_does(admin, window):
     made(admin, "shop")
     age_login(admin)

@@ -246,7 +246,7 @@ def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
     act = request.POST.get("act", "")
     try:
-        change = _done(request, SET, name, lambda: runtime.window().act_on_wire_user(name, act, by=request.user.label))
+        change = _done(request, SET, name, lambda: runtime.window().act_on_wire_user(name, act, **_of_page(request)))
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
     else:
@@ -281,13 +281,7 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     if context["typed"] != name:
         context["error"] = _("This is not the user's name.")
         return render(request, "wire_users/delete.html", context, status=422)
-    revision = request.POST.get("revision") or None
-    _done(
-        request,
-        DELETED,
-        name,
-        lambda: runtime.window().delete_wire_user(name, revision=revision, by=request.user.label),
-    )
+    _done(request, DELETED, name, lambda: runtime.window().delete_wire_user(name, **_of_page(request)))
     messages.success(request, _("Wire user %(name)s deleted.") % {"name": name})
     return redirect("wire_users")
 
@@ -303,7 +297,7 @@ def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
         given = form.cleaned_data | {"sources": re.split(r"[\s,]+", form.cleaned_data["sources"].strip(", \t"))}
         given["sources"] = [source for source in given["sources"] if source]
         try:
-            _done(request, ENTRY_SET, name, lambda: runtime.window().put_entry(name, **given, by=request.user.label))
+            _done(request, ENTRY_SET, name, lambda: runtime.window().put_entry(name, **given, **_of_page(request)))
         except InvalidInput as error:
             add_refusal(form, error)
         except Conflict as error:
@@ -326,7 +320,7 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
             request,
             ENTRY_DELETED,
             name,
-            lambda: runtime.window().remove_entry(name, resource, policy, by=request.user.label),
+            lambda: runtime.window().remove_entry(name, resource, policy, **_of_page(request)),
         )
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
@@ -337,6 +331,11 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
     else:
         messages.success(request, _("Saved."))
     return redirect("wire_user", name)
+
+
+def _of_page(request: HttpRequest) -> dict[str, Any]:
+    """Return who acts, and on which revision of a user: the one that the page showed."""
+    return {"revision": request.POST.get("revision") or None, "by": request.user.label}
 
 
 def _done(request: HttpRequest, action: str, name: str, act: Callable[[], WireUserChange]) -> WireUserChange:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -45,6 +46,8 @@ from .tables import cut, page_of, sorted_by
 from .wire_user_snapshots import Decision, EntryRow, JudgedRow, WireUser, WireUserChange
 
 logger = logging.getLogger(__name__)
+#: Of this process, so that a revision, which covers secrets, tells nobody anything about them.
+_REVISION_KEY = secrets.token_bytes(16)
 T = TypeVar("T")
 
 _TYPES = {"Super": True, "Normal": False}
@@ -161,7 +164,7 @@ class WireUsers:
             differences=differences,
             warnings=(say("wire_user_hung_up", name=name),) if before is not None and may_less(before, after) else (),
             blockers=(),
-            revision=None if after.gone else _revision_of(after),
+            revision=_revision_after(before, after, dry_run),
             registered={},
             secret=after.secrets[0] if makes_secret and not dry_run else None,
         )
@@ -259,8 +262,15 @@ def _states(account: Account | None) -> dict[str, str]:
 
 
 def _revision_of(account: Account) -> str:
-    """Return a digest of what is shown of an account; it says nothing about secrets but their number."""
-    return hashlib.sha256(repr(_states(account)).encode()).hexdigest()[:16]
+    """Return a digest of an account, with its secrets: which of them is the old one decides what an act ends."""
+    content = repr((_states(account), account.secrets)).encode()
+    return hashlib.blake2b(content, digest_size=8, key=_REVISION_KEY).hexdigest()
+
+
+def _revision_after(before: Account | None, after: Account, dry_run: bool) -> str | None:
+    """Return the revision to give with the act that was previewed, or the one after a change; None for no user."""
+    account = before if dry_run else after
+    return None if account is None or account.gone else _revision_of(account)
 
 
 def _differences(before: Account | None, after: Account) -> tuple[Difference, ...]:
