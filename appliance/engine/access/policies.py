@@ -100,6 +100,16 @@ def parse_source(text: str) -> Network:
     return ipaddress.ip_network(text.strip(), strict=False)
 
 
+def _is_source(text: str) -> bool:
+    """True if clients may come from there. An IPv6 zone may hold any text, and an IPv4 address in IPv6 is no client's:
+    such clients are judged by the IPv4 address."""
+    try:
+        network = parse_source(text)
+    except ValueError:
+        return False
+    return "%" not in text and getattr(network.network_address, "ipv4_mapped", None) is None
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One line of a policy, as requests and the journal have it."""
 
@@ -134,10 +144,8 @@ def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str],
         raise EntryError("actions", "the actions are empty")
     networks = []
     for source in sources:
-        try:
-            parse_source(source)
-        except ValueError:
-            raise EntryError("sources", f"the source {source[:80]!r} is no address and no network") from None
+        if not _is_source(source):
+            raise EntryError("sources", f"the source {source[:80]!r} is no address and no network of clients")
         networks.append(source.strip())
     if len(networks) > MOST_SOURCES:
         raise EntryError("sources", f"an entry has at most {MOST_SOURCES} sources")

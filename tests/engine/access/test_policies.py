@@ -10,6 +10,7 @@ from appliance.engine.access.policies import (
     GROUP,
     TOPIC,
     Entry,
+    EntryError,
     Policies,
     checked_entry,
     parse_resource,
@@ -81,6 +82,12 @@ def test_one_of_the_actions_is_enough_and_all_is_each():
 )
 def test_from_where(sources, address, allowed):
     assert decides(entry("Topic:order-1", sources=sources), address=address) == [allowed]
+
+
+@pytest.mark.parametrize("source", ["here", "10.0.0.0/33", "fe80::1%eth0", "fe80::1%\x1b[2J", "::ffff:10.0.0.5"])
+def test_from_where_no_client_comes(source):
+    with pytest.raises(EntryError, match="no address and no network of clients"):
+        checked_entry("Topic:order-1", ["Pub"], [source], DENY)
 
 
 def test_an_entry_for_other_addresses_is_as_if_it_were_not_there():
