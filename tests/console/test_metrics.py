@@ -1,5 +1,6 @@
 """/metrics: Prometheus text."""
 
+import json
 import shutil
 
 import pytest
@@ -97,9 +98,11 @@ def test_when_the_newest_reports_were_made_and_what_they_count(client, broker):
         found = samples(client)
         assert float(found["rocketbox_reports_made_timestamp_seconds"]) * 1000 == report_days.BEGIN_MS + 26 * 3_600_000
         assert found["rocketbox_reports_messages"] == "41200000"
-        (day / "digest.json").write_text("{}")
-        found = samples(client)
-        assert "rocketbox_reports_made_timestamp_seconds" in found
-        assert "rocketbox_reports_messages" not in found
+        digest = json.loads((day / "digest.json").read_bytes())
+        for damaged in ({}, digest | {"figures": [1]}, digest | {"figures": {"messages": "many"}}):
+            (day / "digest.json").write_text(json.dumps(damaged))
+            found = samples(client)
+            assert "rocketbox_reports_made_timestamp_seconds" in found
+            assert "rocketbox_reports_messages" not in found
     finally:
         shutil.rmtree(day.parent)

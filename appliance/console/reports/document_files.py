@@ -88,6 +88,9 @@ def _complaint(found: Any, day: str, report: str) -> str:
         for one in part:
             if not isinstance(one, dict) or not all(isinstance(one.get(key), kind) for key, kind in members.items()):
                 return f"one of its {name}"
+    figures = found.get("figures", {})
+    if not isinstance(figures, dict) or not all(isinstance(one, int | None) for one in figures.values()):
+        return "its figures"
     return next((f"table {one['key'][:40]}" for one in found["tables"] if not _is_table(one)), "")
 
 

@@ -55,7 +55,7 @@ def _of_reports() -> dict[str, float]:
             continue
         found: dict[str, float] = {"reports_made_timestamp_seconds": made.t0_ms / 1000}
         try:
-            figures = (published.document(day, "digest") or {}).get("figures") or {}
+            figures = (published.document(day, "digest") or {}).get("figures", {})
         except published.DamagedReport:
             figures = {}
         if isinstance(count := figures.get("messages"), int):
