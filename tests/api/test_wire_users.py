@@ -12,6 +12,7 @@ from appliance.console.models import AuditEntry
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.access.acts import USER_ACTS
 from appliance.engine.access.book import Book
+from appliance.engine.window import wire_users as window_wire_users
 from tests.support.server import ROOT
 from tests.support.wire_users import wire_users
 
@@ -65,6 +66,18 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
         "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-acl.set", "wire-acl.delete",
         "wire-user.delete",
     ]  # fmt: skip
+
+
+def test_a_page_of_many_users_costs_its_own_rows_only(root, book: Book, monkeypatch):
+    for number in range(30):
+        book.create(f"user-{number:02}", "a secret of 20 characters", is_super=number == 7, is_enabled=number != 9)
+    made = []
+    whole = window_wire_users.WireUser
+    monkeypatch.setattr(window_wire_users, "WireUser", lambda **given: made.append(given["name"]) or whole(**given))
+    for sort, first in (("name", "user-00"), ("-name", "user-29"), ("-type", "user-07"), ("state", "user-09")):
+        made.clear()
+        page = answer_of(root.get(f"/wire-users?limit=2&sort={sort}"))
+        assert (page["total"], page["items"][0]["name"], len(made)) == (30, first, 2)
 
 
 def test_each_change_has_its_sides_in_the_audit_log(root, book: Book):

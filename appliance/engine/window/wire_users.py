@@ -51,11 +51,11 @@ _REVISION_KEY = secrets.token_bytes(16)
 T = TypeVar("T")
 
 _TYPES = {"Super": True, "Normal": False}
-_KEYS: dict[str, Callable[[WireUser], object]] = {
-    "name": lambda user: user.name,
-    "type": lambda user: user.user_type,
-    "state": lambda user: user.enabled,
-    "entries": lambda user: len(user.entries),
+_KEYS: dict[str, Callable[[Account], object]] = {
+    "name": lambda account: account.name,
+    "type": lambda account: _type_of(account),
+    "state": lambda account: account.is_enabled,
+    "entries": lambda account: len(account.custom) + len(account.default),
 }
 
 
@@ -72,10 +72,9 @@ class WireUsers:
 
     def page(self, q: str, sort: str, page: int, page_size: int) -> Page:
         part = q.casefold()
-        found = [_shown(account) for account in self._book if part in account.name.casefold()]
-        rows = sorted_by(found, sort, _KEYS)
-        shown, page, pages, page_size = cut(rows, page, page_size)
-        return page_of(rows, shown, page, pages, page_size)
+        found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
+        shown, page, pages, page_size = cut(found, page, page_size)
+        return page_of(found, map(_shown, shown), page, pages, page_size)
 
     def one(self, name: str) -> WireUser:
         return _shown(self._known(name))
@@ -239,10 +238,14 @@ def _said(refusal: BookRefusal) -> AdminError:
             return Conflict(say(refusal.key, **args))
 
 
+def _type_of(account: Account) -> str:
+    return "Super" if account.is_super else "Normal"
+
+
 def _shown(account: Account) -> WireUser:
     return WireUser(
         name=account.name,
-        user_type="Super" if account.is_super else "Normal",
+        user_type=_type_of(account),
         enabled=account.is_enabled,
         secrets=len(account.secrets),
         entries=(
