@@ -93,6 +93,19 @@ def test_each_change_has_its_sides_in_the_audit_log(root, book: Book):
     assert line.before == {"userType": "Normal", "userStatus": "disable", "secrets": "1", "Group:g": "Deny Sub"}
 
 
+def test_the_act_that_was_previewed_is_done_unless_the_user_changed_meanwhile(root, book: Book):
+    answer_of(root.post("/wire-users", {"name": "shop"}), 201)
+    preview = root.ask("POST", "/wire-users/shop/acts/disable?dry_run=true")
+    answer_of(root.ask("POST", "/wire-users/shop/acts/disable", if_match=preview.headers["ETag"]))
+    late = root.ask("POST", "/wire-users/shop/acts/rotate", if_match=preview.headers["ETag"])
+    problem_of(late, 412, "revision_mismatch")
+    preview = root.delete("/wire-users/shop?dry_run=true")
+    book.update("shop", secret="another secret over the wire")
+    problem_of(root.delete("/wire-users/shop", if_match=preview.headers["ETag"]), 412, "revision_mismatch")
+    preview = root.delete("/wire-users/shop?dry_run=true")
+    answer_of(root.delete("/wire-users/shop", if_match=preview.headers["ETag"]))
+
+
 def test_a_token_that_may_not_read_bodies_gives_nobody_the_right_to_consume_them(admin, root, book: Book):
     answer_of(root.post("/wire-users", {"name": "shop"}), 201)
     answer_of(admin.get("/wire-users/shop"))
