@@ -24,7 +24,7 @@ from ..crc_lines import line_of, text_of
 from ..errors import RefusedRequest, StartError
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
-from .policies import MOST_ENTRIES, Entry, Policies
+from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
 from .signature import SigningKey
 
 #: Names that RocketBox takes. Apache takes any name that is not blank. Names of only dots would change an address.
@@ -273,8 +273,15 @@ def may_less(before: Account, after: Account) -> bool:
         or not set(before.secrets) <= set(after.secrets)
         or before.is_super > after.is_super
         or before.is_enabled > after.is_enabled
-        or (before.custom, before.default) != (after.custom, after.default)
+        or _takes(before.custom, after.custom)
+        or _takes(before.default, after.default)
     )
+
+
+def _takes(before: tuple[Entry, ...], after: tuple[Entry, ...]) -> bool:
+    """True if an entry that allowed something is gone, or one that denies has come. Other entries only give."""
+    gone, new = set(before) - set(after), set(after) - set(before)
+    return any(entry.decision == ALLOW for entry in gone) or any(entry.decision == DENY for entry in new)
 
 
 def _administers(account: Account) -> bool:

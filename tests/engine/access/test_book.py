@@ -132,6 +132,27 @@ def test_who_may_less_is_told_of_and_who_may_more_is_not(path):
     assert told == ["new", "orders", "orders", "new", "new"]
 
 
+def test_an_entry_that_only_gives_takes_nothing(path):
+    book = filled(path)
+    book.create("new", SECRET)
+    told: list[str] = []
+    book.on_less = told.append
+    allowed, denied = (checked_entry("Topic:a", ["Pub"], [], decision) for decision in ("Allow", "Deny"))
+    wider = checked_entry("Topic:*", ["All"], [], "Allow")
+    for custom, default, takes in (
+        ((allowed,), (), False),
+        ((wider, allowed), (wider,), False),
+        ((wider,), (wider,), True),
+        ((wider, denied), (wider,), True),
+        ((wider,), (wider,), False),
+        ((wider,), (), True),
+        ((wider,), (denied,), True),
+    ):
+        told.clear()
+        book.set_entries("new", custom, default)
+        assert told == ["new"] * takes, (custom, default)
+
+
 def test_a_change_the_disk_does_not_take_does_not_count(path, monkeypatch):
     book = filled(path)
     monkeypatch.setattr(book._file, "append", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
