@@ -6,6 +6,7 @@ One line in `USER_ACTS` is what an act does; `BUTTONS` in `console/views/wire_us
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from .policies import CUSTOM, DEFAULT, Entry, with_entry
 
 #: Bytes of a secret that is made here: 160 bits, as hexadecimal text, which no shell and no form changes.
 _SECRET_BYTES = 20
+#: Of this process, so that nobody can try secrets against a mark.
+_MARK_KEY = secrets.token_bytes(16)
 
 
 def new_secret() -> str:
@@ -82,6 +85,11 @@ def user_states(account: Account) -> dict[str, str]:
         "userStatus": "enable" if account.is_enabled else "disable",
         "secrets": str(len(account.secrets)),
     }
+
+
+def secrets_mark(account: Account) -> str:
+    """Return a text that changes with the secrets and says nothing else about them; another one in each process."""
+    return hashlib.blake2b(repr(account.secrets).encode(), digest_size=8, key=_MARK_KEY).hexdigest()
 
 
 def entry_states(account: Account) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from ..access.acts import (
     entry_removed,
     entry_states,
     new_secret,
+    secrets_mark,
     user_states,
 )
 from ..access.asked import Asked, of_group, of_topic
@@ -46,8 +46,6 @@ from .tables import cut, page_of, sorted_by
 from .wire_user_snapshots import Decision, EntryRow, JudgedRow, WireUser, WireUserChange
 
 logger = logging.getLogger(__name__)
-#: Of this process, so that a revision, which covers secrets, tells nobody anything about them.
-_REVISION_KEY = secrets.token_bytes(16)
 T = TypeVar("T")
 
 _TYPES = {"Super": True, "Normal": False}
@@ -266,8 +264,7 @@ def _states(account: Account | None) -> dict[str, str]:
 
 def _revision_of(account: Account) -> str:
     """Return a digest of an account, with its secrets: which of them is the old one decides what an act ends."""
-    content = repr((_states(account), account.secrets)).encode()
-    return hashlib.blake2b(content, digest_size=8, key=_REVISION_KEY).hexdigest()
+    return hashlib.sha256(repr((_states(account), secrets_mark(account))).encode()).hexdigest()[:16]
 
 
 def _revision_after(before: Account | None, after: Account, dry_run: bool) -> str | None:

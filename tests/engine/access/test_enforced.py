@@ -349,6 +349,20 @@ def test_the_log_names_whose_entries_were_changed(site):
     )
 
 
+def test_the_log_says_that_a_secret_was_replaced_and_not_by_what(site):
+    site.make(ANN)
+    for secret in ("a second secret of ann's", "a third secret of ann's"):
+        body = json.dumps({"username": "ann", "password": secret}).encode()
+        assert site.root.ask(CODE.AUTH_UPDATE_USER, {"username": "ann"}, body).code == 0
+    audit = site.running.engine.wire_audit
+    acts = lambda: [act for act in audit.after("", 0)[1] if act.target == "ann"]  # noqa: E731
+    wait_for(lambda: len(acts()) == 3, "the acts")
+    made, second, third = acts()
+    assert second.before == {"secretsMark": made.after["secretsMark"]}
+    assert third.before == second.after != third.after
+    assert "secret of ann" not in repr(acts())
+
+
 def test_guessing_is_stopped_for_the_one_who_guesses(site):
     ann = site.make(ANN, "Topic:T Pub")
     assert send(ann, "T").code == 0
