@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.engine.protocol.properties import find_property
+from appliance.engine.protocol.properties import TIMER_WAS_OUT_MS, find_property
 from tests.crash.deliveries import TOPIC, all_of, delivered, judge, judge_a_stop, wait_for_some
 from tests.support.engine import Peer, send_fields
 from tests.support.server import Server
@@ -47,7 +47,7 @@ def test_a_kill_while_they_come(tmp_path: Path, flush: str) -> None:
         server.start()
         found = all_of(server, COUNT)
     judge(found, in_order(COUNT, 3000))
-    assert all(r.store_time_ms > int(find_property(r.properties, "TIMER_OUT_MS") or "") for r in found), "none early"
+    assert all(r.store_time_ms > int(find_property(r.properties, TIMER_WAS_OUT_MS) or "") for r in found), "none early"
 
 
 def test_a_stop_repeats_nothing(tmp_path: Path) -> None:
