@@ -160,9 +160,13 @@ def test_the_broker_asks_until_it_is_told(kind: str, stage: Stage) -> None:
         received = came(consumer, commit, second, large, seconds=ASKED_S)
         producer.wait_for_checks(late, 2, ASKED_S)
         rounds_passed(producer, stage.topic)
+        all_of_them = (commit, second, rollback, late, large)
+        asked = {one.sha256: producer.checks_of(one) for one in all_of_them}
+        rounds_passed(producer, stage.topic)
         came(consumer, commit, second, large)
-        asked = {one.sha256: producer.checks_of(one) for one in (commit, second, rollback, late, large)}
-    assert [len(asks) for asks in asked.values()] == [1, 2, 1, 2, 1]
+        assert {one.sha256: producer.checks_of(one) for one in all_of_them} == asked, "asked after it was told"
+    # On a busy machine a round may come before the answer to the one before.
+    assert all(len(asks) >= least for asks, least in zip(asked.values(), (1, 2, 1, 2, 1), strict=True)), asked
     for sent, ack in zip((commit, second, rollback, late, large), acks, strict=True):
         for number, ask in enumerate(asked[sent.sha256], 1):
             assert_same(sent, ask)
