@@ -65,11 +65,19 @@ class Sender:
         from appliance.client import Client
 
         count, waiting = 0, deque[Any]()
+        topics = set[str]()
         with Client(self._brokers, timeout=SEND_S) as client:
             producer = client.producer(GROUP, max_in_flight=_MOST_WAITING)
             for row in iterator:
-                waiting.append(producer.submit(self._message(row.asDict())))
+                message = self._message(row.asDict())
+                one = producer.submit(message)
                 count += 1
+                if message.topic not in topics:
+                    # While a topic's route is looked up, later sends would overtake the first.
+                    topics.add(message.topic)
+                    one.result()
+                else:
+                    waiting.append(one)
                 if len(waiting) > _MOST_WAITING:
                     waiting.popleft().result()
             for one in waiting:
