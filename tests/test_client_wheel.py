@@ -75,6 +75,8 @@ class Installed:
             [self._environment.python, "-W", "error", path, *arguments],
             cwd=self._directory,
             env=variables(PYTHONUTF8="1"),
+            # A shell that starts tests in the background has them ignore it, and so would the program.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -22,6 +22,7 @@ from appliance.engine.config import Secret
 from appliance.engine.protocol.codes import RequestCode
 from tests.console.conftest import age_login, pretend_running
 from tests.console.test_access import PAGES, address_of
+from tests.console.test_asked import NOTICE, asked_by
 from tests.engine.access.test_enforced import SignedPeer
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, send_fields, start_engine
@@ -143,6 +144,16 @@ def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, wind
     assert "allowed The entry for Topic:* decides: it allows." in page
     wrong = admin.get(reverse("wire_user", args=["shop"]), asked | {"resource": "Topic:*"})
     assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
+
+
+def test_no_form_of_a_page_sends_what_its_page_does_not_know(admin, window):
+    for page in (reverse("wire_users"), reverse("wire_user", args=["root"])):
+        addresses = list(asked_by(admin.get(page).content.decode(), page))
+        assert addresses, page
+        for address in addresses:
+            shown = admin.get(address, follow=True)
+            assert shown.status_code in (200, 422), address
+            assert NOTICE not in shown.content.decode(), address
 
 
 def test_pages_say_that_users_of_the_wire_and_of_the_console_are_two_things(admin, window):
