@@ -27,12 +27,12 @@ def test_pages_walk_a_snapshot_that_new_messages_do_not_move(client_as, broker, 
     client = client_as("viewer")
     first = client.get("/messages/", {"topic": topic, "order": "oldest"})
     assert "50 of 60" in first.content.decode()
-    broker.send_test_message(topic, b"x", keys=("late",))
+    broker.send_test_message(topic, b"x", keys=("behind-the-snapshot",))
     cursor = first.context["page"].next_cursor
     second = client.get("/messages/", {"topic": topic, "order": "oldest", "cursor": cursor})
     page = second.content.decode()
     assert "60 of 60" in page
-    assert "late" not in page
+    assert "behind-the-snapshot" not in page
     keys = [key for page in (first, second) for row in page.context["page"].rows for key in row.keys]
     assert keys == [f"k{number}" for number in range(60)]
 
