@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Any
 
+from django.http import HttpRequest
+
 KEPT_S = 300.0
 MOST = 200
 
@@ -31,11 +33,13 @@ def keep(owner: int, what: Any) -> str:
     return ticket
 
 
-def take(owner: int, ticket: str) -> Any:
-    """Return the value of a ticket, once; None if it was shown, is too old, or is another user's."""
+def take(request: HttpRequest, ticket: str) -> Any:
+    """Return the value of a ticket, once; None if it was shown, is too old, or is another user's. A HEAD request shows
+    nothing, so the ticket stays."""
     with _lock:
         found = _boxes.get(ticket)
-        if found is None or found[0] != owner or found[2] <= time.monotonic():
+        if found is None or found[0] != request.user.pk or found[2] <= time.monotonic():
             return None
-        del _boxes[ticket]
+        if request.method != "HEAD":
+            del _boxes[ticket]
         return found[1]

@@ -65,6 +65,7 @@ def made(client: Client, name: str, **fields: str) -> str:
 
 def shown_once(client: Client, done: Any) -> str:
     assert done.status_code == 302, done.content
+    assert client.head(done.headers["Location"]).status_code == 200  # shows nothing, so the page has it still
     page = client.get(done.headers["Location"]).content.decode()
     assert "was shown once" in client.get(done.headers["Location"]).content.decode()
     return re.search(r'<pre class="secret"[^>]*>(.*?)</pre>', page).group(1)

@@ -104,7 +104,7 @@ def token_create(request: HttpRequest) -> HttpResponse:
 def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
     """Show a new token's secret, once."""
     token = get_object_or_404(_visible(request.user), pk=pk)
-    context = {"token": token, "secret": once.take(request.user.pk, ticket)}
+    context = {"token": token, "secret": once.take(request, ticket)}
     return render(request, "tokens/created.html", context)
 
 

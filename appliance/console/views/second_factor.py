@@ -55,7 +55,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
 @require_safe
 def second_factor_codes(request: HttpRequest, ticket: str) -> HttpResponse:
     """Show the recovery codes, once."""
-    return render(request, "account/recovery_codes.html", {"codes": once.take(request.user.pk, ticket)})
+    return render(request, "account/recovery_codes.html", {"codes": once.take(request, ticket)})
 
 
 @require_POST

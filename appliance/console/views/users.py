@@ -100,7 +100,7 @@ def user_create(request: HttpRequest) -> HttpResponse:
 def user_secret(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
     """Show the link or password that was made for a user, once: after reloading, the page says that it was shown."""
     person = get_object_or_404(User, pk=pk)
-    return render(request, "users/password.html", {"person": person, "box": once.take(request.user.pk, ticket)})
+    return render(request, "users/password.html", {"person": person, "box": once.take(request, ticket)})
 
 
 def user(request: HttpRequest, pk: int) -> HttpResponse:

@@ -260,7 +260,7 @@ def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
 @controlled
 def wire_user_secret(request: HttpRequest, name: str, ticket: str) -> HttpResponse:
     """Show a secret that was made, once: after reloading, the page says that it was shown."""
-    return render(request, "wire_users/secret.html", {"name": name, "box": once.take(request.user.pk, ticket)})
+    return render(request, "wire_users/secret.html", {"name": name, "box": once.take(request, ticket)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
