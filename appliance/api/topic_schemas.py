@@ -333,7 +333,7 @@ class SkipOut(Out):
 
     topics: list[Text]
     queues: list[int]
-    to: Literal["offset"]
+    to: Literal["skip"]
     offset: int
 
 

@@ -93,8 +93,8 @@ def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, r
     assert parsed.body == held["skip"], "the command does what the API is told to"
     answer_of(operator.ask("POST", parsed.path, parsed.body), 201)
     assert running.window.group(group).queues[0].committed == 7
-    again = answer_of(operator.ask("POST", parsed.path, parsed.body), 201)
-    assert again["skips"] == 0, "it is not another one that is skipped"
+    problem_of(operator.ask("POST", parsed.path, parsed.body), 409, "conflict")
+    assert running.window.group(group).queues[0].committed == 7, "it is not another one that is skipped"
 
 
 def test_pause_and_resume(by_token, running, group):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.engine.protocol.codes import RequestCode
-from tests.commands.test_remote import ADMIN, asked, refused, told
+from tests.commands.test_remote import ADMIN, HERE, asked, refused, told
 from tests.engine.access.test_enforced import SignedPeer
 from tests.support.directories import shared_directory
 from tests.support.engine import send_fields
@@ -30,33 +30,32 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def test_a_user_is_made_allowed_and_asked_about(server):
-    here = {"here": "yes"}
-    made = asked(server, "wire-user", "create", "shop", **here)
-    assert "userType: - -> Normal" in told(server, "wire-user", "create", "other", "--dry-run", **here)
+    made = asked(server, "wire-user", "create", "shop", **HERE)
+    assert "userType: - -> Normal" in told(server, "wire-user", "create", "other", "--dry-run", **HERE)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 16
-    told(server, "policy", "add", "shop", "Topic:orders*", "--action", "Pub", "--source", "127.0.0.0/8", **here)
+    told(server, "policy", "add", "shop", "Topic:orders*", "--action", "Pub", "--source", "127.0.0.0/8", **HERE)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 0
-    listed = told(server, "policy", "list", "shop", **here)
+    listed = told(server, "policy", "list", "shop", **HERE)
     assert "Topic:orders*" in listed
     assert "127.0.0.0/8" in listed
     question = ("policy", "check", "shop", "--action", "Pub", "--resource", "Topic:orders", "--address")
-    assert asked(server, *question, "127.0.0.1", **here)["allowed"]
-    assert not asked(server, *question, "192.0.2.1", **here)["allowed"]
-    assert "The entry for Topic:orders* decides" in told(server, *question, "127.0.0.1", **here)
-    rotated = asked(server, "wire-user", "rotate", "shop", **here)
+    assert asked(server, *question, "127.0.0.1", **HERE)["allowed"]
+    assert not asked(server, *question, "192.0.2.1", **HERE)["allowed"]
+    assert "The entry for Topic:orders* decides" in told(server, *question, "127.0.0.1", **HERE)
+    rotated = asked(server, "wire-user", "rotate", "shop", **HERE)
     assert rotated["secret"] != made["secret"]
-    assert "add --yes" in refused(server, 2, "wire-user", "disable", "shop", **here)
-    told(server, "wire-user", "disable", "shop", "--yes", **here)
-    rows = asked(server, "wire-user", "list", **here)["items"]
+    assert "add --yes" in refused(server, 2, "wire-user", "disable", "shop", **HERE)
+    told(server, "wire-user", "disable", "shop", "--yes", **HERE)
+    rows = asked(server, "wire-user", "list", **HERE)["items"]
     assert [(row["name"], row["enabled"], row["secrets"]) for row in rows] == [("root", True, 1), ("shop", False, 2)]
-    told(server, "policy", "remove", "shop", "Topic:orders*", "--yes", **here)
-    assert asked(server, "policy", "list", "shop", **here)["items"] == []
-    assert "last Super user" in refused(server, 5, "wire-user", "delete", "root", "--yes", **here)
-    told(server, "wire-user", "delete", "shop", "--yes", **here)
-    refused(server, 3, "wire-user", "show", "shop", **here)
-    said = told(server, "audit", "list", "--json", **here)
+    told(server, "policy", "remove", "shop", "Topic:orders*", "--yes", **HERE)
+    assert asked(server, "policy", "list", "shop", **HERE)["items"] == []
+    assert "last Super user" in refused(server, 5, "wire-user", "delete", "root", "--yes", **HERE)
+    told(server, "wire-user", "delete", "shop", "--yes", **HERE)
+    refused(server, 3, "wire-user", "show", "shop", **HERE)
+    said = told(server, "audit", "list", "--json", **HERE)
     for secret in (made["secret"], rotated["secret"], FIRST["password"]):
         assert secret not in said + listed
         assert secret not in server.log_path.read_text(errors="replace")
