@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .core.group import Begin
+from .core.group import Begin, check_begin
 from .core.pull_group import PullGroup
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption
@@ -38,8 +38,7 @@ class PullConsumer:
     def __init__(self, session: Session, group: str, *, auto_commit: float | None, start: Begin, cache: int) -> None:
         if auto_commit is not None and auto_commit < _LEAST_COMMIT_S:
             raise InvalidOption(f"auto_commit is None or {_LEAST_COMMIT_S} seconds or more, not {auto_commit!r}.")
-        if isinstance(start, str) and start not in ("last", "first"):
-            raise InvalidOption(f'start is "last", "first" or a datetime, not {start!r}.')
+        check_begin(start)
         if cache < 1:
             raise InvalidOption(f"cache_messages is 1 or more, not {cache!r}.")
         # Constant after construction.

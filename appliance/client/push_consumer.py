@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
-from .core.group import Begin
+from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
 from .core.ordered_group import OrderedGroup
 from .core.push_group import Batch, PushGroup, PushHeld
@@ -68,8 +68,7 @@ class PushConsumer:
         cache: int,
         cache_bytes: int,
     ) -> None:
-        if isinstance(start, str) and start not in ("last", "first"):
-            raise InvalidOption(f'start is "last", "first" or a datetime, not {start!r}.')
+        check_begin(start)
         if not 1 <= workers <= 1000 or not 1 <= batch <= 1024 or cache < 1 or cache_bytes < 1:
             raise InvalidOption(
                 "workers are 1 to 1000, batch is 1 to 1024, cache_messages and cache_bytes are 1 or more."

@@ -16,7 +16,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from ..errors import BadAnswer, BrokerAway, ClientError, NoRoute, NotPermitted, RequestRefused, RequestTimeout
+from ..errors import (
+    BadAnswer,
+    BrokerAway,
+    ClientError,
+    InvalidOption,
+    NoRoute,
+    NotPermitted,
+    RequestRefused,
+    RequestTimeout,
+)
 from ..message import MessageQueue
 from ..wire import RETRY_PREFIX, ResponseCode
 from . import requests
@@ -28,6 +37,13 @@ from .requests import Member, Subscription
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 
 Begin: TypeAlias = Literal["last", "first"] | datetime
+
+
+def check_begin(start: Begin) -> None:
+    """Raise InvalidOption if a consumer cannot begin there."""
+    if isinstance(start, str) and start not in ("last", "first"):
+        raise InvalidOption(f'start is "last", "first" or a datetime, not {start!r}.')
+
 
 #: Time that a broker holds a pull for which it has nothing.
 WAIT_S = 20.0
