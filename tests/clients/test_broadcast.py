@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from tests.clients.agents import PushConsumer
 from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message, assert_each_once
 from tests.clients.stage import JAVA_AND_GO, KINDS, READY_S, Stage
+from tests.support.waiting import wait_for
 
 
 def see_something(stage: Stage, *members: PushConsumer) -> None:
@@ -27,6 +29,12 @@ def see_something(stage: Stage, *members: PushConsumer) -> None:
 def of(consumer: PushConsumer, messages: list[Message]) -> list[dict]:
     bodies = {message.sha256 for message in messages}
     return [one for one in consumer.received if one["body_sha256"] in bodies]
+
+
+def noted(stage: Stage) -> int:
+    """The sum of the offsets in the file of the Go client's member; 0 while there is none."""
+    files = stage.agent.log_path.parent.glob(f".rocketmq_client_go/{stage.group}/*/offset.json")
+    return sum(sum(json.loads(file.read_bytes() or b"{}").get("offsetTable", {}).values()) for file in files)
 
 
 @pytest.mark.at_once
@@ -73,7 +81,8 @@ def test_a_member_goes_on_where_its_own_file_says(kind: str, stage: Stage) -> No
     stage.send(before)
     with stage.consumer(model="BROADCASTING", instance=instance) as member:
         member.wait_for(5, READY_S)
-        time.sleep(2)  # the client notes what its listener has returned from, and nobody can see when
+        if kind == "go":  # Java notes at its stop what its listener has returned from
+            wait_for(lambda: noted(stage) == 5, "its file has all", READY_S, not_yet=(OSError,))
     stage.send(between)
     with stage.consumer(model="BROADCASTING", instance=instance) as member:
         wait_for_clients(lambda: len(of(member, between)) >= 5, "what was missed came", READY_S)

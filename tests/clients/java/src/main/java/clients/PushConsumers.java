@@ -73,6 +73,10 @@ final class PushConsumers {
         // A rebalance changes the version of the subscription; when the heartbeat that should tell it falls together
         // with another, the client leaves it out, and the broker refuses its pulls (25) until the next: 30 s by default.
         consumer.setHeartbeatBrokerInterval(1000);
+        if (!args.has("hold_ms")) {
+            // Without it the client interrupts its listener and commits no offset of what that has just returned from.
+            consumer.setAwaitTerminationMillisWhenShutdown(20_000);
+        }
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name));
