@@ -249,7 +249,7 @@ def poll(lite: Client, count: int) -> list[dict]:
     received: list[dict] = []
     deadline = time.monotonic() + 60
     while len(received) < count:
-        assert time.monotonic() < deadline, f"{len(received)} of {count} messages in 25 s: {places(received)}"
+        assert time.monotonic() < deadline, f"{len(received)} of {count} messages in 60 s: {places(received)}"
         received += lite("poll", timeout_ms=500)
     return received
 

@@ -482,7 +482,7 @@ def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Pa
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("CREATE TABLE pairs (one INTEGER, other INTEGER)")
     database.commit()
-    stop = threading.Event()
+    stop, begun = threading.Event(), threading.Event()
 
     def write() -> None:
         own = sqlite3.connect(path, timeout=10)
@@ -490,12 +490,13 @@ def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Pa
         while not stop.is_set():
             own.execute("INSERT INTO pairs VALUES (?, ?)", (number, number))
             own.commit()
+            begun.set()
             number += 1
         own.close()
 
     writer = threading.Thread(target=write)
     writer.start()
-    time.sleep(0.2)
+    assert begun.wait(60)
     made = running.window.make_backup(tmp_path / "directory")
     stop.set()
     writer.join()
