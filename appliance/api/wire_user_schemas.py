@@ -75,8 +75,33 @@ class JudgedOut(Out):
 
 
 class DecisionOut(Out):
-    """entries: all that hold the resource, in the order in which they are asked."""
+    """passes: the request goes through, as all do in report mode. entries: all that hold the resource, in the order in
+    which they are asked."""
 
     allowed: bool
+    passes: bool
     sentence: SentenceOut
     entries: list[JudgedOut]
+
+
+class RefusalOut(Out):
+    """user: "" for none and for unknown names. resource: "" unless an entry is missing or denies. actions: any one of
+    them would do, the least first. reason: "no_user", "not_proved", "not_super", "no_entry" or "denied". request,
+    address: of the last one."""
+
+    user: Text
+    resource: Text
+    actions: list[str]
+    reason: str
+    request: str
+    address: str
+    count: int
+    first_at_ms: int
+    last_at_ms: int
+
+
+class RefusalPage(PageOut):
+    """total: kinds of refusals that match."""
+
+    items: list[RefusalOut]
+    total: int

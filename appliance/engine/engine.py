@@ -118,7 +118,8 @@ class Engine:
         if self._access is not None:
             from .window.wire_users import WireUsers
 
-            window.take_users(WireUsers(self._access.book, self.config.broker.access_control))
+            access = self._access
+            window.take_users(WireUsers(access.book, self.config.broker.access_control, access.gate.refusals))
         if self._started_at is not None:
             self._open_window(window)
         return window

@@ -34,6 +34,9 @@ def test_a_user_is_made_allowed_and_asked_about(server):
     assert "userType: - -> Normal" in told(server, "wire-user", "create", "other", "--dry-run", **HERE)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 16
+    [row] = asked(server, "policy", "refusals", **HERE)["items"]
+    assert (row["user"], row["resource"], row["actions"]) == ("shop", "Topic:orders", ["Pub"])
+    assert "Topic:orders" in told(server, "policy", "refusals", **HERE)
     told(server, "policy", "add", "shop", "Topic:orders*", "--action", "Pub", "--source", "127.0.0.0/8", **HERE)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 0

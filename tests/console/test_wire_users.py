@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import logging
@@ -147,8 +148,24 @@ def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, wind
     assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
 
 
+def test_what_was_refused_leads_to_the_entry_that_allows_it(admin, window, site):
+    peer = SignedPeer(site.broker_address, ("shop", made(admin, "shop")))
+    assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("refused <b>"), b"x").code == 16
+    assert "What was refused" in text_of(admin.get(reverse("wire_refusals")))
+    page = admin.get(reverse("wire_refusals"), {"q": "Topic:refused"}).content.decode()
+    assert "refused &lt;b&gt;" in page
+    [address] = re.findall(r'href="([^"]+)#entry"', page)
+    form = admin.get(html.unescape(address)).content.decode()
+    assert re.search(r'name="actions" value="Pub"[^>]* checked', form)
+    assert 'value="Topic:refused &lt;b&gt;"' in form
+    assert entry(admin, "shop", "Topic:refused <b>").status_code == 302
+    page = text_of(admin.get(reverse("wire_refusals"), {"q": "Topic:refused"}))
+    assert "Nothing, for this filter." in page, "the entry allows it by now"
+    peer.close()
+
+
 def test_no_form_of_a_page_sends_what_its_page_does_not_know(admin, window):
-    for page in (reverse("wire_users"), reverse("wire_user", args=["root"])):
+    for page in (reverse("wire_users"), reverse("wire_refusals"), reverse("wire_user", args=["root"])):
         addresses = list(asked_by(admin.get(page).content.decode(), page))
         assert addresses, page
         for address in addresses:

@@ -16,7 +16,7 @@ from appliance.engine.window.wire_users import WireUsers
 def wire_users(window: EngineAdmin, directory: Path) -> Iterator[Book]:
     """Lend a window the users of a new journal; yield their book."""
     book = Book(directory / "access.journal")
-    window.take_users(WireUsers(book, "report"))
+    window.take_users(WireUsers(book, "report", list))
     try:
         yield book
     finally:

@@ -23,6 +23,7 @@ from ..wire_user_schemas import (
     EntryIn,
     EntryList,
     Policy,
+    RefusalPage,
     WireUserChangeOut,
     WireUserIn,
     WireUserOut,
@@ -44,6 +45,21 @@ def list_wire_users(
     auth.require_all_names(request)
     page = lambda number, size: runtime.window().wire_users(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-users", q, sort), named=False)
+
+
+@router.get("/wire-refusals", response=RefusalPage)
+def list_wire_refusals(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    q: Text = Query("", max_length=300, description="Part of the user's name or of the resource."),
+    sort: str = Query("-last", description="user, resource, count or last; put `-` before it for the largest first."),
+) -> Any:
+    """What was refused to users of the wire since the start, or would be in report mode, without what their entries
+    allow by now. 409 while access control is off."""
+    auth.require_all_names(request)
+    page = lambda number, size: runtime.window().wire_refusals(q, sort, number, size)  # noqa: E731
+    return table(request, page, cursor, limit, ("wire-refusals", q, sort), named=False)
 
 
 @router.post("/wire-users", response={200: WireUserChangeOut, 201: WireUserChangeOut})

@@ -205,6 +205,38 @@ def wire_users(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/list.html", context)
 
 
+@require_safe
+@asks_the_engine
+@controlled
+def wire_refusals(request: HttpRequest) -> HttpResponse:
+    """Show what was refused, or in report mode would be; a row leads to the entry that would allow it. `format=csv` for
+    all of the filter's rows."""
+    q, sort = request.GET.get("q", ""), request.GET.get("sort", "-last")
+
+    def fetch(page: int, size: int) -> Any:
+        return runtime.window().wire_refusals(q, sort, page, size)
+
+    if wants_csv(request):
+        header = ("user", "resource", "actions", "reason", "request", "address", "count", "first", "last")
+        rows = (
+            (
+                one.user,
+                one.resource,
+                " ".join(one.actions),
+                one.reason,
+                one.request,
+                one.address,
+                one.count,
+                one.first_at_ms,
+                one.last_at_ms,
+            )
+            for one in all_rows(fetch)
+        )
+        return csv_answer("wire-refusals", header, list(rows)[:CSV_ROWS])
+    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
+    return render(request, "wire_users/refusals.html", context | {"mode": runtime.window().access_mode()})
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 @asks_the_engine
@@ -234,8 +266,10 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 @controlled
 def wire_user(request: HttpRequest, name: str) -> HttpResponse:
-    """Show one user: entries, acts, and whether the user may do something."""
-    return _page(request, name, EntryForm())
+    """Show one user: entries, acts, and whether the user may do something. `give` and `for`: action and resource with
+    which an entry begins."""
+    given = {"resource": request.GET.get("for", "")[:300], "actions": request.GET.getlist("give")[:1]}
+    return _page(request, name, EntryForm(initial=given))
 
 
 @require_POST

@@ -32,6 +32,7 @@ from ..wire_gate import plain
 from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
 from .book import Book, User
 from .policies import Address, Network
+from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 from .signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ ENFORCE = "enforce"
 
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
-NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
-NO_USER = "username cannot be null."  # Apache's words
+_NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
+_NO_USER = "username cannot be null."  # Apache's words
 
 #: After this many failures of a user from an address within this time, the user's requests from there are refused
 #: without a check for the same time.
@@ -117,11 +118,16 @@ class AccessGate:
         self._anonymous_routes = anonymous_routes
         self._brokers = brokers
         self._failures = Failures(clock)
+        self._clock = clock
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
         # Guarded by _lock.
         self._lock = threading.Lock()
-        #: Requests that were refused, or would have been.
-        self.refused = 0
+        self._refusals = Refusals()
+
+    def refusals(self) -> list[Refusal]:
+        """Return what was refused, or would have been. Any thread."""
+        with self._lock:
+            return self._refusals.rows()
 
     def watches(self, code: int) -> bool:
         """True for every code. Raises LookupError for a code that `asked.py` does not list."""
@@ -147,7 +153,7 @@ class AccessGate:
             return
         asks = asks_of(code)
         if asks is SUPER:
-            self._refuse(user.account.name, address, code, "only a Super user may", always=True)
+            self._refuse(user.account.name, address, code, "only a Super user may", NOT_SUPER, always=True)
         for asked in asks(request, self._cluster):
             self.check(user, asked, address, code)
 
@@ -158,7 +164,7 @@ class AccessGate:
         always = asks_of(request.code) is SUPER
         name = fields.get(ACCESS_KEY) or ""
         if not name:
-            self._refuse("", _address_of(born_host), request.code, NO_USER, always)
+            self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER, always=always)
             return None
         user = self._book.get(name)
         # Names that do not exist are too many to count each: they count as one.
@@ -170,7 +176,9 @@ class AccessGate:
             if is_signed and user is not None and user.account.is_enabled:
                 return user
             self._failures.add(host, counted)
-        self._refuse(name, _address_of(born_host), request.code, NOT_PROVED, always)
+        self._refuse(
+            name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted, always=always
+        )
         return None
 
     def check(self, user: User, asked: Asked, address: Address, code: int) -> None:
@@ -178,16 +186,34 @@ class AccessGate:
         verdict = user.policies.decide(asked.kind, asked.name, asked.actions, address)
         if not verdict.is_allowed:
             name = user.account.name
-            why = "no matched policies." if verdict.entry is None else "the decision is deny."
-            resource = f"{asked.kind}:{plain(asked.name, 255)}"
-            self._refuse(
-                name, address, code, f"User:{name} has no permission to access {resource} from {address}, {why}"
+            reason, why = (
+                (NO_ENTRY, "no matched policies.") if verdict.entry is None else (DENIED, "the decision is deny.")
             )
+            resource = f"{asked.kind}:{plain(asked.name, 255)}"
+            text = f"User:{name} has no permission to access {resource} from {address}, {why}"
+            self._refuse(name, address, code, text, reason, resource=resource, actions=asked.actions)
 
-    def _refuse(self, name: str, address: Address, code: int, why: str, always: bool = False) -> None:
-        """Count and log a refusal, and raise it if the gate enforces. always: raise it in report mode, too."""
+    def _refuse(
+        self,
+        name: str,
+        address: Address,
+        code: int,
+        why: str,
+        reason: str,
+        *,
+        counted: str | None = None,
+        resource: str = "",
+        actions: frozenset[str] = frozenset(),
+        always: bool = False,
+    ) -> None:
+        """Count and log a refusal, and raise it if the gate enforces. reason, resource, actions: as in `refusals.py`.
+        counted: the user it counts for, if that is not `name`. always: raise it in report mode, too."""
+        user = name if counted is None else counted
+        now_ms = self._clock.wall_ms()
         with self._lock:
-            self.refused += 1
+            self._refusals.add(
+                user, resource, tuple(sorted(actions)), reason, code=code, address=str(address), now_ms=now_ms
+            )
             left_out = self._lines.left_out()
         if left_out is not None:
             logger.warning(

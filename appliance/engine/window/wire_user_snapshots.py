@@ -51,9 +51,31 @@ class JudgedRow:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a user may do something. sentence: why. entries: those that hold the resource, in the order in which they
-    are asked; empty for a Super user and for one that is disabled."""
+    """Whether a user may do something. passes: the request goes through, as all do in report mode. sentence: why.
+    entries: those that hold the resource, in the order in which they are asked; empty for a Super user and for one that
+    is disabled."""
 
     allowed: bool
+    passes: bool
     sentence: Sentence
     entries: tuple[JudgedRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRow:
+    """Requests that were refused, or in report mode would be, and still are.
+
+    user: "" for none and for names that no user has. resource: as "Topic:orders"; "" unless an entry is missing or
+    denies. actions: any one of them would do, the least first. reason: "no_user", "not_proved", "not_super", "no_entry"
+    or "denied". request, address: of the last one. Times: milliseconds since 1970.
+    """
+
+    user: str
+    resource: str
+    actions: tuple[str, ...]
+    reason: str
+    request: str
+    address: str
+    count: int
+    first_at_ms: int
+    last_at_ms: int

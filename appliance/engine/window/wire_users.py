@@ -25,12 +25,18 @@ from ..access.book import Account, Book, BookRefusal, creation, may_less, of_kno
 from ..access.policies import (
     ACTIONS,
     ALL,
+    CREATE,
     CUSTOM,
     DECIDES,
     DEFAULT,
+    DELETE,
+    GET,
     GROUP,
     POLICY_TYPES,
+    PUB,
+    SUB,
     TOPIC,
+    UPDATE,
     Address,
     Entry,
     EntryError,
@@ -39,15 +45,18 @@ from ..access.policies import (
     parse_resource,
     spelled_resource,
 )
+from ..access.refusals import NOT_PROVED, NOT_SUPER, Refusal
 from ..errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
-from .sentences import say
+from ..protocol.codes import RequestCode
+from .sentences import Sentence, say
 from .snapshots import Difference, Page
 from .tables import cut, page_of, sorted_by
-from .wire_user_snapshots import Decision, EntryRow, JudgedRow, WireUser, WireUserChange
+from .wire_user_snapshots import Decision, EntryRow, JudgedRow, RefusalRow, WireUser, WireUserChange
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+REPORT = "report"
 _TYPES = {"Super": True, "Normal": False}
 _KEYS: dict[str, Callable[[Account], object]] = {
     "name": lambda account: account.name,
@@ -56,15 +65,27 @@ _KEYS: dict[str, Callable[[Account], object]] = {
     "entries": lambda account: len(account.custom) + len(account.default),
 }
 
+_REFUSAL_KEYS: dict[str, Callable[[Refusal], object]] = {
+    "user": lambda row: row.user,
+    "resource": lambda row: row.resource,
+    "count": lambda row: row.count,
+    "last": lambda row: row.last_ms,
+}
+#: Code -> name of the request in upstream's source.
+_NAMES = {code: name for name, code in vars(RequestCode).items() if not name.startswith("_")}
+#: Of actions of which any one would do, the one that gives least comes first.
+_LEAST_FIRST = (GET, PUB, SUB, UPDATE, CREATE, DELETE)
+
 
 class WireUsers:
     """Any thread but remoting-io: a change waits for the disk."""
 
-    def __init__(self, book: Book, mode: str) -> None:
-        """mode: "report" or "enforce"."""
+    def __init__(self, book: Book, mode: str, refusals: Callable[[], list[Refusal]]) -> None:
+        """mode: "report" or "enforce". refusals: returns what was refused, or would have been."""
         # Constant after construction.
         self._book = book
         self.mode = mode
+        self._refusals = refusals
 
     # --- looking
 
@@ -73,6 +94,27 @@ class WireUsers:
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
         shown, page, pages, page_size = cut(found, page, page_size)
         return page_of(found, map(_shown, shown), page, pages, page_size)
+
+    def refusals(self, q: str, sort: str, page: int, page_size: int) -> Page:
+        part = q.casefold()
+        rows = (row for row in self._refusals() if part in row.user.casefold() or part in row.resource.casefold())
+        found = sorted_by((row for row in rows if self._still_refused(row)), sort, _REFUSAL_KEYS)
+        shown, page, pages, page_size = cut(found, page, page_size)
+        return page_of(found, map(_refusal, shown), page, pages, page_size)
+
+    def _still_refused(self, row: Refusal) -> bool:
+        if not row.user:
+            return True
+        user = self._book.get(row.user)
+        if user is None:
+            return False
+        if row.reason == NOT_PROVED:
+            return True
+        if row.reason == NOT_SUPER or user.account.is_super:
+            return not user.account.is_super
+        kind, _, name = row.resource.partition(":")
+        address = ipaddress.ip_address(row.address)
+        return not user.policies.decide(kind, name, frozenset(row.actions), address).is_allowed
 
     def one(self, name: str) -> WireUser:
         return _shown(self._known(name))
@@ -172,9 +214,9 @@ class WireUsers:
         account = self._known(name)
         asked, source = _asked(action, resource), _address_of(address)
         if not account.is_enabled:
-            return Decision(False, say("decided_disabled", name=name), ())
+            return self._decision(False, say("decided_disabled", name=name))
         if account.is_super:
-            return Decision(True, say("decided_super", name=name), ())
+            return self._decision(True, say("decided_super", name=name))
         user = self._book.get(name)
         found = [] if user is None else user.policies.explain(asked.kind, asked.name, asked.actions, source)
         rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in found)
@@ -182,8 +224,11 @@ class WireUsers:
             if row.why == DECIDES:
                 allowed = row.entry.decision == "Allow"
                 key = "decided_allow" if allowed else "decided_deny"
-                return Decision(allowed, say(key, resource=row.entry.resource), rows)
-        return Decision(False, say("decided_nothing"), rows)
+                return self._decision(allowed, say(key, resource=row.entry.resource), rows)
+        return self._decision(False, say("decided_nothing"), rows)
+
+    def _decision(self, allowed: bool, sentence: Sentence, rows: tuple[JudgedRow, ...] = ()) -> Decision:
+        return Decision(allowed, allowed or self.mode == REPORT, sentence, rows)
 
 
 def _asked(action: str, resource: str) -> Asked:
@@ -251,6 +296,20 @@ def _shown(account: Account) -> WireUser:
             *(_row(DEFAULT, entry) for entry in account.default),
         ),
         revision=_revision_of(account),
+    )
+
+
+def _refusal(row: Refusal) -> RefusalRow:
+    return RefusalRow(
+        user=row.user,
+        resource=row.resource,
+        actions=tuple(sorted(row.actions, key=_LEAST_FIRST.index)),
+        reason=row.reason,
+        request=_NAMES[row.code],
+        address=row.address,
+        count=row.count,
+        first_at_ms=row.first_ms,
+        last_at_ms=row.last_ms,
     )
 
 

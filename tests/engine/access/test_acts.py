@@ -35,7 +35,7 @@ def book(tmp_path):
 
 @pytest.fixture
 def users(book):
-    found = WireUsers(book, "enforce")
+    found = WireUsers(book, "enforce", list)
     found.create("root", "Super", False, "a test")
     found.create("shop", "Normal", False, "a test")
     return found

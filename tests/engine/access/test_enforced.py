@@ -17,6 +17,7 @@ from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_offset_id
 from appliance.engine.protocol.request_kinds import BROKER, KINDS
+from appliance.engine.window.engine_admin import EngineAdmin
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for
 
@@ -291,7 +292,45 @@ def test_report_mode_lets_everything_through_and_tells_what_would_not_be(start, 
     told = [record.getMessage() for record in caplog.records if "would be refused" in record.getMessage()]
     assert len(told) == 3
     assert "Topic:Orders" in told[1]
-    assert site.running.engine._access.gate.refused == 3
+    window = site.running.window
+    assert kinds(window) == {("", "", (), "no_user"), ("bob", "", (), "not_proved"), MISSING}
+    asked = "bob", "Pub", "Topic:Orders", "127.0.0.1"
+    assert (window.decide(*asked).allowed, window.decide(*asked).passes) == (False, True)
+    window.put_entry("bob", "Topic:Orders", ["Pub"])
+    assert MISSING not in kinds(window), "the entry allows it by now"
+    window.delete_wire_user("bob")
+    assert {user for user, *_ in kinds(window)} == {""}, "rows of a user go with it"
+
+
+#: Bob sends to a topic that no entry of his names.
+MISSING = "bob", "Topic:Orders", ("Pub",), "no_entry"
+
+
+def kinds(window: EngineAdmin) -> set[tuple[str, str, tuple[str, ...], str]]:
+    """Return what was refused, or would have been."""
+    return {(row.user, row.resource, row.actions, row.reason) for row in window.wire_refusals(page_size=500).rows}
+
+
+def test_what_was_refused_is_told_by_user_resource_and_reason(site):
+    ann = site.make(ANN, "Topic:Secret Pub Deny")
+    for topic in ("Secret", "Orders", "Orders"):
+        assert send(ann, topic).code == 16
+    assert ann.ask(CODE.GET_BROKER_RUNTIME_INFO).code == 16
+    assert ann.ask(CODE.AUTH_LIST_USER).code == 16
+    assert site.peer(("nobody at all", "a secret of nobody")).ask(CODE.GET_BROKER_RUNTIME_INFO).code == 16
+    window = site.running.window
+    rows = {(row.user, row.resource): row for row in window.wire_refusals(sort="-count").rows}
+    assert {key: (row.count, row.actions, row.reason, row.request) for key, row in rows.items()} == {
+        ("ann", "Topic:Orders"): (2, ("Pub",), "no_entry", "SEND_MESSAGE_V2"),
+        ("ann", "Topic:Secret"): (1, ("Pub",), "denied", "SEND_MESSAGE_V2"),
+        ("ann", "Cluster:DefaultCluster"): (1, ("Get",), "no_entry", "GET_BROKER_RUNTIME_INFO"),
+        ("ann", ""): (1, (), "not_super", "AUTH_LIST_USER"),
+        ("", ""): (1, (), "not_proved", "GET_BROKER_RUNTIME_INFO"),
+    }
+    assert window.wire_refusals(sort="-count").rows[0].count == 2
+    assert {row.resource for row in window.wire_refusals(q="orders").rows} == {"Topic:Orders"}
+    window.act_on_wire_user("ann", "make-super")
+    assert {user for user, *_ in kinds(window)} == {""}
 
 
 def test_in_report_mode_too_nobody_makes_users_who_may_not(start):
