@@ -49,6 +49,14 @@ def test_a_user_from_the_first_secret_to_the_end(visit: Callable[..., Page], ser
     peer = SignedPeer(server.broker, ("shop", secret))
     assert peer.ask(SEND, send_fields("orders"), b"x").code == 16
 
+    page.click("nav >> text=Wire users")
+    page.click("text=Refused requests")
+    expect(page.locator("main tbody tr")).to_contain_text("no entry fits")
+    look(page)
+    page.click("text=Allow it…")
+    expect(page.locator("#id_resource")).to_have_value("Topic:orders")
+    expect(page.locator("#id_actions_0")).to_be_checked()
+
     page.fill("#id_resource", "orders")
     page.check("#id_actions_0")
     page.click("text=Save the entry")
