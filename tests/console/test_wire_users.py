@@ -164,6 +164,15 @@ def test_what_was_refused_leads_to_the_entry_that_allows_it(admin, window, site)
     peer.close()
 
 
+def test_an_entry_that_begins_from_a_refusal_keeps_what_the_one_that_it_replaces_allows(admin, window):
+    made(admin, "shop")
+    entry(admin, "shop", "Topic:orders", actions=["Sub", "Get"], sources="10.0.0.0/8, 192.0.2.7")
+    entry(admin, "shop", "Topic:orders", actions=["All"], policy="Default")
+    form = admin.get(reverse("wire_user", args=["shop"]), {"for": "Topic:orders", "give": "Pub"}).content.decode()
+    assert re.findall(r'name="actions" value="(\w+)"[^>]* checked', form) == ["Pub", "Sub", "Get"]
+    assert 'value="10.0.0.0/8, 192.0.2.7"' in form
+
+
 def test_no_form_of_a_page_sends_what_its_page_does_not_know(admin, window):
     for page in (reverse("wire_users"), reverse("wire_refusals"), reverse("wire_user", args=["root"])):
         addresses = list(asked_by(admin.get(page).content.decode(), page))

@@ -267,8 +267,12 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
 @controlled
 def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     """Show one user: entries, acts, and whether the user may do something. `give` and `for`: action and resource with
-    which an entry begins."""
-    given = {"resource": request.GET.get("for", "")[:300], "actions": request.GET.getlist("give")[:1]}
+    which an entry begins; since that takes the place of an entry for the same resource, it has what that one has."""
+    resource, actions = request.GET.get("for", "")[:300], request.GET.getlist("give")[:1]
+    given: dict[str, Any] = {"resource": resource, "actions": actions}
+    for entry in runtime.window().wire_user(name).entries:
+        if (entry.policy, entry.resource, entry.decision) == ("Custom", resource, "Allow"):
+            given |= {"actions": [*entry.actions, *actions], "sources": ", ".join(entry.sources)}
     return _page(request, name, EntryForm(initial=given))
 
 
