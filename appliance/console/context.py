@@ -12,6 +12,7 @@ from django.utils.functional import SimpleLazyObject
 from .. import __version__, runtime
 from . import asked
 from .access import MASTERS_WORK, allows
+from .curl import curl
 from .identity import AnonymousUser
 from .navigation import menu
 from .scope import opens
@@ -76,6 +77,7 @@ def console(request: HttpRequest) -> dict[str, object]:
         "languages": [(code, name, code == current) for code, name in settings.LANGUAGES],
         # Called when the page writes its notices: by then its view has read the parameters that it supports.
         "unread": lambda: asked.unread(request),
+        "as_curl": lambda: curl(request),
         "zone": timezone.get_current_timezone_name(),
         "environment": environment(),
         "slave_of": SimpleLazyObject(_slave_of),

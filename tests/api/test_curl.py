@@ -1,0 +1,82 @@
+"""Pages and the command lines that tell the same: each is an operation, and answers."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import re
+import shlex
+from urllib.parse import urlsplit
+
+import pytest
+
+from appliance.api.api import openapi
+from appliance.console.curl import OPERATIONS
+from appliance.engine.errors import Conflict
+from tests.api.test_pairs import ALONE, PAGE_OF
+from tests.support.engine import RunningEngine
+
+from .conftest import Caller, answer_of
+
+pytestmark = pytest.mark.django_db
+
+#: Pages whose operation is not told -> why.
+LEFT_OUT = {
+    "message": "it has two commands, in a place of their own",
+    "message_content": "a part of the message's page, where its command is",
+    "message_raw": "a part of the message's page, where its command is",
+    "messages": "its operation needs a topic",
+    "user": "its operation needs the name, and the page's address has a number",
+    **dict.fromkeys(("job_file", "backup_download", "definitions_file", "support_bundle_file"), "a file"),
+}
+
+
+def command_of(page: str) -> list[str]:
+    [found] = re.findall(r'id="as-curl">.*?<pre[^>]*>(.*?)</pre>', page, re.DOTALL)
+    return shlex.split(html.unescape(found))
+
+
+def test_every_page_that_has_an_operation_tells_it():
+    with_operation = {page for operation, page in PAGE_OF.items() if operation.startswith("GET ")}
+    assert with_operation - OPERATIONS.keys() == LEFT_OUT.keys()
+    assert not OPERATIONS.keys() & ALONE.keys()
+
+
+@pytest.mark.parametrize("page", OPERATIONS)
+def test_it_is_an_operation_with_these_parameters(page: str):
+    path, _, names = OPERATIONS[page].partition("?")
+    shape = re.sub(r"{\w+}", "{}", "/api/v1/" + path)
+    [operation] = [ways for known, ways in openapi()["paths"].items() if re.sub(r"{\w+}", "{}", known) == shape]
+    known = {one["name"] for one in operation["get"]["parameters"] if one["in"] == "query"}
+    assert set(names.split()) <= known
+
+
+@pytest.mark.parametrize(
+    ("page", "path"),
+    [
+        ("/", "/api/v1/broker"),
+        ("/topics/?q=a%26b+%27c&sort=-name&show=all", "/api/v1/topics?q=a%26b+%27c&sort=-name"),
+        ("/topics/?q=&sort=", "/api/v1/topics"),
+        ("/topics/half%25full/", "/api/v1/topics/half%25full"),
+        ("/groups/shipping/diagnosis/", "/api/v1/groups/shipping/diagnosis"),
+        ("/system/", "/api/v1/system"),
+    ],
+)
+def test_it_answers_what_the_page_shows(client_as, admin: Caller, running: RunningEngine, page: str, path: str):
+    for make in (lambda: running.window.create_topic("half%full"), lambda: running.window.create_group("shipping")):
+        with contextlib.suppress(Conflict):
+            make()
+    words = command_of(client_as("admin").get(page).content.decode())
+    assert words[:2] == ["curl", "-H"]
+    address = urlsplit(words[3])
+    assert f"{address.path}?{address.query}".rstrip("?") == path
+    answer_of(admin.get(path.removeprefix("/api/v1")))
+
+
+def test_a_page_behind_a_path_tells_that_path(client_as):
+    page = client_as("admin").get("/topics/", SCRIPT_NAME="/box", HTTP_HOST="testserver").content.decode()
+    assert command_of(page)[3] == "http://testserver/box/api/v1/topics"
+
+
+def test_no_page_without_a_twin_tells_one(client_as):
+    assert "as-curl" not in client_as("admin").get("/create/topic/").content.decode()
