@@ -105,3 +105,19 @@ class RefusalPage(PageOut):
 
     items: list[RefusalOut]
     total: int
+
+
+class AccessOut(Out):
+    """actions: from everywhere. some: from some addresses only."""
+
+    user: Text
+    user_type: str
+    actions: list[str]
+    some: list[str]
+
+
+class AccessPage(PageOut):
+    """total: users who may do something."""
+
+    items: list[AccessOut]
+    total: int

@@ -53,6 +53,7 @@ OPERATIONS = {
     "topics": "topics?q kind sort",
     "transactions": "transactions",
     "users": "users",
+    "wire_access": "wire-access?resource sort",
     "wire_refusals": "wire-refusals?q sort",
     "wire_user": "wire-users/{name}",
     "wire_users": "wire-users?q sort",

@@ -89,6 +89,7 @@ urlpatterns = [
     path("system/users/<int:pk>/active/", users.user_set_active, name="user_set_active"),
     # Users of the wire.
     path("system/wire-users/", wire_users.wire_users, name="wire_users"),
+    path("system/wire-access/", wire_users.wire_access, name="wire_access"),
     path("system/wire-refusals/", wire_users.wire_refusals, name="wire_refusals"),
     path("create/wire-user/", wire_users.wire_user_create, name="wire_user_create"),
     path("system/wire-users/<name:name>/", wire_users.wire_user, name="wire_user"),

@@ -59,6 +59,7 @@ PAGE_OF = {
     "GET api/v1/system/second-factor": "users",
     "PUT api/v1/system/second-factor": "second_factor_rule",
     "GET api/v1/wire-users": "wire_users",
+    "GET api/v1/wire-access": "wire_access",
     "GET api/v1/wire-refusals": "wire_refusals",
     "POST api/v1/wire-users": "wire_user_create",
     "GET api/v1/wire-users/<name>": "wire_user",

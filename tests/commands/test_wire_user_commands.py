@@ -41,6 +41,8 @@ def test_a_user_is_made_allowed_and_asked_about(server):
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 0
     listed = told(server, "policy", "list", "shop", **HERE)
+    rows = {row["user"]: row for row in asked(server, "policy", "who", "Topic:orders-1", **HERE)["items"]}
+    assert (rows["shop"]["actions"], rows["shop"]["some"], len(rows["root"]["actions"])) == ([], ["Pub"], 6)
     assert "Topic:orders*" in listed
     assert "127.0.0.0/8" in listed
     question = ("policy", "check", "shop", "--action", "Pub", "--resource", "Topic:orders", "--address")

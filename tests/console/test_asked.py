@@ -168,7 +168,7 @@ def asked_by(text: str, page: str) -> Iterator[str]:
 
 
 #: Pages that need access control, in test_wire_users.py.
-TRIED_ELSEWHERE = {"wire_users/list.html", "wire_users/refusals.html", "wire_users/user.html"}
+TRIED_ELSEWHERE = {"wire_users/access.html", "wire_users/list.html", "wire_users/refusals.html", "wire_users/user.html"}
 
 
 @pytest.fixture

@@ -148,6 +148,20 @@ def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, wind
     assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
 
 
+def test_who_may_do_something_is_a_page(admin, window):
+    made(admin, "shop")
+    entry(admin, "shop", "Topic:orders", actions=["Pub", "Get"])
+    entry(admin, "shop", "Topic:bills", sources="10.0.0.0/8")
+    address = reverse("wire_access")
+    assert "Wire users who may do something" in text_of(admin.get(address))
+    page = text_of(admin.get(address, {"resource": "Topic:orders"}))
+    assert "shop Normal Get, Pub —" in page
+    assert "root Super" in page
+    assert "shop Normal — Pub" in text_of(admin.get(address, {"resource": "Topic:bills"}))
+    wrong = admin.get(address, {"resource": "orders"})
+    assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
+
+
 def test_what_was_refused_leads_to_the_entry_that_allows_it(admin, window, site):
     peer = SignedPeer(site.broker_address, ("shop", made(admin, "shop")))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("refused <b>"), b"x").code == 16
@@ -174,7 +188,12 @@ def test_an_entry_that_begins_from_a_refusal_keeps_what_the_one_that_it_replaces
 
 
 def test_no_form_of_a_page_sends_what_its_page_does_not_know(admin, window):
-    for page in (reverse("wire_users"), reverse("wire_refusals"), reverse("wire_user", args=["root"])):
+    for page in (
+        reverse("wire_users"),
+        reverse("wire_access"),
+        reverse("wire_refusals"),
+        reverse("wire_user", args=["root"]),
+    ):
         addresses = list(asked_by(admin.get(page).content.decode(), page))
         assert addresses, page
         for address in addresses:

@@ -19,6 +19,7 @@ from ..changes import DryRun, IfMatch, by, created, expected_revision, make_chan
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
 from ..wire_user_schemas import (
+    AccessPage,
     DecisionOut,
     EntryIn,
     EntryList,
@@ -45,6 +46,20 @@ def list_wire_users(
     auth.require_all_names(request)
     page = lambda number, size: runtime.window().wire_users(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-users", q, sort), named=False)
+
+
+@router.get("/wire-access", response=AccessPage)
+def list_wire_access(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    resource: Text = Query(..., max_length=300, description="One topic, group or cluster, as `Topic:orders`."),
+    sort: str = Query("user", description="user or type; put `-` before it for the largest first."),
+) -> Any:
+    """The users of the wire who may do something on one resource. 409 while access control is off."""
+    auth.require_all_names(request)
+    page = lambda number, size: runtime.window().who_may(resource, sort, number, size)  # noqa: E731
+    return table(request, page, cursor, limit, ("wire-access", resource, sort), named=False)
 
 
 @router.get("/wire-refusals", response=RefusalPage)

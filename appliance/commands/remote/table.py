@@ -321,6 +321,8 @@ VERBS = (
          body="actions=action:list sources=source:list decision policy", fixed="resource={resource}", dry_run=True),
     Verb("policy remove USER RESOURCE", "DELETE /wire-users/{user}/entries/{resource}", "Remove an entry.",
          query="policy", dry_run=True, ask_first=True),
+    Verb("policy who RESOURCE", "GET /wire-access", "Who may do something on one, as Topic:orders.",
+         f"sort {_PAGE}", fixed="resource={resource}", lists=True, columns="user user_type actions some"),
     Verb("policy refusals", "GET /wire-refusals", "What was refused, or in report mode would be, and still is.",
          f"q sort {_PAGE}", lists=True, columns="user resource actions reason count last_at_ms address"),
     Verb("policy check USER", "GET /wire-users/{user}/decision",

@@ -156,16 +156,22 @@ class EntryForm(Form):
     )
 
 
-class QuestionForm(Form):
-    """May this user do something?"""
+class ResourceForm(Form):
+    """One topic, group or cluster."""
 
-    action = forms.ChoiceField(
-        label=gettext_lazy("Action"), choices=[(action, action) for action in ACTIONS if action != "All"]
-    )
     resource = forms.CharField(
         label=gettext_lazy("Resource"),
         max_length=300,
         widget=forms.TextInput(attrs=_TYPED | {"placeholder": "Topic:orders"}),
+    )
+
+
+class QuestionForm(ResourceForm):
+    """May this user do something?"""
+
+    field_order = ("action", "resource", "address")
+    action = forms.ChoiceField(
+        label=gettext_lazy("Action"), choices=[(action, action) for action in ACTIONS if action != "All"]
     )
     address = forms.CharField(
         label=gettext_lazy("From address"), max_length=60, widget=forms.TextInput(attrs=_TYPED), initial="127.0.0.1"
@@ -203,6 +209,31 @@ def wire_users(request: HttpRequest) -> HttpResponse:
         return csv_answer("wire-users", header, list(rows)[:CSV_ROWS])
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "mode": mode}
     return render(request, "wire_users/list.html", context)
+
+
+@require_safe
+@asks_the_engine
+@controlled
+def wire_access(request: HttpRequest) -> HttpResponse:
+    """Show who may do something on one topic, group or cluster; `format=csv` for all rows."""
+    form = ResourceForm(request.GET if "resource" in request.GET else None)
+    sort = request.GET.get("sort", "user")
+    context: dict[str, Any] = {"form": form, "sort": sort, "page": None}
+    if form.is_valid():
+        resource = form.cleaned_data["resource"]
+
+        def fetch(page: int, size: int) -> Any:
+            return runtime.window().who_may(resource, sort, page, size)
+
+        try:
+            if wants_csv(request):
+                header = ("user", "type", "actions", "some addresses")
+                rows = ((one.user, one.user_type, " ".join(one.actions), " ".join(one.some)) for one in all_rows(fetch))
+                return csv_answer("wire-access", header, list(rows)[:CSV_ROWS])
+            context["page"] = fetch(page_number(request), PAGE_SIZE)
+        except InvalidInput as error:
+            add_refusal(form, error)
+    return render(request, "wire_users/access.html", context, status=form_status(form))
 
 
 @require_safe

@@ -226,6 +226,18 @@ class Policies:
                     return Verdict(line.entry.decision == ALLOW, line.entry)
         return NOTHING_MATCHED
 
+    def from_anywhere(self, kind: str, name: str, action: str) -> bool | None:
+        """Decide if an action may be done on the resource, from all addresses; None if it depends on the address."""
+        verdicts = set()
+        for line in (line for lines in self._lines for line in lines):
+            if (ALL in line.actions or action in line.actions) and line.resource.holds(kind, name):
+                verdicts.add(line.entry.decision == ALLOW)
+                if not line.networks:
+                    break
+        else:
+            verdicts.add(False)
+        return None if len(verdicts) > 1 else verdicts.pop()
+
     def explain(self, kind: str, name: str, actions: frozenset[str], address: Address) -> list[Judged]:
         """Return all entries that hold the resource, in the order in which they are asked; `decide` takes the one that
         DECIDES."""

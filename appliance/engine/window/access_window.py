@@ -43,6 +43,11 @@ class AccessWindow(ProcessWindow):
         "-" before it for the largest first. page_size: 1 to 500. InvalidInput for anything else."""
         return self._controlled().page(q, sort, page, page_size)
 
+    def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> s.Page:
+        """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
+        sort: user, type. InvalidInput (resource)."""
+        return self._controlled().who_may(resource, sort, page, page_size)
+
     def wire_refusals(self, q: str = "", sort: str = "-last", page: int = 1, page_size: int = 50) -> s.Page:
         """Return a page of RefusalRow: what was refused since the start, or in report mode would be, without what the
         entries allow by now. q: part of user or resource. sort: user, resource, count, last."""

@@ -62,6 +62,17 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessRow:
+    """What a user may do on one resource. actions: from everywhere. some: from some addresses only. A user without any
+    has no row, nor has one that is disabled."""
+
+    user: str
+    user_type: str
+    actions: tuple[str, ...]
+    some: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RefusalRow:
     """Requests that were refused, or in report mode would be, and still are.
 

@@ -21,7 +21,7 @@ from ..access.acts import (
     user_states,
 )
 from ..access.asked import Asked, of_group, of_topic
-from ..access.book import Account, Book, BookRefusal, creation, may_less, of_known
+from ..access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
 from ..access.policies import (
     ACTIONS,
     ALL,
@@ -41,6 +41,7 @@ from ..access.policies import (
     Entry,
     EntryError,
     How,
+    Resource,
     checked_entry,
     parse_resource,
     spelled_resource,
@@ -51,7 +52,7 @@ from ..protocol.codes import RequestCode
 from .sentences import Sentence, say
 from .snapshots import Difference, Page
 from .tables import cut, page_of, sorted_by
-from .wire_user_snapshots import Decision, EntryRow, JudgedRow, RefusalRow, WireUser, WireUserChange
+from .wire_user_snapshots import AccessRow, Decision, EntryRow, JudgedRow, RefusalRow, WireUser, WireUserChange
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -73,6 +74,10 @@ _REFUSAL_KEYS: dict[str, Callable[[Refusal], object]] = {
 }
 #: Code -> name of the request in upstream's source.
 _NAMES = {code: name for name, code in vars(RequestCode).items() if not name.startswith("_")}
+_ACCESS_KEYS: dict[str, Callable[[AccessRow], object]] = {
+    "user": lambda row: row.user,
+    "type": lambda row: row.user_type,
+}
 #: Of actions of which any one would do, the one that gives least comes first.
 _LEAST_FIRST = (GET, PUB, SUB, UPDATE, CREATE, DELETE)
 
@@ -94,6 +99,17 @@ class WireUsers:
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
         shown, page, pages, page_size = cut(found, page, page_size)
         return page_of(found, map(_shown, shown), page, pages, page_size)
+
+    def who_may(self, resource: str, sort: str, page: int, page_size: int) -> Page:
+        asked = _resource_of(resource)
+        rows = []
+        for account in self._book:
+            user = self._book.get(account.name)
+            if user is not None and account.is_enabled:
+                rows.append(_access_row(user, asked))
+        found = sorted_by((row for row in rows if row.actions or row.some), sort, _ACCESS_KEYS)
+        shown, page, pages, page_size = cut(found, page, page_size)
+        return page_of(found, shown, page, pages, page_size)
 
     def refusals(self, q: str, sort: str, page: int, page_size: int) -> Page:
         part = q.casefold()
@@ -231,16 +247,35 @@ class WireUsers:
         return Decision(allowed, allowed or self.mode == REPORT, sentence, rows)
 
 
+def _access_row(user: User, resource: Resource) -> AccessRow:
+    found: dict[bool | None, list[str]] = {True: [], None: [], False: []}
+    for action in _LEAST_FIRST:
+        asked = _need(resource, action)
+        [needed] = asked.actions
+        allowed = user.account.is_super or user.policies.from_anywhere(asked.kind, asked.name, needed)
+        found[allowed].append(action)
+    return AccessRow(user.account.name, _type_of(user.account), tuple(found[True]), tuple(found[None]))
+
+
 def _asked(action: str, resource: str) -> Asked:
     """Return what a request would ask for. Raises InvalidInput."""
     actions = {known.lower(): known for known in ACTIONS if known != ALL}
     wanted = _one_of("action", action.strip().lower(), actions, shown=actions.values())
+    return _need(_resource_of(resource), wanted)
+
+
+def _resource_of(text: str) -> Resource:
+    """Parse one topic, group or cluster. Raises InvalidInput."""
     try:
-        parsed = parse_resource(resource.strip())
+        parsed = parse_resource(text.strip())
     except ValueError:
         parsed = None
     if parsed is None or parsed.how != How.LITERAL:
         raise InvalidInput("resource", say("resource_literal"))
+    return parsed
+
+
+def _need(parsed: Resource, wanted: str) -> Asked:
     if parsed.kind == TOPIC:
         return of_topic(parsed.name, wanted)
     if parsed.kind == GROUP:

@@ -12,7 +12,7 @@ import pytest
 from appliance.engine.access.asked import ROUTE_CODES
 from appliance.engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.config import Secret
-from appliance.engine.errors import StartError
+from appliance.engine.errors import InvalidInput, StartError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_offset_id
@@ -309,6 +309,26 @@ MISSING = "bob", "Topic:Orders", ("Pub",), "no_entry"
 def kinds(window: EngineAdmin) -> set[tuple[str, str, tuple[str, ...], str]]:
     """Return what was refused, or would have been."""
     return {(row.user, row.resource, row.actions, row.reason) for row in window.wire_refusals(page_size=500).rows}
+
+
+def test_who_may_do_something_on_a_topic_is_told_with_what(site):
+    site.make(ANN, "Topic:Orders Pub,Sub", "Group:readers Sub")
+    site.make(BOB, "Group:* All")
+    window = site.running.window
+    window.create_wire_user("off")
+    window.put_entry("off", "*", ["All"])
+    window.act_on_wire_user("off", "disable")
+    window.create_wire_user("near")
+    window.put_entry("near", "Topic:*", ["Get"], ["10.0.0.0/8"])
+    every = ("Get", "Pub", "Sub", "Update", "Create", "Delete")
+    found = {(row.user, row.actions, row.some) for row in window.who_may("Topic:Orders").rows}
+    assert found == {("root", every, ()), ("ann", ("Pub", "Sub"), ()), ("near", (), ("Get",))}
+    # The retry topic is the group's: who may consume for the group may send there.
+    found = {(row.user, row.actions) for row in window.who_may("Topic:%RETRY%readers").rows}
+    assert found == {("root", every), ("bob", every), ("ann", ("Pub", "Sub"))}
+    assert [row.user for row in window.who_may("Group:other", sort="-user").rows] == ["root", "bob"]
+    with pytest.raises(InvalidInput):
+        window.who_may("Topic:Ord*")
 
 
 def test_what_was_refused_is_told_by_user_resource_and_reason(site):

@@ -1,6 +1,8 @@
 """Choice of the deciding entry, and validity of entries."""
 
 import ipaddress
+import random
+from collections import Counter
 from itertools import permutations
 
 import pytest
@@ -139,3 +141,30 @@ def test_types_and_words_are_read_without_regard_to_case():
 def test_an_entry_that_is_none(actions, sources, decision, word):
     with pytest.raises(ValueError, match=word):
         checked_entry("Topic:t", actions, sources, decision)
+
+
+def test_what_holds_from_everywhere_is_what_every_address_finds():
+    """Random entries of both policies; addresses inside and outside of each network."""
+    chance = random.Random(5)
+    addresses = [ipaddress.ip_address(text) for text in ("10.0.0.5", "10.1.0.1", "192.0.2.7", "2001:db8::1")]
+    resources = ("*", "Topic:*", "Topic:order*", "Topic:order-1", "Topic:other", "Group:*")
+    seen = Counter()
+    for _ in range(500):
+        made = [
+            entry(
+                chance.choice(resources),
+                chance.choice(("Allow", "Deny")),
+                chance.choice(("Pub", "Sub", "All")),
+                chance.choice(("", "", "10.0.0.0/16", "192.0.2.7", "2001:db8::/32 10.1.0.0/16")),
+            )
+            for _ in range(chance.randrange(6))
+        ]
+        cut = chance.randrange(len(made) + 1)
+        policies = Policies(tuple(made[:cut]), tuple(made[cut:]))
+        found = {policies.decide(TOPIC, "order-1", PUB, address).is_allowed for address in addresses}
+        told = policies.from_anywhere(TOPIC, "order-1", "Pub")
+        seen[told] += 1
+        assert told is None or found == {told}
+        if len(found) > 1:
+            assert told is None
+    assert min(seen[True], seen[False], seen[None]) > 30
