@@ -190,6 +190,14 @@ class ConsumerOffsetManager:
                 self._keep(group, topic, queue_id, offset)
         self.moved_by_hand.extend(moved)
 
+    def forget_copies(self, gone: list[tuple[str, str, int]]) -> None:
+        """Forget offsets that this broker's master does not have, (group, topic, queue id)."""
+        for group, topic, queue_id in gone:
+            self.forget(group, topic, queue_id)
+            entry = self._table.get(f"{topic}@{group}")
+            if entry is not None and not entry.queues:
+                self.remove_entry(entry)
+
     def commit_own(self, topic: str, offset: int) -> None:
         """Store the broker's own progress with half messages, or with op messages; the next start relies on it."""
         self._keep(CHECK_GROUP, topic, 0, offset)

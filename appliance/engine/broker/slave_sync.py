@@ -1,13 +1,13 @@
 """Copies of a master's tables on a slave: topics, groups, offsets, progress of delays and timers (21, 201, 43, 45, 60).
 
-The slave asks again and again. The master's tables replace those here, but offsets are added: one that the master does
-not have stays. Follows RocketMQ `SlaveSynchronize`.
+The slave asks again and again, and the master's tables replace those here. Follows RocketMQ `SlaveSynchronize`, but that
+one keeps offsets that the master does not have: a group that was deleted and made again would skip messages here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from ..store.retention.deleted_topics import Begin, Deletion
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .groups import SubscriptionGroupManager
-from .offsets import LATELY_MOVED, ConsumerOffsetManager
+from .offsets import LATELY_MOVED, ConsumerOffsetManager, QueueOffsets, is_brokers_own
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
 from .topic_places import MOST_TOPICS, decode_ends, decode_places, differences, not_deleted
 from .topics import TopicConfigManager
@@ -273,6 +273,7 @@ class SlaveSync(ServiceThread):
         if not isinstance(table, dict):
             raise ValueError("there is no offsetTable")
         moved = document.get(LATELY_MOVED)
+        gone = _lacking(self._offsets.all(), table)
         found: list[tuple[str, str, int, int]] = []
         by_hand: dict[tuple[str, str], set[int]] = {}
         for key, queues in table.items():
@@ -293,6 +294,9 @@ class SlaveSync(ServiceThread):
         while found and not self.stopped:
             some, found = found[:_OFFSETS_A_TURN], found[_OFFSETS_A_TURN:]
             self._on_loop(partial(self._offsets.take_copies, some, by_hand))
+        while gone and not self.stopped:
+            some_gone, gone = gone[:_OFFSETS_A_TURN], gone[_OFFSETS_A_TURN:]
+            self._on_loop(partial(self._offsets.forget_copies, some_gone))
 
     def _take_delays(self, address: str) -> None:
         """Write the file of delays for the case that this broker becomes the master; nothing on a slave reads it."""
@@ -317,3 +321,13 @@ class SlaveSync(ServiceThread):
         if self._saved.get(path, b"")[:40] != body[:40]:
             self._disk.replace(path, body.ljust(CHECKPOINT_BYTES, b"\0"))
             self._saved[path] = body
+
+
+def _lacking(entries: Iterable[QueueOffsets], table: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, int]]:
+    """Return (group, topic, queue id) of offsets that a master's table lacks; the broker's own stay in any case."""
+    found = []
+    for entry in entries:
+        if not is_brokers_own(entry.group):
+            there = table.get(f"{entry.topic}@{entry.group}", {})
+            found += [(entry.group, entry.topic, number) for number in entry.queues.copy() if str(number) not in there]
+    return found

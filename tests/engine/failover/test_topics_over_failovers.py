@@ -8,6 +8,8 @@ from tests.support.engine import pull_fields, records
 from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
 
+DELETE_GROUP, QUERY_OFFSET = 207, 14
+
 
 def joined(one, two):
     one.lead(1)
@@ -212,3 +214,25 @@ def test_a_member_that_cannot_place_a_record_says_so_and_copies_anew(members):
     one.fence()
     two.lead(2)
     assert shown(two, "T", 1) == [[*numbered(0, 5), b"another"]]
+
+
+def test_a_group_that_was_deleted_with_its_offsets_begins_anew_at_the_next_leader(members):
+    """Its offsets are gone where it was deleted, and at a member that copied them before."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, *numbered(0, 5))
+    offsets = two.engine.broker.offsets
+    for group in ("Readers", "Others"):
+        one.engine.broker.groups.find(group)
+    one.running.commit("Readers", "T", 0, 5)
+    one.running.commit("Others", "T", 0, 2)
+    wait_for(lambda: (offsets.get("Readers", "T", 0), offsets.get("Others", "T", 0)) == (5, 2), "the offsets")
+    assert peer.ask(DELETE_GROUP, {"groupName": "Readers", "cleanOffset": "true"}).code == 0
+    wait_for(lambda: offsets.get("Readers", "T", 0) == -1, "the offset to be gone at the member")
+    one.fence()
+    two.lead(2)
+    asked = {"consumerGroup": "Readers", "topic": "T", "queueId": 0}
+    assert two.peer().ask(QUERY_OFFSET, asked).ext_fields["offset"] == "0"
+    assert offsets.get("Others", "T", 0) == 2
