@@ -1,7 +1,7 @@
 """Copies of a master's tables on a slave: topics, groups, offsets, progress of delays and timers (21, 201, 43, 45, 60).
 
-The slave asks again and again, and the master's tables replace those here. Follows RocketMQ `SlaveSynchronize`, but that
-one keeps offsets that the master does not have: a group that was deleted and made again would skip messages here.
+The slave asks again and again, and the master's tables replace those here. Follows RocketMQ `SlaveSynchronize`, which
+keeps offsets that the master does not have: a group that was deleted and made again would skip messages.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """The request of one RocketBox broker to another for its topics: their table, those deleted, where queues go on.
 
-    request   field `seen`: number of notes of deletions that are known, -1 at first
-    answer    {"changes": 7, "seen": 3, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
+    request   field `seen`: of the last answer, -1 at first
+    answer    {"changes": 7, "seen": 8403, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
                "topics": as 21}
 
     request   a body ["T", ...]
     answer    {"end": the log's, "ends": {"T": {"0": 10}}}
 
-changes: number of changes by administrators that the answer contains. deleted: as `store/retention/deleted_topics.py`
+changes: number of changes by administrators that the answer contains. seen: number of notes of deletions that it
+contains, counted from a random one at each start: who asks what was there before does not step over notes of this one.
+deleted: as `store/retention/deleted_topics.py`
 has it, all notes at first, then the new ones. ends: behind the last message of each queue, which lies before `end` in
 the log. Apache's brokers answer 3.
 """
@@ -15,6 +17,7 @@ the log. Apache's brokers answer 3.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +59,7 @@ class TopicPlacesProcessor:
         self._store = store
         self._changes = changes
         self._topics = topics
+        self._first = int.from_bytes(os.urandom(6))
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.ROCKETBOX_TOPIC_PLACES, self.handle, POOL)
@@ -67,7 +71,7 @@ class TopicPlacesProcessor:
     def _places(self, request: RemotingCommand) -> bytes:
         deleted, log = self._store.files.deleted_topics, self._store.log
         try:
-            known = int((request.ext_fields or {}).get("seen", "-1"))
+            known = int((request.ext_fields or {}).get("seen", "-1")) - self._first
         except ValueError:
             known = -1
         changes = self._changes()  # first: what is read below contains at least these
@@ -77,7 +81,7 @@ class TopicPlacesProcessor:
         below, ends = deleted.load_all() if names is None or names else ({}, {})
         names = below.keys() | ends.keys() if names is None else names
         said = {name: [below.get(name, 0), ends.get(name, {})] for name in sorted(names)}
-        head = {"changes": changes, "seen": seen, "begin": log.min_offset, "deleted": said}
+        head = {"changes": changes, "seen": self._first + seen, "begin": log.min_offset, "deleted": said}
         return json.dumps(head).encode()[:-1] + b',"topics":' + self._topics() + b"}"
 
     def _ends(self, names: Any) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.promotion import _begin_queues
 from appliance.engine.broker.slave_sync import SlaveSync
-from appliance.engine.broker.topic_places import TopicPlacesProcessor, decode_ends
+from appliance.engine.broker.topic_places import TopicPlaces, TopicPlacesProcessor, decode_ends, decode_places
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
@@ -65,6 +65,21 @@ def test_ends_that_are_told_lie_before_the_end_of_the_log_that_is_told_with_them
     processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}")  # type: ignore[arg-type]
     answer = processor.handle(RemotingCommand(1, body=b'["T"]'), None)  # type: ignore[arg-type]
     assert decode_ends(bytes(answer.body)) == (1100, {"T": {0: 11}})
+
+
+def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> None:
+    """The master was started again, and deleted as many topics as before until the slave asked."""
+
+    def asked(deleted: list[str], seen: int) -> TopicPlaces:
+        notes = SimpleNamespace(changed=deleted, load_all=lambda: (dict.fromkeys(deleted, 1000), {}))
+        store = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=SimpleNamespace(deleted_topics=notes))
+        processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}")  # type: ignore[arg-type]
+        request = RemotingCommand(1, ext_fields={"seen": str(seen)})
+        return decode_places(bytes(processor.handle(request, None).body))  # type: ignore[arg-type]
+
+    before = asked(["A"], -1)
+    again = asked(["B", "C"], before.seen)
+    assert [deletion.topic for deletion in again.deletions] == ["B", "C"]
 
 
 def a_store_with(created: str) -> Any:
