@@ -297,6 +297,10 @@ class SlaveSync(ServiceThread):
         while gone and not self.stopped:
             some_gone, gone = gone[:_OFFSETS_A_TURN], gone[_OFFSETS_A_TURN:]
             self._on_loop(partial(self._offsets.forget_copies, some_gone))
+        # Moved here when this broker was the master. What became of them since is in the table; when it is the master
+        # again, they are not done once more.
+        for moved_here in list(self._offsets.resets):
+            self._offsets.pending.end(moved_here)
 
     def _take_delays(self, address: str) -> None:
         """Write the file of delays for the case that this broker becomes the master; nothing on a slave reads it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from appliance.engine.broker.offset_resets.targets import Exactly, Latest
 from tests.support.engine import pull_fields, records
 from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
@@ -236,3 +237,25 @@ def test_a_group_that_was_deleted_with_its_offsets_begins_anew_at_the_next_leade
     asked = {"consumerGroup": "Readers", "topic": "T", "queueId": 0}
     assert two.peer().ask(QUERY_OFFSET, asked).ext_fields["offset"] == "0"
     assert offsets.get("Others", "T", 0) == 2
+
+
+def test_a_reset_of_before_is_not_done_again_by_who_leads_anew(members):
+    """No consumer had taken it over when its leader went; the group went on elsewhere."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, *numbered(0, 5))
+    one.engine.broker.groups.find("Readers")
+    one.running.commit("Readers", "T", 0, 1)
+    one.running.window.reset_offsets("Readers", "T", Latest())
+    wait_for(lambda: two.engine.broker.offsets.get("Readers", "T", 0) == 5, "the offset")
+    one.fence()
+    two.lead(2)
+    two.running.window.reset_offsets("Readers", "T", Exactly({0: 3}))
+    two.take_in(one)
+    wait_for(lambda: one.engine.broker.offsets.get("Readers", "T", 0) == 3, "the offset of the new leader")
+    two.fence()
+    one.lead(3)
+    assert one.engine.broker.offsets.get("Readers", "T", 0) == 3
+    assert one.engine.broker.offsets.resets == {}
