@@ -281,6 +281,17 @@ def test_a_message_with_the_unique_id_of_one_that_was_cut_is_not_taken_for_it(ru
     assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
 
 
+def test_the_next_retry_of_a_message_is_not_taken_for_the_one_before(running, broker, leader):
+    """A message that came back twice: both copies have its unique id, its birth and its body."""
+    properties = UNIQUE.format(id="0D" * 16, n=1)
+    name = cut_tail(running, "CutRetry", 1, properties=properties, j=2)
+    body = b"cut %d 0" % int(name.split("-")[2])
+    leader.put("CutRetry", body, properties=properties, j=1)
+    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["sent"]
+    assert leader.window.messages("CutRetry", limit=5).total == 2
+    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
+
+
 def test_a_job_sends_all_of_a_file_and_counts_what_became_of_them(client_as, running, broker, leader):
     name = cut_tail(running, "CutJob", 120)
     answer = client_as("operator").post(f"/replication/quarantine/{name}/send/")
@@ -301,6 +312,7 @@ def test_halves_are_not_sent_again_and_delayed_ones_wait_again(running, broker, 
     assert one.outcome == "sent"
     [row] = leader.window.waiting().rows
     assert (row.level, row.topic) == (5, "CutDelayed")
+    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
     half = cut_tail(running, "CutHalf", 1, properties="TRAN_MSG\x01true\x02PGROUP\x01PG\x02", f=4)
     [one], _ = broker.send_quarantined(half)
     assert (one.outcome, one.why.code) == ("left_out", "quarantine_of_the_broker")

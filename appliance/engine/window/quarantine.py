@@ -2,7 +2,7 @@
 
 They are sent to the set's present leader, over the wire as a producer does, since a follower stores nothing itself. A
 copy keeps its body, birth, unique id, keys, tags and properties. A message with a unique id that the leader has is left
-out. The id alone is no proof: clients set it, and two sends of one message object have the same.
+out. The id alone is no proof: clients set it, and two sends of one message object have the same, as have all retries.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ class Quarantine:
             queue_id = int(properties.get(p.REAL_QUEUE_ID, "") or 0)
         if not topic or topic in NO_SEND_TOPICS:
             return told("left_out", say("quarantine_of_the_broker", topic=record.topic))
-        if message.unique_key and self._is_there(client, topic, message.unique_key, record):
+        # What waits at the leader is found by the topic in which it waits.
+        if message.unique_key and any(
+            self._is_there(client, where, message.unique_key, record) for where in dict.fromkeys((topic, record.topic))
+        ):
             return told("there")
         answer = client.invoke_sync(_send(record, topic, queue_id, properties), ASK_MS)
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -136,7 +139,8 @@ class Quarantine:
         return told("sent")
 
     def _is_there(self, client: RemotingClient, topic: str, unique_key: str, record: Record) -> bool:
-        """True if the leader has a message with this unique id, birth time and body."""
+        """True if the leader has a message with this unique id, birth time and body, and as many retries."""
+        wanted = (record.born_time_ms, record.reconsume_times, record.body)
         fields = {
             "topic": topic, "key": unique_key, "maxNum": str(_OF_ONE_ID), "beginTimestamp": "0",
             "endTimestamp": str((1 << 63) - 1), "_UNIQUE_KEY_QUERY": "true",
@@ -147,7 +151,7 @@ class Quarantine:
         at = 0
         while at < len(answer.body):
             found = decode_record(answer.body, at)
-            if (found.born_time_ms, found.body) == (record.born_time_ms, record.body):
+            if (found.born_time_ms, found.reconsume_times, found.body) == wanted:
                 return True
             at += found.size
         return False
