@@ -378,6 +378,7 @@ class Broker:
             self._loop,
             self._clock,
             self.role,
+            self.settled_delays,
         )
 
     @property
@@ -755,7 +756,7 @@ class Broker:
         """Administrators' acts on delayed messages before they are due."""
         from .delays.early import EarlyActs
 
-        return EarlyActs(
+        acts = EarlyActs(
             self.store,
             self.own_appends,
             self.settled_delays,
@@ -764,6 +765,16 @@ class Broker:
             partial(self._retry_policy.dead_letters_of, frees=True),
             self._clock,
         )
+        acts.members_lack = self._members_lack
+        return acts
+
+    def _members_lack(self) -> str:
+        """Wait until all members that may lead next know what was done; return why they do not, or ""."""
+        try:
+            self.topic_service.tell_members("done")
+        except RefusedRequest:
+            return "not all members of the set know it yet"
+        return ""
 
     @cached_property
     def move_delayed(self) -> MoveDelayed:
@@ -904,7 +915,12 @@ class Broker:
                 config.broker.region_id,
             ),
             topics,
-            TopicPlacesProcessor(self.store, lambda: self.topic_service.changes, topics.document),
+            TopicPlacesProcessor(
+                self.store,
+                lambda: self.topic_service.changes,
+                topics.document,
+                self.settled_delays.added_since,
+            ),
             AdminGroupsProcessor(self.groups, self.group_service),
             self._admin_broker,
             CleaningProcessor(self.cleaning),

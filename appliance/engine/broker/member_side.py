@@ -35,6 +35,7 @@ class _FromLeader(SlaveSync):
             PERIOD_S,
             ASK_MS,
             name,
+            broker.settled_delays,
         )
         self._log = broker.store.log
 

@@ -9,6 +9,7 @@ from ..remoting.event_loop import EventLoop
 from ..replication.follower import Follower, Master
 from ..replication.log_copy import CopySettings
 from ..store.message_store import MessageStore
+from .delays.settled import SettledDelays
 from .groups import SubscriptionGroupManager
 from .offsets import ConsumerOffsetManager
 from .registration import Registration
@@ -32,6 +33,7 @@ class SlaveSide:
         loop: EventLoop,
         clock: Clock,
         role: Role,
+        settled: SettledDelays,
     ) -> None:
         # Constant after construction.
         self._registration = registration
@@ -55,6 +57,7 @@ class SlaveSide:
             lambda job: run_on_loop(loop.call_soon, job, lambda: self.sync.stopped),
             store,
             clock,
+            settled=settled,
         )
         store.on_kept = self.follower.log_kept
         store.log.refuse(role.no_sends, "role")

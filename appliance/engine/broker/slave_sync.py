@@ -28,10 +28,11 @@ from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
+from .delays.settled import SettledDelays
 from .groups import SubscriptionGroupManager
 from .offsets import LATELY_MOVED, ConsumerOffsetManager, QueueOffsets, is_brokers_own
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
-from .topic_places import MOST_TOPICS, decode_ends, decode_places, differences, not_deleted
+from .topic_places import MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -67,9 +68,11 @@ class SlaveSync(ServiceThread):
         period_s: float = PERIOD_S,
         ask_ms: int = ASK_MS,
         name: str = "sync-from-master",
+        settled: SettledDelays | None = None,
     ) -> None:
         """master: returns its address, "" while it is not known. find_master: has name servers asked for it.
-        ask_ms: time-out of a request, connecting included."""
+        ask_ms: time-out of a request, connecting included. settled: what was handled early of delayed messages, to be
+        copied as well."""
         super().__init__(name, clock)
         # Constant after construction.
         self._period_s = period_s
@@ -80,6 +83,7 @@ class SlaveSync(ServiceThread):
         self._groups = groups
         self._offsets = offsets
         self._on_loop = on_loop
+        self._settled = settled
         self._store = store
         self._store_dir = store.paths.root
         self._disk = store.disk
@@ -89,6 +93,8 @@ class SlaveSync(ServiceThread):
         # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
         # of queues that have no message here; None before they were asked for.
         self._seen = -1
+        #: Where the last answer about delayed messages ended.
+        self._settled_to = "0:0"
         self._ends: tuple[int, list[Deletion]] | None = None
         self._ends_taken = False
         #: Topics that were deleted here, but not at the master.
@@ -186,10 +192,27 @@ class SlaveSync(ServiceThread):
         self._seen = told.seen
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
+        self._take_settled(address)
         if self.not_deleted:
             return  # this broker shows less than the master until the queues are there again
         if not told.log_begin or self._take_ends(address, [config.topic_name for config in self._topics.all()]):
             self.on_taken(told.changes)
+
+    def _take_settled(self, address: str) -> None:
+        """Copy which delayed messages the master handled before they were due: delivery steps over them here, should
+        this broker become the master."""
+        while self._settled is not None and not self.stopped:
+            request = RemotingCommand(RequestCode.ROCKETBOX_TOPIC_PLACES, ext_fields={SETTLED: self._settled_to})
+            answer = self._invoke(address, request)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ValueError(f"delayed messages that were handled early: {answer.remark}")
+            place = (answer.ext_fields or {}).get(SETTLED)
+            if place is None:  # an older version
+                return
+            self._settled.take_copies(bytes(answer.body))
+            self._settled_to = place
+            if not answer.body:
+                return
 
     def _take_table(self, table: ConfigTable, document: Any) -> None:
         if table.take_copy(document):
@@ -312,6 +335,8 @@ class SlaveSync(ServiceThread):
         if self._saved.get(path) != body and self._is_ripe(address):
             save_json_atomically(path, encode_pretty(document))
             self._saved[path] = body
+            for level, offset in document["offsetTable"].items() if self._settled is not None else ():
+                self._settled.trim(int(level), offset)
 
     def _take_timers(self, address: str) -> None:
         """Do the same with the checkpoint of timers. A 4.9 master has none."""

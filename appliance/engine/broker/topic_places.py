@@ -1,4 +1,5 @@
-"""The request of one RocketBox broker to another for its topics: their table, those deleted, where queues go on.
+"""The request of one RocketBox broker to another for what its log does not show: its topics, those deleted, where
+queues go on, and which delayed messages were handled before they were due.
 
     request   field `seen`: of the last answer, -1 at first
     answer    {"changes": 7, "seen": 8403, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
@@ -6,6 +7,9 @@
 
     request   a body ["T", ...]
     answer    {"end": the log's, "ends": {"T": {"0": 10}}}
+
+    request   field `settled`: of the last answer, 0:0 at first
+    answer    the field `settled`, and records as `delays/settled.py` has them; more of them until there is none
 
 changes: number of changes by administrators that the answer contains. seen: number of notes of deletions that it
 contains, counted from a random one at each start: who asks what was there before does not step over notes of this one.
@@ -33,6 +37,8 @@ from ..store.retention.deleted_topics import Begin, Deletion
 
 #: Not "admin": changes there wait for the members that ask here.
 POOL = "pull-cold"
+#: A field of request and answer: `content:place`, see `SettledDelays.added_since`.
+SETTLED = "settled"
 #: Topics in one request for the ends of queues.
 MOST_TOPICS = 1000
 #: Bytes of a name and the JSON around it, at most.
@@ -53,10 +59,16 @@ class TopicPlacesProcessor:
     """On the pool's thread."""
 
     def __init__(
-        self, store: MessageStore, changes: Callable[[], int], topics: Callable[[], bytes | bytearray]
+        self,
+        store: MessageStore,
+        changes: Callable[[], int],
+        topics: Callable[[], bytes | bytearray],
+        settled: Callable[[int, int], tuple[int, int, bytes]],
     ) -> None:
-        """changes: returns the number of changes by administrators. topics: returns the body of 21."""
+        """changes: returns the number of changes by administrators. topics: returns the body of 21. settled: as
+        `SettledDelays.added_since`."""
         self._store = store
+        self._settled = settled
         self._changes = changes
         self._topics = topics
         self._first = int.from_bytes(os.urandom(6))
@@ -65,8 +77,21 @@ class TopicPlacesProcessor:
         dispatcher.add(RequestCode.ROCKETBOX_TOPIC_PLACES, self.handle, POOL)
 
     def handle(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        if SETTLED in (request.ext_fields or {}):
+            return self._records(request)
         body = self._ends(_names_in(request.body)) if request.body else self._places(request)
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
+
+    def _records(self, request: RemotingCommand) -> RemotingCommand:
+        content, _, at = request.ext_fields[SETTLED].partition(":")
+        is_place = content.isdecimal() and at.isdecimal() and max(len(content), len(at)) < 19
+        known = (int(content), int(at)) if is_place else (0, 0)
+        try:
+            *place, records = self._settled(*known)
+        except OSError as error:
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
+        fields = {SETTLED: "{}:{}".format(*place)}
+        return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=records)
 
     def _places(self, request: RemotingCommand) -> bytes:
         deleted, log = self._store.files.deleted_topics, self._store.log

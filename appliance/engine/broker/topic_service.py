@@ -7,6 +7,7 @@ servers that answer have it: tools ask for the route right afterwards.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -69,7 +70,8 @@ class TopicService:
         self._store = store
         self._name_servers = name_servers
         self._clock = clock
-        #: Number of changes so far. A change is in the tables before it is counted.
+        self._counting = threading.Lock()
+        #: Number of changes so far, written under that lock. A change is in the tables before it is counted.
         self.changes = 0
         #: Set on a leader. on_change: called after a change was counted. all_have: returns True if all members that may
         #: lead next have this many changes.
@@ -133,8 +135,10 @@ class TopicService:
         logger.info("admin: topics deleted %s by=%s", names, by)
 
     def tell_members(self, what: str) -> None:
-        """Count a change, and wait until all members that may lead next have it. Refuses with 1 after MEMBERS_S."""
-        self.changes = changes = self.changes + 1
+        """Count a change, and wait until all members that may lead next have it. Any thread that may wait. Refuses with
+        1 after MEMBERS_S."""
+        with self._counting:
+            self.changes = changes = self.changes + 1
         self.on_change()
         end = self._clock.monotonic() + MEMBERS_S
         while not self.all_have(changes):

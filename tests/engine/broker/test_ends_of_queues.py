@@ -18,6 +18,9 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from tests.crash.test_found import a_life
 
+#: Of delayed messages that were handled early.
+NOTHING = lambda content, at: (content, at, b"")  # noqa: E731
+
 
 class FakeStore:
     """The store of a copy: deletions that it was given, and queues that exist."""
@@ -62,7 +65,7 @@ def test_ends_that_are_told_lie_before_the_end_of_the_log_that_is_told_with_them
         return [SimpleNamespace(queue_id=0, max_offset=11)]
 
     store = SimpleNamespace(log=log, published=1000, queues=SimpleNamespace(of_topic=of_topic))
-    processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}")  # type: ignore[arg-type]
+    processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]
     answer = processor.handle(RemotingCommand(1, body=b'["T"]'), None)  # type: ignore[arg-type]
     assert decode_ends(bytes(answer.body)) == (1100, {"T": {0: 11}})
 
@@ -73,7 +76,7 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
     def asked(deleted: list[str], seen: int) -> TopicPlaces:
         notes = SimpleNamespace(changed=deleted, load_all=lambda: (dict.fromkeys(deleted, 1000), {}))
         store = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=SimpleNamespace(deleted_topics=notes))
-        processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}")  # type: ignore[arg-type]
+        processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]
         request = RemotingCommand(1, ext_fields={"seen": str(seen)})
         return decode_places(bytes(processor.handle(request, None).body))  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...clock import Clock
@@ -70,6 +70,15 @@ class EarlyActs(EarlyBatches):
         self._delivered_to = delivered_to
         self._find_topic = find_topic
         self._dead_letters_of = dead_letters_of
+        #: Called when something is done, which the log does not show: returns why not all members of the set that may
+        #: lead next know it, "" if they do.
+        self.members_lack: Callable[[], str] = lambda: ""
+
+    def act(self, how: How, chosen: Sequence[Chosen]) -> list[Ended]:
+        ended = super().act(how, chosen)
+        if any(one.fate is Fate.DONE for one in ended) and (why := self.members_lack()):
+            return [replace(one, fate=Fate.DONE_FOR_NOW, reason=why) if one.fate is Fate.DONE else one for one in ended]
+        return ended
 
     def look(self, how: How, one: Chosen) -> Fate | None:
         """Return why the act cannot be done to this message as things are, None if it can; changes nothing."""

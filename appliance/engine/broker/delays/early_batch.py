@@ -33,7 +33,8 @@ class Fate(enum.Enum):
     """Outcome for one message. The first two mean done; after all others it waits, or delivery has it."""
 
     DONE = "done"
-    #: Done, but that cannot be saved now: after a restart before its due time the message comes again.
+    #: Done, but that cannot be saved now, or not at all members of the set: after a restart or a fail-over before its
+    #: due time the message may come again.
     DONE_FOR_NOW = "done_for_now"
     DELIVERED = "delivered"
     HANDLED = "handled"

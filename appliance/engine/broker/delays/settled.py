@@ -28,6 +28,7 @@ from __future__ import annotations
 import enum
 import errno
 import logging
+import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -60,6 +61,8 @@ MOST_BYTES = 128 << 20
 _BLOCK = 4096
 #: Most records kept that could not be written and wait for the next write.
 _OWED_LIMIT = 10_000
+#: Longest wait of a member of the set that asks for records, while some are written.
+_ASKED_S = 0.5
 
 
 class How(enum.IntEnum):
@@ -168,6 +171,8 @@ class SettledDelays:
         self._fd = -1
         #: Bytes of the file that are durable; anything behind them is left of a write that failed.
         self._end = 0
+        #: A random number for the file's content: within one, records are only added.
+        self._content = 0
         #: True while the file's content is in doubt, as after a failed sync: a new file takes its place before anything
         #: is added.
         self._doubtful = False
@@ -228,6 +233,7 @@ class SettledDelays:
         if not disk.exists(self._path):
             return [], 0, False
         self._fd = disk.open(self._path)
+        self._content = _random()
         # A process that died may have failed to sync. Anything read from here on must be durable.
         disk.fdatasync(self._fd)
         disk.forget_cached(self._fd)
@@ -314,7 +320,7 @@ class SettledDelays:
         if self._fd >= 0 and self._end > RECORD_BYTES and not self._doubtful:
             with suppress(OSError):  # records that stay are below delivery's progress and do no harm
                 self._disk.truncate(self._fd, RECORD_BYTES)
-                self._end = RECORD_BYTES
+                self._end, self._content = RECORD_BYTES, _random()
 
     # --- those who act
 
@@ -368,6 +374,34 @@ class SettledDelays:
             found = self._levels[level] = _Level()
         return found
 
+    # --- members of a set
+
+    def added_since(self, content: int, at: int) -> tuple[int, int, bytes]:
+        """Return (content, place, records): what was added to the file behind a place of an earlier answer, at most
+        _READ_RECORDS; all from the first on if another file took its place. Raises OSError; TimeoutError while a write
+        hangs."""
+        if not self._writing.acquire(timeout=_ASKED_S):
+            raise TimeoutError("what was handled early is being written")
+        try:
+            if self._fd < 0 or self._doubtful:
+                return 0, 0, b""
+            if content != self._content:
+                at = RECORD_BYTES
+            wanted = min(_READ_RECORDS * RECORD_BYTES, max(0, self._end - at))
+            data = self._disk.pread(self._fd, wanted, at) if wanted else b""
+            return self._content, at + len(data), data
+        finally:
+            self._writing.release()
+
+    def take_copies(self, data: bytes) -> None:
+        """Settle what this broker's leader settled; durable when it returns. data: records. Raises OSError."""
+        decoded = (decode(data[at : at + RECORD_BYTES]) for at in range(0, len(data), RECORD_BYTES))
+        if new := [one for one in decoded if one is not None and self._is_new(one)]:
+            self.settle(new)
+
+    def _is_new(self, one: Settled) -> bool:
+        return one.queue_offset >= self._level(one.level).floor and not self.holds(one.level, one.queue_offset)
+
     # --- the file
 
     def _write(self, records: list[Settled]) -> None:
@@ -411,7 +445,7 @@ class SettledDelays:
         self._disk.replace(self._path, HEADER + content)
         fd = self._disk.open(self._path)
         old, self._fd = self._fd, fd
-        self._end = RECORD_BYTES + len(content)
+        self._end, self._content = RECORD_BYTES + len(content), _random()
         self._doubtful = False
         if old >= 0:
             self._disk.close(old)
@@ -422,6 +456,10 @@ class SettledDelays:
             if self._fd >= 0:
                 self._disk.close(self._fd)
                 self._fd = -1
+
+
+def _random() -> int:
+    return int.from_bytes(os.urandom(6))
 
 
 def is_in_log(settled: Settled, log: RecordReader) -> bool | None:
