@@ -134,11 +134,11 @@ def test_what_is_due_already_goes_to_its_topic_at_once(engine, peer, topic, deli
         "TIMER_DELAY_MS\x01soon\x02",
         "TIMER_DELAY_SEC\x0199999999999999999999\x02",
         "TIMER_DELIVER_MS\x01" + "9" * 19 + "\x02",
-        "TIMER_DELIVER_MS\x011\x02TIMER_DEL_UNIQKEY\x01T+K\x02",
+        "TIMER_DELIVER_MS\x011\x02TIMER_DEL_UNIQKEY\x01%(topic)s+K\x02",
     ],
 )
 def test_what_asks_too_much_is_refused_as_recorded(peer, topic, properties):
-    answer = send(peer, topic, properties)
+    answer = send(peer, topic, properties.replace("%(topic)s", topic))
     assert (answer.code, answer.remark) == (13, ILLEGAL)
     assert arrived(peer, topic) == []
 
@@ -163,6 +163,15 @@ def test_a_mark_cancels_what_has_its_key_and_its_time(engine, peer, topic):
     wait_for(lambda: len(arrived(peer, topic)) >= 2, "what is due")
     wait_for(lambda: engine.broker.deliver_timers.pending == 0, "what is due")
     assert [record.body for record in arrived(peer, topic)] == [b"B", b"later"]
+
+
+def test_a_mark_for_a_message_of_another_topic_is_refused(engine, peer, topic):
+    """Who may send to one topic takes nothing of others back."""
+    at = now_ms() + 700
+    assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02UNIQ_KEY\x01A\x02", b"A").code == 0
+    mark = send(peer, topic + "2", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{topic}+A\x02")
+    assert (mark.code, mark.remark) == (13, "the message is illegal: TIMER_DEL_UNIQKEY is not of its own topic")
+    wait_for(lambda: [record.body for record in arrived(peer, topic)] == [b"A"], "what is due")
 
 
 def test_they_outlive_a_stop_and_come_late_when_nobody_was_there(tmp_path):

@@ -12,7 +12,8 @@ is over. RocketBox follows the same rule with a precision of 1 ms. So Apache put
 wheel and does not deliver it before its time, and TIMER_OUT_MS alone gives the exact due time (`due_of`).
 
 A level takes precedence over a time. A message that is due already goes straight to its topic. TIMER_DEL_UNIQKEY makes
-the message a mark that cancels earlier ones with this `topic+unique key` and the same TIMER_OUT_MS (`marks.py`).
+the message a mark that cancels earlier ones with this `topic+unique key` and the same TIMER_OUT_MS (`marks.py`), of its
+own topic only: the sender may have no right to others.
 Source: RocketMQ 5.3.3 `HookUtils.handleScheduleMessage`, `transformTimerMessage`; its refusals as recorded.
 """
 
@@ -88,7 +89,7 @@ class WaitingPlaces:
         """Return where a message for `target` waits, and enter that in its properties; None if it goes there at once.
 
         Raises RefusedRequest: 13 for a time or a level that is no number, one too far away, and for a mark whose time
-        has passed; 1 when timers are switched off.
+        has passed, or that is for another topic; 1 when timers are switched off.
         """
         level = self.levels.level_of(properties.get(DELAY_TIME_LEVEL))
         if level:
@@ -106,8 +107,13 @@ class WaitingPlaces:
             )
         now_ms = self._wall_ms()
         due_ms, is_absolute = self._asked(properties, now_ms)
+        cancels = properties.get(TIMER_DEL_UNIQKEY)
+        if cancels is not None and not cancels.startswith(f"{target.topic}+"):
+            raise RefusedRequest(
+                ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {TIMER_DEL_UNIQKEY} is not of its own topic"
+            )
         if due_ms <= now_ms:
-            if TIMER_DEL_UNIQKEY in properties:
+            if cancels is not None:
                 raise self._illegal()
             return None
         if due_ms - now_ms > rules.max_delay_s * 1000:

@@ -204,7 +204,6 @@ def test_a_mark_of_one_key_or_time_leaves_others_alone(timers, clock):
     at = clock.wall_ms() + 5000
     timers.send(b"a", f"TIMER_DELIVER_MS\x01{at}\x02")
     timers.send(b"0", f"TIMER_DELIVER_MS\x01{at + 1}\x02TIMER_DEL_UNIQKEY\x01{TARGET}+a\x02")
-    timers.send(b"1", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01Other+a\x02")
     timers.pass_time(7000)
     assert timers.arrived() == [b"a"]
 
