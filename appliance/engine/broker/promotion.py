@@ -1,26 +1,35 @@
 """Correction of a new leader's tables by its log: their last copy may be older than the log, or go beyond it.
 
-The log counts. A topic that is in the log, but not in the table, was made just before the old leader went. A consumer's
-offset may lie behind the end of its queue, where messages were that no member had.
+The log counts. A topic that is in the log, but not in the table, was made just before the old leader went; so was one
+that only messages name which wait: they would be given up when they come due. A consumer's offset may lie behind the
+end of its queue, where messages were that no member had.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from ..errors import QueueBroken, RefusedRequest
-from ..protocol.names import PERM_READ, PERM_WRITE, topic_name_error
+from ..protocol.names import HALF_TOPIC, PERM_READ, PERM_WRITE, TIMER_TOPIC, topic_name_error
 from ..protocol.record import FIXED_BYTES
+from ..store.dispatch import SCHEDULE_TOPIC
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
+from .delays.levels import Place, target_of
 from .offsets import ConsumerOffsetManager, QueueOffsets, is_brokers_own
+from .timers.records import read_properties
 from .topic_config import new_topic
 from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
+
+#: Most messages that wait of which a promotion reads for which topic, the newest ones; a third of a second.
+MOST_WAITING = 20_000
+_ENTRIES = 500
 
 
 def settle_side_state(
@@ -42,18 +51,21 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: in
             known = topics.get(queue.topic)
             if known is None or queue.queue_id >= min(known.read_queue_nums, known.write_queue_nums):
                 lacking.setdefault(queue.topic, []).append(queue)
-    for topic, queues in lacking.items():
+    awaited = _awaited(store, topics, tables_end)
+    for topic in dict.fromkeys((*lacking, *awaited)):
+        queues = lacking.get(topic, [])
         if topic_name_error(topic) is not None or topics.is_system_topic(topic):
             continue
         # Queues with older messages only were in the table when it was taken over, or had been taken out of it: their
         # topic was deleted, or got fewer queues.
         later = [queue.queue_id for queue in queues if _newest(store, queue) >= tables_end]
+        later += awaited.get(topic, ())
         known = topics.get(topic)
         if not later:
             continue
         count = max(later) + 1
         if known is None:
-            count = max(queue.queue_id for queue in queues) + 1
+            count = max([count, *(queue.queue_id + 1 for queue in queues)])
             config = new_topic(topic, count, PERM_READ | PERM_WRITE)
         else:
             config = msgspec.structs.replace(
@@ -70,6 +82,49 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: in
             continue
         was = "made" if known is None else f"had queues={known.write_queue_nums} in the table"
         logger.warning("promotion: topic=%s has queues=%d in the log: %s", topic, count, was)
+
+
+def _awaited(store: MessageStore, topics: TopicConfigManager, tables_end: int) -> dict[str, set[int]]:
+    """Return topic -> queue ids for which messages wait that were stored from `tables_end` on, of topics without a
+    configuration. Messages older than a deletion of their topic do not count."""
+    deleted = store.files.deleted_topics.load()
+    found: dict[str, set[int]] = {}
+    left = MOST_WAITING
+    for name in (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC):
+        for queue in store.queues.of_topic(name):
+            for physical, size in islice(_newest_first(store, queue, tables_end), left):
+                left -= 1
+                target = _target(store, physical, size)
+                if target is not None and topics.get(target.topic) is None and physical >= deleted.get(target.topic, 0):
+                    found.setdefault(target.topic, set()).add(target.queue_id)
+    return found
+
+
+def _target(store: MessageStore, physical: int, size: int) -> Place | None:
+    """Return where a record that waits is to go; None if it cannot be read."""
+    try:
+        return target_of(read_properties(store.log, physical, size) or "")
+    except OSError as error:
+        logger.error("promotion: the record at %d cannot be read: %s", physical, error)
+        return None
+
+
+def _newest_first(store: MessageStore, queue: ConsumeQueue, since: int) -> Iterator[tuple[int, int]]:
+    """Yield (physical offset, size) of a queue's records, from its last one back to the first behind `since`; none
+    while the queue cannot be read."""
+    at = queue.max_offset
+    while at > queue.min_offset:
+        begin = max(queue.min_offset, at - _ENTRIES)
+        try:
+            entries = unpack_entries(store.queues.read_entries(queue, begin, at - begin))
+        except (QueueBroken, OSError) as error:
+            logger.error("promotion: the topics for which messages wait are not all known: %s", error)
+            return
+        for physical, size, _ in reversed(list(entries)):
+            if physical < since:
+                return
+            yield physical, size
+        at = begin
 
 
 def _newest(store: MessageStore, queue: ConsumeQueue) -> int:

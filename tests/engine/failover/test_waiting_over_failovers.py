@@ -6,7 +6,7 @@ import pytest
 
 from appliance.engine.window.waiting import WaitingPlace
 from tests.support.engine import send_fields
-from tests.support.members_of_set import SEND, make, wait_for_same_log
+from tests.support.members_of_set import DELETE_TOPIC, SEND, make, wait_for_same_log
 from tests.support.waiting import wait_for
 
 LEVEL = 5  # a minute
@@ -73,3 +73,42 @@ def test_a_member_forgets_what_the_leader_has_passed(members):
     progress = one.engine.broker.delay_progress
     one.engine.loop.call_soon(lambda: progress.reached(LEVEL, 1, 0))
     wait_for(lambda: not settled.holds(LEVEL, 0), "it to be forgotten")
+
+
+def test_what_waits_for_a_topic_that_is_newer_than_the_table_comes_at_the_next_leader(members):
+    """A send made the topic, and only its message that waits names it: it was given up when it came due."""
+    one, two = members
+    one.lead(1)
+    one.take_in(two)
+    peer = one.peer()
+    make(peer, "Known", 1)
+    two.stop_tables()
+    for topic, wait in (("Fresh", "DELAY\x011\x02"), ("Timed", "TIMER_DELAY_MS\x011500\x02")):
+        for queue in (0, 2):
+            assert peer.ask(SEND, send_fields(topic, queue, wait), b"late").code == 0
+    wait_for_same_log(one, two)
+    one.fence()
+    two.lead(2)
+    store = two.store
+    for topic in ("Fresh", "Timed"):
+        wait_for(lambda: all(store.max_offset(topic, queue) == 1 for queue in (0, 2)), f"{topic} to come")  # noqa: B023
+    assert two.engine.broker.topics.get("Fresh").read_queue_nums == 3
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_topic_that_was_deleted_is_not_made_again_by_what_waits_for_it(members, is_known):
+    """is_known: whether the next leader knows when it copied the table."""
+    one, two = members
+    one.lead(1)
+    one.take_in(two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    delay(peer, "a")
+    assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    wait_for_same_log(one, two)
+    if not is_known:
+        two.stop_tables()
+        two.brokers._topics.whole_to = -1
+    one.fence()
+    two.lead(2)
+    assert two.engine.broker.topics.get("T") is None
