@@ -259,3 +259,32 @@ def test_a_reset_of_before_is_not_done_again_by_who_leads_anew(members):
     one.lead(3)
     assert one.engine.broker.offsets.get("Readers", "T", 0) == 3
     assert one.engine.broker.offsets.resets == {}
+
+
+def test_a_member_that_hears_of_a_deletion_behind_the_log_shows_the_new_messages_only(members):
+    """It had the new ones, too, when the note came; and its queue is read anew when it leads."""
+    one, two = members
+    joined(one, two)
+    two.stop_tables()
+    one.brokers.await_members(frozenset())
+    one.engine.broker.topic_service.all_have = lambda changes: True
+    peer = one.peer()
+    make(peer, "T", 2)
+    send(peer, "T", 0, *numbered(0, 10))
+    send(peer, "T", 1, b"only old")
+    assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    make(peer, "T", 2)
+    send(peer, "T", 0, *numbered(10, 3))
+    wait_for_same_log(one, two)
+    wait_for(lambda: two.store.offset_range("T", 0) == (0, 13), "all messages, those of the deleted topic, too")
+    one.take_in(two)
+    assert shown(one, "T", 2) == [numbered(10, 3), []]
+    wait_for(lambda: two.store.offset_range("T", 0) == (10, 13), "the deletion")
+    assert two.store.offset_range("T", 1) == (1, 1)
+    one.fence()
+    two.lead(2)
+    assert shown(two, "T", 2) == [numbered(10, 3), []]
+    assert two.store.offset_range("T", 0) == (10, 13)
+    two.fence()
+    two.lead(3)
+    assert shown(two, "T", 2) == [numbered(10, 3), []]
