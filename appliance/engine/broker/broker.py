@@ -714,6 +714,7 @@ class Broker:
             self.standing_queues.load()
         self.offsets.beside = self._save_standing_queues
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.registration, self._clock)
+        self.topic_service.is_group = lambda name: self.groups.get(name) is not None
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
         self.cleaning = CleaningService(self.store, self.topics)
         self._replays = LateReplays(self.store.paths.own / "replay", self.store.disk, self._make_replays)

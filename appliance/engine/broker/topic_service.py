@@ -70,6 +70,8 @@ class TopicService:
         self._store = store
         self._name_servers = name_servers
         self._clock = clock
+        #: Returns True for a name that a group has. Set by the broker.
+        self.is_group: Callable[[str], bool] = lambda name: False
         self._counting = threading.Lock()
         #: Number of changes so far, written under that lock. A change is in the tables before it is counted.
         self.changes = 0
@@ -117,16 +119,16 @@ class TopicService:
     def delete(self, topic: str, by: str) -> None:
         """Delete a topic's configuration, offsets and queue files; its records stay in the log until they expire.
 
-        Retry topics of its pop consumers are deleted as well, as by 5.3.3. If there is no such topic, the rest of an
-        interrupted deletion is removed. The topic cannot be created again in between. Refuses with 29 a bad name, with
-        1 if not everything of it is gone.
+        Retry topics of its pop consumers are deleted as well, as by 5.3.3, but not that of a group whose name is made
+        of the same words. If there is no such topic, the rest of an interrupted deletion is removed. The topic cannot
+        be created again in between. Refuses with 29 a bad name, with 1 if not everything of it is gone.
         """
         self.check_name(topic)
         names = [topic]
         for group in self._offsets.groups_of(topic):
-            for name in (f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"):
-                if self._topics.get(name) is not None:
-                    names.append(name)
+            for pop in (f"{group}_{topic}", f"{group}+{topic}"):
+                if self._topics.get(RETRY_PREFIX + pop) is not None and not self.is_group(pop):
+                    names.append(RETRY_PREFIX + pop)
         for name in names:
             with self._topics.deleting(name) as ticket:
                 self._topics.wait_durable(ticket)

@@ -130,3 +130,18 @@ def test_a_topic_made_again_twice_at_once_outlives_a_restart_and_a_kill(running,
         assert send(after.peer(), b"8") == [8]
     finally:
         after.stop()
+
+
+def test_the_retries_of_a_group_that_is_called_like_another_group_with_the_topic_stay(running):
+    """5.3.3 takes %RETRY%billing_orders for that of pop consumers of billing and orders, and deletes it."""
+    peer = running.peer()
+    send(peer, b"order", topic="orders")
+    send(peer, b"bill", topic="bills")
+    for group in ("billing", "billing_orders"):
+        running.engine.broker.groups.find(group)
+    running.commit("billing", "orders", 0, 1)
+    [bill] = records(pull(peer, 0, topic="bills").body)
+    retry = {"offset": bill.physical_offset, "group": "billing_orders", "delayLevel": 1, "originTopic": "bills"}
+    assert peer.ask(36, retry).code == 0
+    delete(running, "orders")
+    wait_for(lambda: running.engine.broker.store.max_offset("%RETRY%billing_orders", 0) == 1, "the retry")
