@@ -180,10 +180,13 @@ def groups(desk, names, monkeypatch):
     monkeypatch.setattr(type(desk.groups), "most", 500)
     for number, hog in enumerate(peers()):
         desk.heartbeat(hog, consumerDataSet=[consumer(f"h{number}-{n}", "T") for n in range(40)])
+        for n in range(40):
+            desk.ask(352, {"group": f"asked{number}-{n}"}, peer=hog)
     desk.clock.advance(ms=60_000)
     for number, one in enumerate(after()):
         desk.heartbeat(one, consumerDataSet=[consumer(f"after{number}", "T")])
         assert desk.groups.get(f"after{number}") is not None
+        assert desk.ask(352, {"group": f"asked-after{number}"}, peer=one).code == 0
     assert desk.ask(200, body={"groupName": "administrators"}).code == 0
 
 

@@ -72,7 +72,7 @@ class AdminGroupsProcessor:
 
     def handle_get(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """352: one group, made if that is allowed; 26 if there is none then."""
-        config = self._groups.find(require_str(request, "group"))
+        config = self._groups.find(require_str(request, "group"), conn.born_host)
         if config is None:
             raise RefusedRequest(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return RemotingCommand.response(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
