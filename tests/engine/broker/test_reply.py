@@ -13,8 +13,10 @@ import pytest
 from appliance.engine.broker.processors import reply as reply_module
 from appliance.engine.protocol.command import decode_frame
 from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.remoting import peer_requests
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
 from tests.support.golden import GOLDEN, frames
+from tests.support.waiting import wait_for
 
 PUSH, REPLY, REPLY_LONG = 326, 325, 324
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -256,6 +258,23 @@ def test_so_many_pushes_wait_and_no_more(running, monkeypatch):
     for opaque in asked[:3]:
         requester.answer(pushed(requester), 0)
         assert answer_to(replier, opaque).code == 0
+
+
+def test_who_answers_no_push_keeps_no_reply_from_others(running):
+    """Each connection may leave a few pushes without an answer, and there may be very many connections."""
+    peers = running.engine.broker._peers
+    few = peer_requests.FEW_WAITING
+    crowd = [running.produce_as(f"silent{number}", "PG") for number in range(3)]
+    replier = running.peer()
+    for number in range(len(crowd)):
+        for _ in range(few):
+            replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME.replace("asker", f"silent{number}")), b"x")
+    wait_for(lambda: peers.waiting == few * len(crowd), "the crowd has been asked")
+    peers._count = peer_requests.MAX_WAITING  # as if it had hundreds of connections
+    requester = running.produce_as("asker", "PG")
+    asked = replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
+    requester.answer(pushed(requester), 0)
+    assert answer_to(replier, asked).code == 0
 
 
 def test_a_reply_too_large_to_be_pushed(make_large):

@@ -33,7 +33,7 @@ from ...protocol.properties import (
 )
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ...remoting.peer_requests import MAX_WAITING, PeerRequests
+from ...remoting.peer_requests import PeerRequests
 from ..clients import ClientManager
 from ..sending.fields import SendFields, fields_of
 from ..sending.outcome import PutOutcome
@@ -44,10 +44,9 @@ logger = logging.getLogger(__name__)
 
 #: Time that a requester has to answer 326, as with Apache. The client that replies gives up after 3 s by default.
 PUSH_TIMEOUT_S = 10.0
-#: RocketBox's limits: pushes that may wait for the answer of one requester, and of all. The rest of `MAX_WAITING` is
-#: left to administrators' questions to clients. Beyond it a reply is not pushed, as if the requester had gone.
+#: RocketBox's limit: pushes that may wait for the answer of one requester. Beyond it, and beyond the requester's share
+#: of `MAX_WAITING`, a reply is not pushed, as if the requester had gone.
 MOST_PUSHES_TO_ONE = 1000
-MOST_PUSHES = MAX_WAITING * 9 // 10
 
 
 class ReplyProcessor:
@@ -112,7 +111,7 @@ class ReplyProcessor:
             return
         failed = f"push reply message to {client_id}fail."
         waiting = self._peers.waiting_of(requester)
-        if requester.full or waiting >= MOST_PUSHES_TO_ONE or self._peers.waiting >= MOST_PUSHES:
+        if requester.full or waiting >= MOST_PUSHES_TO_ONE:
             logger.warning(
                 "reply: not pushed, %s client=%s waiting=%d of=%d",
                 "the requester takes nothing" if requester.full else "too many pushes wait for their answer",
