@@ -1,5 +1,7 @@
 """Requests about connected clients: 203, 204, 328, 345 are answered from the tables; 223, 307, 309 by the client.
 
+203, 204 and 328 list members, of which there may be very many, and run in the pool.
+
 A client's answer to 307 and 309 is returned as it came: code, remark and body differ by its language.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `Broker2Client`; texts as recorded.
 """
@@ -14,6 +16,7 @@ import msgspec
 
 from ... import fastjson
 from ...errors import RefusedRequest
+from ...loop_calls import in_steps
 from ...protocol.askers import KNOWS_RESETS
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import MAX_FRAME_BYTES, RemotingCommand
@@ -28,6 +31,7 @@ from ..clients import ClientChannel, ClientManager
 from ..heartbeat import MAX_POOL_BODY_BYTES, subscription_as_dict
 from ..member_questions import ANSWER_TIMEOUT_S, MemberQuestions
 from ..queue_json import queue_key, queue_table
+from .query import check_length
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +41,12 @@ STATUS_TIMEOUT_S = 5.0
 #: RocketBox's limit: values in a client's answer to 221 (see `fastjson.loads`). A queue's offset takes four of them, in
 #: 60 bytes.
 _MAX_STATUS_VALUES = 80_000
+#: Bytes of a producer in 328, at least. Members that 223 asks in one tick.
+_PRODUCER_BYTES, _ASKED_A_TICK = 100, 50
 
 
 class AdminClientsProcessor:
-    """Owned by remoting-io; only the record for a 309 is read in the pool."""
+    """Owned by remoting-io; the pool makes the lists of members, and reads the record for a 309."""
 
     def __init__(
         self,
@@ -57,9 +63,9 @@ class AdminClientsProcessor:
 
     def register(self, dispatcher: Dispatcher) -> None:
         self._pool = dispatcher.pool(POOL)
-        dispatcher.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.handle_consumers)
-        dispatcher.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.handle_producers)
-        dispatcher.add(RequestCode.GET_ALL_PRODUCER_INFO, self.handle_all_producers)
+        dispatcher.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.handle_consumers, POOL)
+        dispatcher.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.handle_producers, POOL)
+        dispatcher.add(RequestCode.GET_ALL_PRODUCER_INFO, self.handle_all_producers, POOL)
         dispatcher.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.handle_subscription)
         dispatcher.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self.handle_running_info)
         dispatcher.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.handle_consume_directly, POOL)
@@ -78,7 +84,9 @@ class AdminClientsProcessor:
             "consumeFromWhere": info.consume_from_where,
             "consumeType": info.consume_type,
             "messageModel": info.message_model,
-            "subscriptionTable": {topic: subscription_as_dict(data) for topic, data in info.subscriptions.items()},
+            "subscriptionTable": {
+                topic: subscription_as_dict(data) for topic, data in list(info.subscriptions.items())
+            },
         }
         return _success(found)
 
@@ -91,9 +99,14 @@ class AdminClientsProcessor:
         return _success({"connectionSet": _connections(channels)})
 
     def handle_all_producers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """328: every producer of every group."""
-        data = {
-            group: [
+        """328: every producer of every group. Refused with 1 if the answer is longer than clients read."""
+        data: dict[str, list[dict[str, object]]] = {}
+        count = 0
+        for group in self._clients.producer_groups():
+            channels = self._clients.producer_channels(group)
+            count += len(channels)
+            check_length(count * _PRODUCER_BYTES, "one producer group at a time, by 204")
+            data[group] = [
                 {
                     "clientId": channel.client_id,
                     "language": channel.language,
@@ -101,10 +114,8 @@ class AdminClientsProcessor:
                     "remoteIP": f"/{channel.conn.remote_host}",
                     "version": channel.version,
                 }
-                for channel in self._clients.producer_channels(group)
+                for channel in channels
             ]
-            for group in self._clients.producer_groups()
-        }
         return _success({"data": data})
 
     def handle_subscription(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
@@ -212,11 +223,13 @@ class AdminClientsProcessor:
                 busy = RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "too many requests wait; try again")
                 conn.respond(request, busy)
 
-        for channel in members:
+        def ask(channel: ClientChannel) -> None:
             question = RemotingCommand(
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields={"topic": topic, "group": group}
             )
             self._peers.ask(channel.conn, question, STATUS_TIMEOUT_S, partial(answered, channel))
+
+        in_steps(self._loop.call_soon, iter(members), _ASKED_A_TICK, ask)
 
 
 def _success(value: object) -> RemotingCommand:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import MAX_FRAME_BYTES, RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
 POOL = "key-query"
 #: The field that clients set when they ask for a unique key; then the broker's own limit counts instead of `maxNum`.
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-#: Clients read no larger frame. Records that do not fit beside the header are left out, the oldest first.
+#: Clients read no larger frame; the rest is for the header. Records that do not fit are left out, the oldest first.
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 64 * 1024
+
+
+def check_length(size: int, instead: str) -> None:
+    """Refuse with 1 an answer of `size` bytes or more if no client reads one so long. instead: what to ask for."""
+    if size > MAX_BODY_BYTES:
+        raise RefusedRequest(
+            ResponseCode.SYSTEM_ERROR, f"the answer is longer than {MAX_BODY_BYTES >> 20} MiB: ask for {instead}"
+        )
 
 
 class QueryMessageProcessor:
