@@ -32,7 +32,7 @@ from ..protocol.command import (
     decode_parts,
 )
 from ..service_thread import ServiceThread
-from ..shares import Shares
+from ..shares import Shares, address_of
 from .peek import Peeked, peek
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class Waiting(NamedTuple):
 class WorkerPool(ServiceThread):
     """One thread `pool-<name>` that handles a bounded number of cold requests.
 
-    Requests of one connection are handled in order, and connections take turns: a peer with many requests does not
-    delay one with a single request.
+    Requests of one connection are handled in order. Addresses take turns, and so do the connections of each: a peer
+    with many requests, or with many connections, does not delay one with a single request.
     """
 
     def __init__(self, name: str, capacity: int = 10_000, clock: Clock | None = None) -> None:
@@ -120,9 +120,10 @@ class WorkerPool(ServiceThread):
         # True for each job; None ends the thread.
         self._calls: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Guarded by _lock: the jobs of each connection, in the order of their turns; the time since which each job
-        # waits, in order; bytes of those and of the running one; their shares; and the shares of jobs put off.
-        self._lines: dict[bytes | None, deque[_Job]] = {}
+        # Guarded by _lock: the jobs of each connection of each address, in the order of their turns; the time since
+        # which each job waits, in order; bytes of those and of the running one; their shares; and the shares of jobs
+        # put off.
+        self._lines: dict[bytes | None, dict[bytes | None, deque[_Job]]] = {}
         self._number = 0
         self._since: dict[int, float] = {}
         self._held = 0
@@ -151,21 +152,23 @@ class WorkerPool(ServiceThread):
 
     def _line_up_locked(self, job: _Job) -> None:
         whose = None if job.conn is None else job.conn.born_host
-        line = self._lines.get(whose)
-        if line is None:
-            line = self._lines[whose] = deque()
-        line.append(job)
+        lines = self._lines.setdefault(None if whose is None else address_of(whose), {})
+        lines.setdefault(whose, deque()).append(job)
 
     def _next(self) -> _Job | None:
         """Wait for a job; None at the end, after all jobs that were queued before."""
         if self._calls.get() is None:
             return None
         with self._lock:
-            whose = next(iter(self._lines))
-            line = self._lines.pop(whose)
+            address = next(iter(self._lines))
+            lines = self._lines.pop(address)
+            whose = next(iter(lines))
+            line = lines.pop(whose)
             job = line.popleft()
             if line:
-                self._lines[whose] = line  # behind the others
+                lines[whose] = line  # behind the others
+            if lines:
+                self._lines[address] = lines
         return job
 
     def _has_room(self, size: int, conn: Connection | None) -> bool:
