@@ -912,6 +912,7 @@ class Broker:
                     clock.wall_ms,
                     self.deliver_timers.waits,
                     lambda: self.timers.most_late_ms,
+                    lambda: self.waiting_share.refusing_recalls,
                 ),
                 config.broker.region_id,
             ),

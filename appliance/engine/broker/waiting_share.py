@@ -3,7 +3,8 @@
 Messages with a time of their own, those at delay levels, retries among them, and open half messages stay in the log
 until their time has come: no full disk deletes them. Any client may send such messages for three days ahead. So their
 bytes are measured after each round of the cleaner. If they exceed MOST_SHARE of what the log can have, sends of such
-messages are refused with 14, while all others go on. Retries, which are not a client's choice, have a larger share.
+messages are refused with 14, while all others go on. The marks of recalls (370), which wait as long as the messages
+that they are for, have a larger share, and retries, which are not a client's choice, the largest.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from .delays.levels import queue_of_level
 logger = logging.getLogger(__name__)
 
 #: Shares of what the log has and may still take. If waiting messages exceed the first, sends of such messages are
-#: refused; if they exceed the second, retries, too.
-MOST_SHARE, MOST_SHARE_OF_RETRIES = 1 / 3, 1 / 2
+#: refused; if they exceed the second, recalls, too, and if they exceed the third, retries.
+MOST_SHARE, MOST_SHARE_OF_RECALLS, MOST_SHARE_OF_RETRIES = 1 / 3, 5 / 12, 1 / 2
 #: Entries read at a time, and in one look: if there are more, the measure lags behind for some looks.
 _AT_ONCE, _MOST_ENTRIES = 4096, 1 << 20
 _DESCRIPTORS = 4
@@ -50,8 +51,8 @@ class WaitingShare:
         delivered_to: Callable[[int], int],
         open_halves: Callable[[], tuple[int | None, int]],
     ) -> None:
-        """timer_bytes: returns the bytes of messages that wait for a time of their own. delivered_to: returns the queue
-        offset of a level's first message that waits. open_halves: returns (queue offset of the oldest, their
+        """timer_bytes: returns the bytes of messages and marks that wait for a time of their own. delivered_to: returns
+        the queue offset of a level's first message that waits. open_halves: returns (queue offset of the oldest, their
         number)."""
         # Constant after construction.
         self._store = store
@@ -65,8 +66,9 @@ class WaitingShare:
         self._budget = 0
         #: Bytes of all waiting messages.
         self.bytes = 0
-        #: The reason why sends of waiting messages, or retries, are refused; None if they are taken.
+        #: The reason why sends of waiting messages, recalls or retries are refused; None if they are taken.
         self.refusing: str | None = None
+        self.refusing_recalls: str | None = None
         self.refusing_retries: str | None = None
 
     def look(self, usage: DiskUsage, refuse_share: float) -> None:
@@ -85,6 +87,7 @@ class WaitingShare:
         kept_free = int(usage.total_bytes * max(0.0, 1 - refuse_share))
         room = log.written - log.min_offset + max(0, usage.free_bytes - kept_free)
         self.refusing = self._judge(room * MOST_SHARE, "sends", self.refusing)
+        self.refusing_recalls = self._judge(room * MOST_SHARE_OF_RECALLS, "recalls", self.refusing_recalls)
         self.refusing_retries = self._judge(room * MOST_SHARE_OF_RETRIES, "retries", self.refusing_retries)
 
     def _judge(self, most: float, whose: str, before: str | None) -> str | None:

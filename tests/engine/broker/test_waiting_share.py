@@ -1,16 +1,19 @@
 """Waiting messages have a share of the disk; beyond it sends that would wait are refused with 14, and only these."""
 
+import time
 from contextlib import closing
 
 import pytest
 
+from appliance.engine.broker.timers.recall import mark_of
 from appliance.engine.broker.waiting_share import WaitingShare
 from appliance.engine.clock import FakeClock
+from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.store.disk import DiskUsage
 from tests.support.delays import Delays
 from tests.support.engine import Peer, send_fields, start_engine
 from tests.support.store import StoreUnderTest
-from tests.support.timers import Timers
+from tests.support.timers import TARGET, WAITING, Timers
 
 MIB = 1 << 20
 #: A disk with room for some megabytes of log below its last stage.
@@ -73,6 +76,50 @@ def test_what_is_stored_once_more_counts_once_and_a_state_says_it(under_test):
     timers.pass_time(90_000_000, 10_000_000)
     assert timers.index.bytes == 0
     timers.close()
+
+
+def test_recalls_count_until_their_time_stored_once_more_or_not(under_test):
+    """There need be no such messages, and a recall is kept for as long as its message would be."""
+    clock = FakeClock()
+    timers = Timers(under_test, clock)
+    due_ms = clock.wall_ms() + 86_400_000
+    for number in range(5):
+        mark = mark_of(TARGET, f"{number}".ljust(1000, "x"), due_ms, clock.wall_ms())
+        timers.put(mark.body, mark.properties, WAITING)
+    timers.rounds()
+    before = timers.index.bytes
+    assert 5 * 2000 < before < 5 * 3000
+    timers.roll.keep(under_test.store.log.written)
+    timers.roll_on(20)
+    assert timers.roll.rolled == 5
+    assert before <= timers.index.bytes < before * 1.3
+    rolled = timers.index.bytes
+    timers.save()
+    timers.close()
+    timers = Timers(under_test, clock)
+    timers.rounds()
+    assert timers.index.bytes == rolled
+    timers.wait(b"later", 172_800_000, UNIQ_KEY="later")
+    timers.pass_time(90_000_000, 10_000_000)
+    timers.rounds(20)
+    assert 0 < timers.index.bytes < 1000, "the later message only"
+    timers.close()
+
+
+def test_recalls_are_refused_with_14_beyond_the_larger_share(tmp_path):
+    engine = start_engine(tmp_path / "data")
+    try:
+        with closing(Peer(engine.broker_address)) as peer:
+            assert peer.ask(310, send_fields("T"), b"x").code == 0
+            handle = encode_recall_handle("T", "broker-a", time.time_ns() // 1_000_000 + 60_000, "key")
+            fields = {"topic": "T", "recallHandle": handle, "producerGroup": "P"}
+            engine.broker.waiting_share.refusing = "more than its share"
+            assert peer.ask(370, fields).code == 0
+            engine.broker.waiting_share.refusing_recalls = "more than its share"
+            answer = peer.ask(370, fields)
+            assert (answer.code, answer.remark) == (14, "recall failed, more than its share")
+    finally:
+        engine.stop()
 
 
 def test_sends_that_are_to_wait_are_refused_with_14_and_others_are_taken(tmp_path):

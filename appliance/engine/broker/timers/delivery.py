@@ -86,13 +86,14 @@ _PLACE = Place(TIMER_TOPIC, 0)
 
 
 class _Mark:
-    """The marks for messages with one key and one TIMER_OUT_MS, and their entries."""
+    """The marks for messages with one key and one TIMER_OUT_MS, and their entries: each with True if its record is
+    nothing but this mark."""
 
     __slots__ = ("entries", "says")
 
     def __init__(self) -> None:
         self.says = KeyMarks()
-        self.entries: list[bytes] = []
+        self.entries: list[tuple[bytes, bool]] = []
 
 
 class _Waits(NamedTuple):
@@ -553,7 +554,7 @@ class DeliverTimers(ServiceThread):
         key = timed.cancels if entry.is_mark and timed.cancels is not None else cancel_key(record.properties)
         if entry.is_mark:
             mark = self._marks.setdefault((timed.out_ms, short_key(key)), _Mark())
-            mark.entries.append(one)
+            mark.entries.append((one, timed.cancels is not None))
             mark.says.note(timed, entry.queue_offset)
             return None
         shift_ms = entry.due_ms - due
@@ -616,8 +617,8 @@ class DeliverTimers(ServiceThread):
                 return
             entries = self._marks.pop(known).entries
             gone += len(entries)
-            for one in entries:
-                self.index.done(one)
+            for one, is_whole in entries:
+                self.index.done(one, is_whole=is_whole)
 
     def _submit(self) -> bool:
         """Submit a batch; False if there is no room for one now."""

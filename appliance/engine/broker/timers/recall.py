@@ -97,9 +97,11 @@ class RecallPath:
         wall_ms: Callable[[], int],
         waits: Callable[[str, int], bool] = lambda key, out_ms: True,
         most_late_ms: Callable[[], int] = lambda: 0,
+        no_waiting: Callable[[], str | None] = lambda: None,
     ) -> None:
         """options, max_delay_ms (`timerMaxDelaySec`): as they are now. waits: True if a message with this key and
-        TIMER_OUT_MS waits. most_late_ms: longest time by which waiting messages may be overdue."""
+        TIMER_OUT_MS waits. most_late_ms: longest time by which waiting messages may be overdue. no_waiting: the reason
+        why no further marks are taken, which are kept until their time as messages are; None when they are."""
         # Constant after construction.
         self._appends = appends
         self._claims = claims
@@ -109,6 +111,7 @@ class RecallPath:
         self._wall_ms = wall_ms
         self._waits = waits
         self._most_late_ms = most_late_ms
+        self._no_waiting = no_waiting
 
     def recall(self, asked: Asked, reply_to: ReplyTo) -> None:
         """Stage the mark; `reply_to` gets the outcome when it is durable. Raises RefusedRequest: 16, 14, 17, 604."""
@@ -117,6 +120,8 @@ class RecallPath:
         if self._find_topic(asked.topic) is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{asked.topic}] not exist")
         handle = self._handle(asked, now_ms)
+        if (reason := self._no_waiting()) is not None:
+            raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"recall failed, {reason}")
         key, out_ms = key_of(handle.topic, handle.unique_key), handle.at_ms - 1
         group = asked.producer_group if is_legal_group(asked.producer_group) else ""
         mark = mark_of(handle.topic, handle.unique_key, out_ms, now_ms, RECALL_TAG, group, asked.born_host)

@@ -362,11 +362,7 @@ class RollTimers:
             yield from self._until_indexed(0 if queue is None else queue.max_offset)
             return copies
         stored = [one for one in outcomes if one.is_stored]
-        self._old_bytes += sum(
-            0 if copy.entry.is_mark else copy.entry.size
-            for copy, one in zip(copies, outcomes, strict=True)
-            if one.is_stored
-        )
+        self._old_bytes += sum(copy.entry.size for copy, one in zip(copies, outcomes, strict=True) if one.is_stored)
         self.rolled += len(stored)
         while stored and self._store.lasting <= max(one.physical_offsets[0] for one in stored):
             yield _SOON_S

@@ -183,7 +183,7 @@ class TimerIndex:
         #: Taken entry -> physical offset of its copy, -1 while there is none.
         self._taken: dict[bytes, int] = {}
         self._done = 0
-        #: Total size of the records of waiting messages; of a rolled message only the newest record counts.
+        #: Total size of the records of waiting messages and of marks; of a rolled one only the newest record counts.
         self.bytes = 0
         self.indexed = Indexed()
         self.skip = Skip()
@@ -510,7 +510,7 @@ class TimerIndex:
                 self.most_shift_ms = max(self.most_shift_ms, shift)
                 self._add_file(list(map(pack_entry, some)), shift)
                 packed += map(pack_entry, some)
-            self.bytes += sum(map(_waiting_bytes, packed))
+            self.bytes += _record_bytes([*entries, *(one for some in others.values() for one in some)])
             self.indexed = indexed
             self._version += 1
         self.on_unsaved()
@@ -600,10 +600,12 @@ class TimerIndex:
         ]
         return sorted(due, key=lambda number: (number < self._turn, number))
 
-    def done(self, one: bytes, copy: int = -1) -> None:
-        """Finish with a taken entry. copy: physical offset of its copy; -1 without one."""
+    def done(self, one: bytes, copy: int = -1, is_whole: bool = False) -> None:
+        """Finish with a taken entry. copy: physical offset of its copy; -1 without one. is_whole: the entry is a mark,
+        and its record is nothing but this mark."""
         with self._lock:
-            self._waits_no_more(one)
+            if is_whole or not is_mark(one):
+                self._waits_no_more(one)
             if copy < 0:
                 del self._taken[one]
                 self._taken_shifts.pop(one, None)
@@ -636,7 +638,7 @@ class TimerIndex:
 
     def _waits_no_more(self, one: bytes) -> None:
         if unpack_entry(one).queue_offset >= self.rolled_to:
-            self.bytes = max(0, self.bytes - _waiting_bytes(one))
+            self.bytes = max(0, self.bytes - unpack_entry(one).size)
 
     def rolled(self, queue_offset: int, old_bytes: int = 0) -> None:
         """Note that everything that waits below a queue offset was rolled. old_bytes: total size of the records that
@@ -920,6 +922,12 @@ class TimerIndex:
 def _is_gone(one: bytes, log_begin: int, now_ms: int) -> bool:
     entry = unpack_entry(one)
     return entry.physical_offset < log_begin and entry.due_ms > now_ms + _NOT_TAKEN_MS
+
+
+def _record_bytes(entries: Sequence[TimerEntry]) -> int:
+    """Return the bytes of the records of some entries. A message that was rolled has two: a mark and its own."""
+    messages = {one.queue_offset for one in entries if not one.is_mark}
+    return sum(one.size for one in entries if not one.is_mark or one.queue_offset not in messages)
 
 
 def _waiting_bytes(one: bytes) -> int:
