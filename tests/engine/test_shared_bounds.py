@@ -287,7 +287,7 @@ GIVES_WAY = {
     "partial and kept frames of all peers": "the largest other one is closed",
     "producer groups whose half messages wait for a member": "the others are looked at again",
     "queue files open": "the least recently used is closed",
-    "descriptors peers may take": "not bounded by address, as the page says",
+    "descriptors peers may take": "the address with the most connections loses one",
     "what groups have pulled": "forgotten until the next pulls",
     "pairs of topics and groups whose send-backs are counted (315)": "the one that was quiet for longest is forgotten",
     "who got what, as events name it": "numbered anew",

@@ -14,12 +14,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Mapping
+from functools import partial
+from itertools import islice
 
 from ..errors import StartError
 from ..host_port import join_host_port
 from ..hotpath import ServerState, SocketReader, flush_outboxes
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import encode_host
+from ..shares import address_of
 from .connection import Connection
 from .dispatcher import Dispatcher, Waiting
 from .event_loop import READABLE, EventLoop, Watcher
@@ -46,6 +49,9 @@ MANY_PARTIAL_BYTES = PARTIAL_TOTAL_BYTES // 4
 TURNS_S = 0.0005
 #: Descriptors kept back from peers: for queue files (twice 1,024), log files, tables and HTTP. At most half of all.
 RESERVED_DESCRIPTORS = 3072
+#: Connections of the address with the most that are looked at, the oldest ones, when one of them has to give way; and
+#: shortest time between two looks for that address.
+CROWD_LOOKED_AT, CROWD_SECONDS = 4096, 0.5
 #: Shortest time between two log lines about refused peers.
 REFUSAL_LOG_SECONDS = 10.0
 HOUSEKEEPING_SECONDS = 5.0
@@ -110,9 +116,9 @@ class _Listener:
                 return
             # A new descriptor is the lowest free number, so this process uses at least as many.
             if sock.fileno() >= self._server.descriptors_for_peers:
-                sock.close()
-                self._server.note_refusal("too many files and connections are open, closed a new connection")
-                continue
+                # Behind this tick's events, some of which may be of the descriptor that becomes free.
+                self._server.loop.call_soon(partial(self._server.take_in_place, sock, address, self.dispatcher))
+                return  # one a tick, as these descriptors are not for peers
             try:
                 self._server.adopt(sock, address, self.dispatcher)
             except OSError as error:  # the peer has gone already
@@ -128,6 +134,10 @@ class RemotingServer(ServerState):
         self.loop = loop
         # Owned by the remoting-io thread.
         self.connections: dict[int, Connection] = {}
+        # Address -> its connections, the oldest first; and the address that had the most, as of when.
+        self._of_addresses: dict[bytes, dict[Connection, None]] = {}
+        self._crowd = b""
+        self._crowd_at = -math.inf
         self.dirty: list[Outbox] = []
         #: True once no peer is read from, because the broker is stopping.
         self.reading_paused = False
@@ -223,13 +233,58 @@ class RemotingServer(ServerState):
         conn = Connection(self, sock, dispatcher, encode_host(host, port))
         self.loop.watch(conn.fd, READABLE, self._watcher(conn))
         self.connections[conn.fd] = conn
+        self._of_addresses.setdefault(address_of(conn.born_host), {})[conn] = None
         if self.reading_paused or dispatcher.paused:
             conn.update_reading()
+
+    def take_in_place(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
+        """Take a peer for which there is no descriptor in place of another one, from the address with the most
+        connections; refuse it if its own address has as many."""
+        found = None
+        try:
+            if self._listeners and self._make_room(address_of(encode_host(address[0], address[1]))):
+                found = sock.dup()  # under the number that has become free
+        except OSError as error:
+            logger.info("server: lost a new connection: %s", error)
+        finally:
+            sock.close()
+        if found is not None and found.fileno() < self.descriptors_for_peers:
+            try:
+                self.adopt(found, address, dispatcher)
+                return
+            except OSError as error:  # the peer has gone already
+                logger.info("server: lost a new connection: %s", error)
+        if found is not None:
+            found.close()
+        self.note_refusal("too many files and connections are open, closed a new connection")
+
+    def _make_room(self, address: bytes) -> bool:
+        """Close the connection that was silent for longest of the address with the most. False if that has not at least
+        two more than `address`: then nobody is closed."""
+        least = len(self._of_addresses.get(address, ())) + 2
+        crowd = self._of_addresses.get(self._crowd, {})
+        now = self.loop.monotonic
+        if len(crowd) < least and now - self._crowd_at >= CROWD_SECONDS and self._of_addresses:
+            self._crowd_at = now
+            self._crowd = max(self._of_addresses, key=lambda one: len(self._of_addresses[one]))
+            crowd = self._of_addresses[self._crowd]
+        if len(crowd) < least:
+            return False
+        # A peer that is not read from may have sent something.
+        silent = min(islice(crowd, CROWD_LOOKED_AT), key=lambda conn: (conn.unread, conn.last_active))
+        self.note_refusal(f"too many files and connections are open, closed {silent.remote_host} for one of others")
+        silent.close()
+        return True
 
     def forget(self, conn: Connection) -> None:
         """Take a closing connection off the loop and call the listeners."""
         self.loop.unwatch(conn.fd)
         self.connections.pop(conn.fd, None)
+        address = address_of(conn.born_host)
+        others = self._of_addresses.get(address, {})
+        others.pop(conn, None)
+        if not others:
+            self._of_addresses.pop(address, None)
         self.held_back.pop(conn, None)
         for listener in self._close_listeners:
             try:

@@ -1,5 +1,6 @@
 """The I/O loop and its connections against real sockets: whole frames, torn ones, hostile ones, slow peers."""
 
+import os
 import socket
 import struct
 import threading
@@ -190,6 +191,40 @@ def test_partial_frames_of_all_peers_are_bounded(rig, monkeypatch):
         wait_for(lambda count=count: rig.server._partial_total >= min(count, 3) * 1_000_000, "nothing is kept")
     wait_for(lambda: rig.server._partial_total <= 3_100_000, "the bound is not kept")
     wait_for(lambda: len(rig.server.connections) == 3, "nobody was closed")
+
+
+def test_one_address_with_all_connections_makes_room_for_others(rig, monkeypatch):
+    monkeypatch.setattr(server_module, "address_of", lambda peer: peer[:4])
+    monkeypatch.setattr(server_module, "CROWD_SECONDS", 0.0)
+    sockets = []
+
+    def connect(address):
+        sock = socket.create_connection(("127.0.0.1", rig.port), timeout=60, source_address=(address, 0))
+        sockets.append(sock)
+        return sock
+
+    def is_served(sock):
+        try:
+            sock.sendall(request(ECHO))
+            return sock.recv(1) != b""
+        except ConnectionError:
+            return False
+
+    crowd = [connect("127.0.0.1") for _ in range(9)]
+    wait_for(lambda: len(rig.server.connections) == 9, "all are taken")
+    assert all(is_served(sock) for sock in crowd[:5] + crowd[6:]), "one is silent for longer"
+    with open(os.devnull) as lowest:
+        rig.server.descriptors_for_peers = lowest.fileno()
+    assert is_served(connect("127.0.0.2"))
+    assert crowd[5].recv(1) == b""
+    assert not is_served(connect("127.0.0.1")), "who has the most gets no more"
+    others = [connect("127.0.0.2") for _ in range(6)]
+    assert [is_served(sock) for sock in others] == [True] * 3 + [False] * 3, "no more than the crowd has"
+    assert len(rig.server.connections) == 9
+    assert max(rig.server.connections) < rig.server.descriptors_for_peers
+    for sock in sockets:
+        sock.close()
+    wait_for(lambda: not rig.server._of_addresses, "all have gone")
 
 
 def test_the_one_that_is_closed_for_partial_frames_is_found_without_a_look_at_all_others():
