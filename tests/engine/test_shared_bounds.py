@@ -21,8 +21,9 @@ from appliance.engine.broker.long_polling import LongPolling
 from appliance.engine.broker.processors import client as client_processor
 from appliance.engine.clock import FakeClock
 from appliance.engine.errors import RefusedRequest
-from appliance.engine.filter import sql_filter
+from appliance.engine.filter import long_tags, sql_filter
 from appliance.engine.filter.expressions import make_filter
+from appliance.engine.filter.shelf import Shelf
 from appliance.engine.namesrv import route_info, topic_table
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_host
@@ -155,15 +156,23 @@ def filters(desk, names, monkeypatch):
 
 
 def expressions(desk, names, monkeypatch):
-    shelves = sql_filter._shelves
+    shelves_are_shared(sql_filter, "SQL92", "a = {} AND b = '{}'", monkeypatch)
+
+
+def tag_expressions(desk, names, monkeypatch):
+    shelves_are_shared(long_tags, "TAG", "T{}||T{}||" + "T||" * 200, monkeypatch)
+
+
+def shelves_are_shared(module, kind, text, monkeypatch):
+    shelves = module._shelves
     for shelf in shelves:
         few, is_longest = shelf._few, shelf is shelves[-1]
-        fresh = sql_filter._Shelf(1 << 30, 16, shelf.most, few)
-        monkeypatch.setattr(sql_filter, "_shelves", (fresh,))
+        fresh = Shelf(1 << 30, 16, shelf.most, few)
+        monkeypatch.setattr(module, "_shelves", (fresh,))
         held = []
 
         def have_one(one, number, held=held):
-            held.append(make_filter("SQL92", f"a = {number} AND b = '{one.remote_host}'", one.born_host))
+            held.append(make_filter(kind, text.format(number, one.remote_host), one.born_host))
 
         for hog in peers():
             with pytest.raises(RefusedRequest):
@@ -274,6 +283,7 @@ SHARED = {
     "bodies of heartbeats that wait for their next tick": heartbeats,
     "groups and topics with expressions": filters,
     "different SQL92 expressions in use at once": expressions,
+    "different tag expressions over 400 characters in use at once": tag_expressions,
     "topics; groups of the broker": topics_and_groups,
     "pairs of groups and topics with offsets; offsets": pairs,
     "queues of one 41 or 42; leases": leases,

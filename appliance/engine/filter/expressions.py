@@ -1,4 +1,5 @@
-"""The types of expression that a consumer may filter by, and the maker of filters for each.
+"""The types of expression that a consumer may filter by, and the maker of filters for each. What takes more than some
+microseconds to make, a pool makes first.
 
 The language SQL92 is loaded when the first expression comes: most brokers never get one. Loading takes as long as many
 expressions do, so until then none is quick.
@@ -19,8 +20,9 @@ SQL92 = "SQL92"
 TAG_TYPES: frozenset[str | None] = frozenset((None, "", "TAG"))
 
 
-#: The module of the language, once it is loaded in full.
+#: The module of the language, once it is loaded in full, and that of long tag expressions.
 _loaded: ModuleType | None = None
+_long_tags: ModuleType | None = None
 
 
 def _sql() -> ModuleType:
@@ -40,13 +42,24 @@ def _sql92_filter(expression: str | None, peer: bytes | None) -> MessageFilter:
         return made
     except sql.SqlError as error:
         raise RefusedRequest(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-    except sql.TooManyExpressions as error:
-        raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
+
+
+def _tag_filter(expression: str | None, peer: bytes | None) -> MessageFilter:
+    """Return the filter of a tag expression. Refuses with 2 as `make_filter`."""
+    global _long_tags
+    if expression is None or len(expression) <= QUICK_CHARS:
+        return tag_filter(expression)
+    if _long_tags is None:
+        from . import long_tags
+
+        _long_tags = long_tags
+    made: MessageFilter = _long_tags.long_tag_filter(expression, peer)
+    return made
 
 
 #: Type -> function that makes a filter of an expression.
 FILTERS: dict[str | None, Callable[[str | None, bytes | None], MessageFilter]] = {
-    **dict.fromkeys(TAG_TYPES, lambda expression, peer: tag_filter(expression)),
+    **dict.fromkeys(TAG_TYPES, _tag_filter),
     SQL92: _sql92_filter,
 }
 
@@ -54,7 +67,7 @@ FILTERS: dict[str | None, Callable[[str | None, bytes | None], MessageFilter]] =
 class NotCompiled(Exception):
     """Making the filter of an expression may take long: `make_filter` is to be called in a pool first."""
 
-    def __init__(self, kind: str, expression: str) -> None:
+    def __init__(self, kind: str | None, expression: str) -> None:
         super().__init__(kind)
         self.kind = kind
         self.expression = expression
@@ -72,9 +85,17 @@ def make_filter(kind: str | None, expression: str | None, peer: bytes | None = N
 def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = None) -> MessageFilter:
     """Do the same as `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long, or the
     first of all."""
-    if kind == SQL92 and not is_quick(expression or ""):
-        raise NotCompiled(kind, expression or "")
+    text = expression or ""
+    if (kind == SQL92 and not is_quick(text)) or (kind in TAG_TYPES and not _are_quick_tags(text)):
+        raise NotCompiled(kind, text)
     return make_filter(kind, expression, peer)
+
+
+def _are_quick_tags(expression: str) -> bool:
+    """True if a tag expression is short, or its filter is known already."""
+    if len(expression) <= QUICK_CHARS:
+        return True
+    return _long_tags is not None and _long_tags.known_tag_filter(expression) is not None
 
 
 def is_quick(expression: str) -> bool:

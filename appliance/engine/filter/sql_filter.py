@@ -7,14 +7,13 @@ verdicts of all of them together.
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from ..digests import blake2b
-from ..shares import LooseShares
 from .message_filter import QUICK_CHARS, MessageFilter
 from .projection import SEPARATOR, needles, property_values
+from .shelf import Shelf, shelf_of
 from .sql92 import Sql92Expression, SqlError, compile_sql92
 
 _SEPARATOR = SEPARATOR.decode()
@@ -28,10 +27,6 @@ _LONGEST_KEY = 200
 _MOST_DIFFERENT = 2000
 #: With more names it is cheaper to decode all properties, and hardly two messages have the same values.
 _MOST_NAMES = 16
-
-
-class TooManyExpressions(Exception):
-    """So many expressions are in use that another one is not made."""
 
 
 class SqlFilter(MessageFilter):
@@ -95,63 +90,14 @@ class SqlFilter(MessageFilter):
 # --- what is kept, for all threads: each step on a dict is one C call, so nobody needs a lock
 
 
-class _Shelf:
-    """Expressions up to some length. in_use: one object for each text that is held anywhere. kept: the last ones
-    made."""
-
-    def __init__(self, longest: int, kept: int, most: int, few: int) -> None:
-        """few: a quarter of `most` is reserved for connections with at most this many of it, however full the rest
-        is."""
-        self.longest = longest
-        self.in_use: weakref.WeakValueDictionary[str, SqlFilter] = weakref.WeakValueDictionary()
-        self.kept: OrderedDict[str, SqlFilter] = OrderedDict()
-        self.most_kept = kept
-        self.most = most
-        self._few = few
-        #: An expression counts for the peer that had it made, as long as it is in use.
-        self._shares, self._last = LooseShares(), LooseShares()
-        self._owners: dict[weakref.ref[SqlFilter], tuple[LooseShares, bytes | None]] = {}
-
-    def keep(self, text: str, made: SqlFilter, peer: bytes | None) -> None:
-        """Let a filter be found from now on. peer: the connection that brought it. Raises TooManyExpressions."""
-        shares = self._taken(peer)
-        if shares is None:
-            self._let_go()
-            shares = self._taken(peer)
-            if shares is None:
-                raise TooManyExpressions("too many different expressions are in use, or of this client")
-        self._owners[weakref.ref(made, self._gone)] = shares, peer
-        self.in_use[text] = made
-        self.kept[text] = made
-        if len(self.kept) > self.most_kept:
-            self.kept.popitem(last=False)
-
-    def _taken(self, peer: bytes | None) -> LooseShares | None:
-        """Count another expression for the peer, and return the shares it belongs to; None if the peer may not have
-        it."""
-        last = self.most // 4
-        if self._shares.take(peer, self.most - last):
-            return self._shares
-        return self._last if self._last.take(peer, last, self._few) else None
-
-    def _let_go(self) -> None:
-        """Drop the filters that are held only here."""
-        self.kept.clear()
-
-    def _gone(self, reference: weakref.ref[SqlFilter]) -> None:
-        """Give back the share of a filter that is out of use. Called on any thread, in the middle of anything."""
-        shares, peer = self._owners.pop(reference)
-        shares.give(peer)
-
-
 #: A compiled expression takes some 60 bytes for each character: 200 MB in the worst case, all of them together.
-_shelves = (_Shelf(200, 1024, 8192, 4), _Shelf(2000, 128, 512, 1), _Shelf(1 << 30, 16, 32, 1))
+_shelves: tuple[Shelf[SqlFilter], ...] = (
+    Shelf(200, 1024, 8192, 4),
+    Shelf(2000, 128, 512, 1),
+    Shelf(1 << 30, 16, 32, 1),
+)
 _errors: OrderedDict[bytes, SqlError] = OrderedDict()
 _remembered = 0
-
-
-def _shelf_of(expression: str) -> _Shelf:
-    return next(shelf for shelf in _shelves if len(expression) <= shelf.longest)
 
 
 def sql_filter(expression: str | None, peer: bytes | None = None) -> SqlFilter:
@@ -172,14 +118,14 @@ def sql_filter(expression: str | None, peer: bytes | None = None) -> SqlFilter:
         if len(_errors) > _ERRORS_KEPT:
             _errors.popitem(last=False)
         raise
-    _shelf_of(text).keep(text, made, peer)
+    shelf_of(_shelves, text).keep(text, made, peer)
     return made
 
 
 def known_filter(expression: str) -> SqlFilter | None:
     """Return the filter if it is there; None when it would have to be compiled. Raises the SqlError if the text is
     known to be wrong."""
-    found = _shelf_of(expression).in_use.get(expression)
+    found = shelf_of(_shelves, expression).in_use.get(expression)
     if found is not None:
         return found
     error = _errors.get(_digest(expression)) if _errors else None

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from appliance.engine.filter import long_tags
 from appliance.engine.protocol.codes import ResponseCode
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
@@ -164,6 +165,34 @@ def test_a_held_pull_sleeps_through_other_tags_and_queues(peer, topic, engine):
     answer = waiting.receive()
     assert ([r.body for r in records(answer.body)], answer.ext_fields["nextBeginOffset"]) == ([b"z"], "3")
     waiting.close()
+
+
+@pytest.mark.parametrize("by_heartbeat", [False, True])
+def test_a_long_tag_expression_is_not_read_on_the_io_thread(peer, topic, engine, monkeypatch, by_heartbeat):
+    """One of 32 KB takes 15 ms."""
+    threads = []
+    made = long_tags.codes_of
+    monkeypatch.setattr(
+        long_tags, "codes_of", lambda text: threads.append(threading.current_thread().name) or made(text)
+    )
+    put(peer, topic, b"first", tag="A")
+    expression = "||".join([f"Tag{number}" for number in range(3000)] + ["B", str(id(threads))])
+    consumer = Peer(engine.broker_address)
+    fields = {"subscription": expression}
+    if by_heartbeat:
+        heartbeat(consumer, "G_long_tags", topic, expression)
+        fields = {"consumerGroup": "G_long_tags"}
+    flags = 2 | (0 if by_heartbeat else 4)
+    fields = pull_fields(topic, 0, 1, sysFlag=flags, suspendTimeoutMillis=15_000, **fields)
+    asked = [consumer.send(11, fields), consumer.send(11, fields)]
+    wait_for(lambda: engine.broker.pull.long_polling.count == 2, "both are held")
+    put(peer, topic, b"not wanted", tag="A")
+    put(peer, topic, b"wanted", tag="B")
+    answers = iter(frame for frame in iter(consumer.receive, None) if frame.is_response)
+    found = {answer.opaque: records(answer.body)[0].body for answer in (next(answers), next(answers))}
+    assert found == dict.fromkeys(asked, b"wanted")
+    assert set(threads) == {"pool-pull-filter"}
+    consumer.close()
 
 
 def test_a_held_pull_gives_up_in_time_and_not_before(peer, topic):

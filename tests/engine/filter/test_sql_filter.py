@@ -9,8 +9,9 @@ import pytest
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.filter import sql_filter as module
 from appliance.engine.filter.expressions import NotCompiled, is_known, make_filter, quick_filter
+from appliance.engine.filter.shelf import TooManyExpressions
 from appliance.engine.filter.sql92 import SqlError
-from appliance.engine.filter.sql_filter import TooManyExpressions, known_filter, sql_filter
+from appliance.engine.filter.sql_filter import known_filter, sql_filter
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import MAGIC_V1, Record, encode_record
 
@@ -25,7 +26,7 @@ def record(properties):
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
-    monkeypatch.setattr(module, "_shelves", (module._Shelf(200, 4, 8, 1), module._Shelf(1 << 30, 2, 4, 1)))
+    monkeypatch.setattr(module, "_shelves", (module.Shelf(200, 4, 8, 1), module.Shelf(1 << 30, 2, 4, 1)))
     monkeypatch.setattr(module, "_errors", type(module._errors)())
 
 
