@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _opaques = itertools.count()
 #: Groups whose rebalances are counted; beyond that counting begins anew, and differences of counts come out too small.
 MOST_COUNTED = 20_000
+#: Subscriptions of a group's members that are compared with those in one heartbeat: some milliseconds.
+MOST_COMPARED = 20_000
 #: Groups of either kind that a closed connection leaves in a tick, and members that are notified in a tick: about a
 #: millisecond.
 _LEFT_AT_ONCE, _TOLD_AT_ONCE = 20, 250
@@ -157,11 +159,16 @@ class ConsumerGroupInfo:
         return changed
 
     def _said_by_members(self) -> dict[str, list[SubscriptionData]]:
-        """Return topic -> the members' subscriptions to it. Called at most once a heartbeat: each member may have
-        thousands."""
+        """Return topic -> the members' subscriptions to it; of very many, those of the members that came first. Called
+        at most once a heartbeat: each member may have thousands."""
         found: dict[str, list[SubscriptionData]] = {}
+        left = MOST_COMPARED
         for channel in self.channels.values():
-            for one in channel.subscriptions or ():
+            said = channel.subscriptions or ()
+            left -= len(said)
+            if left < 0:
+                break
+            for one in said:
                 found.setdefault(one.topic, []).append(one)
         return found
 
