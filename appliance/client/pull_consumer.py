@@ -47,18 +47,7 @@ class PullConsumer:
         self._auto_commit = auto_commit
         #: Notified, with the client's lock, when there are messages, an error, or the end.
         self._ready = threading.Condition(session.shell.lock)
-        self._core = PullGroup(
-            group,
-            session.client_id,
-            session.core.directory,
-            session.clock,
-            begin=start,
-            timeout=session.timeout,
-            cache=cache,
-            beat=session.core.beat,
-            wake=self._ready.notify_all,
-            note=session.notes.keep,
-        )
+        self._core = PullGroup(group, session.core.surroundings, begin=start, wake=self._ready.notify_all, cache=cache)
         # Owned by the thread that takes messages.
         self._assigned: tuple[MessageQueue, ...] = ()
         self._is_started = False

@@ -88,11 +88,9 @@ class PushConsumer:
         make = OrderedGroup if ordered else PushGroup
         self._core = make(
             group,
-            session.client_id,
-            session.core.directory,
-            session.clock,
+            session.core.surroundings,
             begin=start,
-            timeout=session.timeout,
+            wake=self._idle.notify_all,
             cache=cache,
             cache_bytes=cache_bytes,
             batch=batch,
@@ -100,9 +98,6 @@ class PushConsumer:
             handler_timeout=handler_timeout,
             offsets=offsets,
             dispatch=self._workers.put,
-            beat=session.core.beat,
-            wake=self._idle.notify_all,
-            note=session.notes.keep,
         )
         self._is_ordered = ordered
         #: By topic. Not changed after the start.

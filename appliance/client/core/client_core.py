@@ -10,7 +10,7 @@ from ..message import ReceivedMessage
 from ..wire import RemotingCommand, RequestCode, ResponseCode
 from . import requests
 from .directory import Directory
-from .group import Group
+from .group import Group, Surroundings
 from .selection import Faults
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 from .transactions import Half, half_of_check
@@ -36,6 +36,7 @@ class ClientCore:
         self._clock = clock
         self._timeout = timeout
         self._note = note
+        self.surroundings = Surroundings(client_id, directory, clock, timeout, self.beat, note)
 
     # --- what goes on by itself
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -67,6 +68,19 @@ _NOT_KNOWN = (
 _ROUNDS_TO_ALL = 12
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The parts of a client that the members of its groups use. timeout: seconds for one request. beat: sends a
+    heartbeat to an address. note: takes a sentence for the log."""
+
+    client_id: str
+    directory: Directory
+    clock: Clock
+    timeout: float
+    beat: Callable[[str], Steps[None]]
+    note: Callable[[str], None]
+
+
 class Held:
     """A queue that this member reads."""
 
@@ -95,31 +109,18 @@ HeldQueue = TypeVar("HeldQueue", bound=Held)
 class Group(Generic[HeldQueue]):
     """Guarded by the client's lock."""
 
-    def __init__(
-        self,
-        group: str,
-        client_id: str,
-        directory: Directory,
-        clock: Clock,
-        *,
-        begin: Begin,
-        timeout: float,
-        beat: Callable[[str], Steps[None]],
-        wake: Callable[[], None],
-        note: Callable[[str], None],
-    ) -> None:
-        """begin: where a queue begins without a committed offset. timeout: seconds for one request. beat: sends a
-        heartbeat to an address. wake: called with the lock held when something changed that the user may wait for.
-        note: takes a sentence for the log."""
+    def __init__(self, group: str, client: Surroundings, *, begin: Begin, wake: Callable[[], None]) -> None:
+        """begin: where a queue begins without a committed offset. wake: called with the lock held when something
+        changed that the user may wait for."""
         self.group = group
-        self._client_id = client_id
-        self._directory = directory
-        self._clock = clock
+        self._client_id = client.client_id
+        self._directory = client.directory
+        self._clock = client.clock
+        self._timeout = client.timeout
+        self._beat = client.beat
+        self._note = client.note
         self._begin = begin
-        self._timeout = timeout
-        self._beat = beat
         self._wake = wake
-        self._note = note
         self.subscriptions: dict[str, Subscription] = {}
         self.held: dict[MessageQueue, HeldQueue] = {}
         self.is_closed = False

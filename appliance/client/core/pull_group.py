@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable
 
 from ..errors import ClientError, NoRoute
 from ..message import MessageQueue, ReceivedMessage
-from .directory import Directory
-from .group import WAIT_S, Begin, Group, Held
+from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .pulling import Pulled, pull
 from .requests import PULL_MOST, Member, Subscription
-from .steps import Clock, Steps
+from .steps import Steps
 
 
 class PullHeld(Held):
@@ -40,25 +39,10 @@ class PullHeld(Held):
 class PullGroup(Group[PullHeld]):
     """Guarded by the client's lock."""
 
-    def __init__(
-        self,
-        group: str,
-        client_id: str,
-        directory: Directory,
-        clock: Clock,
-        *,
-        begin: Begin,
-        timeout: float,
-        cache: int,
-        beat: Callable[[str], Steps[None]],
-        wake: Callable[[], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def __init__(self, group: str, client: Surroundings, *, begin: Begin, wake: Callable[[], None], cache: int) -> None:
         """cache: number of messages fetched ahead for each queue. wake: called with the lock held when there are
         messages or an error."""
-        super().__init__(
-            group, client_id, directory, clock, begin=begin, timeout=timeout, beat=beat, wake=wake, note=note
-        )
+        super().__init__(group, client, begin=begin, wake=wake)
         self._cache = cache
         #: Queues in the order in which messages are taken from them next.
         self._turn: deque[PullHeld] = deque()

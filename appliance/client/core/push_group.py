@@ -22,13 +22,12 @@ from ..message import MessageQueue, ReceivedMessage
 from ..wire import RETRY_PREFIX, RemotingCommand, ResponseCode
 from . import requests
 from .answers import failure, refusal
-from .directory import Directory
-from .group import WAIT_S, Begin, Group, Held
+from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .handling import Outcome
 from .pulling import Pulled, pull_by
 from .requests import Member, Subscription
 from .send_back import send_back
-from .steps import Call, CallFailed, Clock, Do, Sleep, Start, Steps
+from .steps import Call, CallFailed, Do, Sleep, Start, Steps
 
 #: Offsets between the first message not done and the last one fetched: if one handler is stuck, not more come again.
 _MOST_SPAN = 2000
@@ -95,12 +94,10 @@ class PushGroup(Group[PushHeld]):
     def __init__(
         self,
         group: str,
-        client_id: str,
-        directory: Directory,
-        clock: Clock,
+        client: Surroundings,
         *,
         begin: Begin,
-        timeout: float,
+        wake: Callable[[], None],
         cache: int,
         cache_bytes: int,
         batch: int,
@@ -108,18 +105,13 @@ class PushGroup(Group[PushHeld]):
         handler_timeout: float,
         offsets: OffsetFile | None,
         dispatch: Callable[[PushHeld], None],
-        beat: Callable[[str], Steps[None]],
-        wake: Callable[[], None],
-        note: Callable[[str], None],
     ) -> None:
         """cache: number of messages fetched and not done, for each queue; cache_bytes: their bodies, of all queues.
         batch: most messages handled together. most_retries: deliveries after the first, before a message becomes a dead
         letter. handler_timeout: seconds after which a message is sent back though its handler goes on. offsets: of a
         broadcasting consumer, which has all queues for itself; None for one that shares. dispatch: takes a queue with
         messages that wait; called with the lock held, as wake is when the last handler has ended."""
-        super().__init__(
-            group, client_id, directory, clock, begin=begin, timeout=timeout, beat=beat, wake=wake, note=note
-        )
+        super().__init__(group, client, begin=begin, wake=wake)
         self._cache = cache
         self._cache_bytes = cache_bytes
         self._batch = batch

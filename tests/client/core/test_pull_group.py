@@ -5,6 +5,7 @@ import json
 import pytest
 
 from appliance.client.core.directory import Directory
+from appliance.client.core.group import Surroundings
 from appliance.client.core.pull_group import PullGroup
 from appliance.client.core.requests import Subscription
 from appliance.client.core.steps import CallFailed
@@ -72,12 +73,9 @@ class Group:
         self.driver = Driver(broker, self.clock)
         self.notes = []
         directory = Directory(["ns:9876"], self.clock, 3.0)
-        self.core = PullGroup(
-            "g", "me", directory, self.clock, begin=begin, timeout=3.0, cache=10,
-            beat=lambda address: iter(()), wake=lambda: None, note=self.notes.append,
-        )  # fmt: skip
-        self.core._beat = self._beat
         self.beats = 0
+        client = Surroundings("me", directory, self.clock, 3.0, self._beat, self.notes.append)
+        self.core = PullGroup("g", client, begin=begin, wake=lambda: None, cache=10)
         self.core.subscriptions["T"] = Subscription("T", tags)
         self.driver.run(self.core.start())
 

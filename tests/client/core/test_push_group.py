@@ -6,6 +6,7 @@ import pytest
 
 from appliance.client.core import requests
 from appliance.client.core.directory import Directory
+from appliance.client.core.group import Surroundings
 from appliance.client.core.handling import DEAD, DONE, Outcome, outcome_of
 from appliance.client.core.ordered_group import OrderedGroup
 from appliance.client.core.push_group import PushGroup
@@ -106,11 +107,10 @@ class Group:
             "most_retries": 16,
             "handler_timeout": 900.0,
         }
+        client = Surroundings("me", directory, self.clock, 3.0, no_beat, self.notes.append)
         self.core = make(
-            "g", "me", directory, self.clock, timeout=3.0, offsets=offsets,
-            dispatch=self.tickets.append, beat=no_beat, wake=lambda: None, note=self.notes.append,
-            **given | options,
-        )  # fmt: skip
+            "g", client, wake=lambda: None, offsets=offsets, dispatch=self.tickets.append, **given | options
+        )
         self.core.subscriptions["T"] = Subscription("T")
         self.driver.run(self.core.start())
 
