@@ -15,7 +15,8 @@ from .core.directory import Directory
 from .core.unique_key import KeyMaker
 from .errors import Closed, ForkedError
 from .notes import Notes
-from .shells.threads import SystemClock, ThreadShell
+from .shells.shell import SystemClock
+from .shells.threads import ThreadShell
 
 if TYPE_CHECKING:
     from .local_offsets import LocalOffsets

@@ -13,7 +13,6 @@ import errno
 import heapq
 import ipaddress
 import itertools
-import logging
 import os
 import selectors
 import socket
@@ -24,35 +23,18 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ..core.connection import Connection
-from ..core.steps import Call, CallFailed, Do, Effect, Sleep, Start, Tell, Together
-from ..errors import ClientError, Closed
+from ..core.steps import CallFailed
+from ..errors import Closed
 from ..notes import Notes
-from ..wire import FrameError, RemotingCommand, split_host_port
+from ..wire import RemotingCommand, split_host_port
+from .link import Link
+from .shell import CLOSED, CONNECT_S, Shell, safely
 
-logger = logging.getLogger("rocketbox.client")
-
-_CLOSED = "the client was closed"
-_CONNECT_S = 3.0
 _RECEIVE_BYTES = 256 * 1024
 #: Reads of one socket before others have their turn.
 _READS = 16
-#: Most unsent bytes of one link. If there are more the server does not read, and calls fail at once.
-_MOST_UNSENT = 64 << 20
 
 Result = TypeVar("Result")
-#: Called with the outcome of a call.
-Resume = Callable[[RemotingCommand | CallFailed | None], None]
-#: Called with the result of a procedure, or its error.
-Done = Callable[[Any, BaseException | None], None]
-
-
-class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
 
 class Pending(Generic[Result]):
@@ -96,8 +78,8 @@ class Pending(Generic[Result]):
             event.set()
 
 
-class ThreadShell:
-    """Runs procedures. `lock` is held while one is resumed."""
+class ThreadShell(Shell):
+    """Runs procedures in the threads that begin them, and in its I/O thread."""
 
     def __init__(
         self,
@@ -106,14 +88,11 @@ class ThreadShell:
         asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
         notes: Notes,
     ) -> None:
-        """name: of the thread. opened, asked: the core's, called with the lock and the link's address when a link is
-        made, and when a server sends a request. notes: logged once the lock is let go."""
-        self.lock = threading.Lock()
+        """name: of the thread. The others: as of `Shell`."""
+        super().__init__(opened, asked, notes)
+        self.lock: threading.Lock = threading.Lock()
         # Constant after construction.
         self._name = name
-        self._opened = opened
-        self._asked = asked
-        self._notes = notes
         # Guarded by _table.
         self._table = threading.Lock()
         self._links: dict[str, _Link] = {}
@@ -130,76 +109,15 @@ class ThreadShell:
 
     # --- procedures
 
-    def run(self, procedure: Generator[Any, Any, Any], done: Done) -> None:
-        """Begin a procedure; `done` is called once, perhaps before this returns, in this thread or the I/O thread."""
-        self._advance(procedure, done, None)
-
     def wait(self, procedure: Generator[Any, Any, Result], timeout: float | None = None) -> Result:
         """Run a procedure and return its result, or raise. Never called in the I/O thread."""
         pending: Pending[Result] = Pending()
         self.run(procedure, pending.complete)
         return pending.result(timeout)
 
-    def start(self, procedure: Generator[Any, Any, Any]) -> None:
-        """Begin a procedure in the background."""
-        self.run(procedure, _log_error)
-
-    def _advance(self, procedure: Generator[Any, Any, Any], done: Done, outcome: Any) -> None:
-        """Resume a procedure with an outcome; an exception is raised in it."""
-        while True:
-            try:
-                try:
-                    with self.lock:
-                        if isinstance(outcome, BaseException):
-                            effect = procedure.throw(outcome)
-                        else:
-                            effect = procedure.send(outcome)
-                finally:
-                    if self._notes.waiting:
-                        _safely(self._notes.say)
-            except StopIteration as end:
-                done(end.value, None)
-                return
-            except BaseException as error:
-                done(None, error)
-                return
-            resume = partial(self._advance, procedure, done)
-            again, outcome = self._do(effect, resume)
-            if not again:
-                return
-
-    def _do(self, effect: Effect, resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        """Perform an effect: return (True, the outcome) if it is done at once, or (False, None) if `resume` will be
-        called with it."""
-        if isinstance(effect, Call | Tell):
-            link = self._link(effect.address)
-            if link is None:
-                return True, CallFailed("closed", _CLOSED, sent=False)
-            return link.call(effect, resume) if isinstance(effect, Call) else link.tell(effect, resume)
-        if isinstance(effect, Start):
-            self.start(effect.procedure)
-            return True, None
-        if isinstance(effect, Sleep):
-            if self._post(partial(self._add_timer, effect.until, resume)):
-                return False, None
-            return True, Closed(_CLOSED)
-        if isinstance(effect, Do):
-            return True, effect.act()
-        return self._together(effect, resume)
-
-    def _together(self, effect: Together, resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        outcomes: list[Any] = [None] * len(effect.procedures)
-        if not outcomes:
-            return True, outcomes
-        gathering = _Gathering(outcomes, resume)
-        for number, procedure in enumerate(effect.procedures):
-            self.run(procedure, partial(gathering.one, number))
-        return False, None
-
     # --- links
 
     def _link(self, address: str) -> _Link | None:
-        """Return the link to an address, a new one if there is none; None if this shell is closed."""
         with self._table:
             if self._is_closed:
                 return None
@@ -210,6 +128,12 @@ class ThreadShell:
         if fresh:
             self._post(link.connect)
         return link
+
+    def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
+        return self._post(partial(self._add_timer, until, resume))
+
+    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        return True, act()
 
     def _post(self, act: Callable[[], None]) -> bool:
         """Have the I/O thread call `act`; the thread starts if there is none. False once closed: it is not called."""
@@ -274,11 +198,11 @@ class ThreadShell:
                     break
                 links = list(self._links.values())
             for act in posted:
-                _safely(act)
+                safely(act)
             now = time.monotonic()
             until = min((found for link in links if (found := link.expire(now)) is not None), default=now + 60.0)
             while self._timers and self._timers[0][0] <= now:
-                _safely(partial(heapq.heappop(self._timers)[2], None))
+                safely(partial(heapq.heappop(self._timers)[2], None))
             if self._timers:
                 until = min(until, self._timers[0][0])
             with self._table:
@@ -292,14 +216,14 @@ class ThreadShell:
                 if key.data is None:
                     _drain(wake_in)
                 else:
-                    _safely(partial(key.data.ready, mask))
+                    safely(partial(key.data.ready, mask))
         # Calls posted since then are of links, which fail now, or put a procedure to sleep, which ends.
         for act in posted:
-            _safely(act)
+            safely(act)
         for link in links_of(self):
-            link.fail(CallFailed("closed", _CLOSED))
+            link.fail(CallFailed("closed", CLOSED))
         for _, _, resume in self._timers:
-            _safely(partial(resume, Closed(_CLOSED)))
+            safely(partial(resume, Closed(CLOSED)))
         selector.close()
         wake_in.close()
         if self._wake_out is not None:
@@ -307,19 +231,6 @@ class ThreadShell:
 
     def _add_timer(self, until: float, resume: Callable[[Any], None]) -> None:
         heapq.heappush(self._timers, (until, next(self._order), resume))
-
-    def has_opened(self, address: str) -> None:
-        with self.lock:
-            procedure = self._opened(address)
-        self.start(procedure)
-
-    def was_asked(self, link: _Link, question: RemotingCommand) -> None:
-        with self.lock:
-            procedure, answer = self._asked(link.address, question)
-        link.answer(question, answer)
-        self._notes.say()
-        if procedure is not None:
-            self.start(procedure)
 
     def register(self, sock: socket.socket, events: int, link: _Link) -> None:
         assert self._selector is not None, "links live in the thread's selector"
@@ -336,7 +247,7 @@ class ThreadShell:
     def post(self, act: Callable[[], None]) -> bool:
         return self._post(act)
 
-    def forget(self, link: _Link) -> None:
+    def forget(self, link: Link) -> None:
         with self._table:
             if self._links.get(link.address) is link:
                 del self._links[link.address]
@@ -347,100 +258,28 @@ def links_of(shell: ThreadShell) -> list[_Link]:
         return list(shell._links.values())
 
 
-class _Gathering:
-    """Collects the outcomes of several procedures, and resumes the one that waits for them."""
-
-    def __init__(self, outcomes: list[Any], resume: Callable[[Any], None]) -> None:
-        self._outcomes = outcomes
-        self._resume = resume
-        self._left = len(outcomes)
-        self._lock = threading.Lock()
-
-    def one(self, number: int, result: Any, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, ClientError):
-            _log_error(None, error)
-        with self._lock:
-            self._outcomes[number] = result if error is None else error
-            self._left -= 1
-            complete = not self._left
-        if complete:
-            self._resume(self._outcomes)
-
-
-class _Link:
-    """One connection with its socket. It connects once, and is dead when it broke; then the shell makes another."""
+class _Link(Link):
+    """A link with its socket."""
 
     def __init__(self, address: str, shell: ThreadShell) -> None:
+        super().__init__(address, shell, threading.Lock())
         # Constant after construction.
-        self.address = address
         self._shell = shell
         # Guarded by _lock; written by the I/O thread only, but for the output.
-        self._lock = threading.Lock()
-        self._connection: Connection[Resume] = Connection()
         self._sock: socket.socket | None = None
-        self._is_open = False
         self._unsent = b""
-        self._why_dead: CallFailed | None = None
-        #: Waiters of one-way requests that were sent before there was a connection.
-        self._tellers: list[Resume] = []
         # Owned by the I/O thread.
         self._connect_deadline: float | None = None
         self._targets: deque[tuple[int, Any]] = deque()
         self._events = 0
 
-    @property
-    def is_dead(self) -> bool:
-        return self._why_dead is not None
-
     # --- any thread
 
-    def call(self, call: Call, resume: Resume) -> tuple[bool, CallFailed | None]:
-        """Send a request. Return (True, why nothing was sent), or (False, None): `resume` will be called."""
-        with self._lock:
-            failed = self._refusal()
-            if failed is not None:
-                return True, failed
-            try:
-                self._connection.call(call.request, call.deadline, resume)
-            except FrameError as error:
-                return True, CallFailed("broken", f"was sent nothing: {error}", sent=False)
-            left = self._write()
-        self._after(left)
-        self._shell.wake_before(call.deadline)
-        return False, None
+    def _expire_at(self, deadline: float) -> None:
+        self._shell.wake_before(deadline)
 
-    def tell(self, tell: Tell, resume: Resume) -> tuple[bool, CallFailed | None]:
-        """Send a one-way request; `resume` is called when there is a connection, or when connecting has failed. (True,
-        None) if it was sent at once."""
-        with self._lock:
-            failed = self._refusal()
-            if failed is not None:
-                return True, failed
-            try:
-                self._connection.tell(tell.request)
-            except FrameError as error:
-                return True, CallFailed("broken", f"was sent nothing: {error}", sent=False)
-            if not self._is_open:
-                self._tellers.append(resume)
-                return False, None
-            left = self._write()
-        self._after(left)
-        return True, None
-
-    def _refusal(self) -> CallFailed | None:
-        if self._why_dead is not None:
-            return CallFailed(self._why_dead.kind, self._why_dead.why, sent=False)
-        if len(self._unsent) > _MOST_UNSENT:
-            return CallFailed("connect", f"it does not read: {len(self._unsent)} bytes are unsent", sent=False)
-        return None
-
-    def answer(self, question: RemotingCommand, answer: RemotingCommand) -> None:
-        with self._lock:
-            if self._why_dead is not None:
-                return
-            self._connection.answer(question, answer)
-            left = self._write()
-        self._after(left)
+    def _unsent_bytes(self) -> int:
+        return len(self._unsent)
 
     def _after(self, left: bool) -> None:
         if left:
@@ -465,7 +304,7 @@ class _Link:
 
     def connect(self) -> None:
         host, port = split_host_port(self.address)
-        self._connect_deadline = time.monotonic() + _CONNECT_S
+        self._connect_deadline = time.monotonic() + CONNECT_S
         try:
             family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         except ValueError:
@@ -545,14 +384,8 @@ class _Link:
             self._try_next(os.strerror(number))
             return
         self._connect_deadline = None
-        with self._lock:
-            self._is_open = True
-            left = self._write()
-            tellers, self._tellers = self._tellers, []
-        for resume in tellers:
-            _safely(partial(resume, None))
+        left = self._opens()
         self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if left else 0))
-        logger.debug("client: connected to=%s", self.address)
         self._shell.has_opened(self.address)
 
     def _watch_writing(self) -> None:
@@ -579,16 +412,7 @@ class _Link:
             if not data:
                 self.fail(CallFailed("lost", "it closed the connection"))
                 return
-            with self._lock:
-                answers, questions = self._connection.feed(data)
-                broken = self._connection.broken
-            for resume, answer in answers:
-                _safely(partial(resume, answer))
-            for question in questions:
-                _safely(partial(self._shell.was_asked, self, question))
-            if broken is not None:
-                logger.warning("client: %s %s", self.address, broken)
-                self.fail(CallFailed("broken", str(broken)))
+            if not self._received(data):
                 return
             if len(data) < _RECEIVE_BYTES:
                 return
@@ -602,45 +426,19 @@ class _Link:
     def expire(self, now: float) -> float | None:
         """End calls whose deadline has come; return the next deadline."""
         if self._connect_deadline is not None and self._connect_deadline <= now:
-            self.fail(CallFailed("connect", f"no connection within {_CONNECT_S:g} s", sent=False))
+            self.fail(CallFailed("connect", f"no connection within {CONNECT_S:g} s", sent=False))
             return None
-        with self._lock:
-            expired = self._connection.expire(now)
-            is_open = self._is_open
-        for resume in expired:
-            _safely(partial(resume, CallFailed("timeout", "no answer in time", sent=is_open)))
+        self._end_expired()
         return self.next_deadline()
 
-    def fail(self, why: CallFailed) -> None:
-        """Close the connection; all waiters are resumed with the reason."""
+    def _disconnect(self) -> None:
         with self._lock:
-            if self._why_dead is not None:
-                return
-            was_open = self._is_open
-            self._why_dead = why
             self._connect_deadline = None
-            waiting = [*self._connection.lost(), *self._tellers]
-            self._tellers = []
             self._unsent = b""
             sock, self._sock = self._sock, None
-        self._shell.forget(self)
         if sock is not None:
             self._shell.unregister(sock)
             sock.close()
-        if was_open:
-            logger.debug("client: connection ended address=%s: %s", self.address, why.why)
-        failed = CallFailed(why.kind, why.why, sent=was_open)
-        for resume in waiting:
-            _safely(partial(resume, failed))
-
-
-def _safely(act: Callable[[], None]) -> None:
-    """Call `act` and log an exception: an error in this program must not end the I/O thread, or all callers would wait
-    for ever."""
-    try:
-        act()
-    except Exception:
-        logger.exception("client: the I/O thread goes on after an error")
 
 
 def _drain(sock: socket.socket) -> None:
@@ -649,9 +447,3 @@ def _drain(sock: socket.socket) -> None:
             pass
     except BlockingIOError:
         pass
-
-
-def _log_error(_result: Any, error: BaseException | None) -> None:
-    """Log the error of a background procedure, unless a server caused it, which was noted where it arrived."""
-    if error is not None and not isinstance(error, ClientError):
-        logger.error("client: a procedure failed", exc_info=error)

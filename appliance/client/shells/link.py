@@ -1,0 +1,162 @@
+"""One connection to a server, but for its socket: calls, answers, questions, deadlines, and the end of all of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from ..core.connection import Connection
+from ..core.steps import Call, CallFailed, Tell
+from ..wire import FrameError, RemotingCommand
+from .shell import Resume, Shell, safely
+
+logger = logging.getLogger("rocketbox.client")
+
+#: Most unsent bytes of one link. If there are more the server does not read, and calls fail at once.
+_MOST_UNSENT = 64 << 20
+
+
+class Link:
+    """It connects once, and is dead when it broke; then the shell makes another."""
+
+    def __init__(self, address: str, shell: Shell, lock: AbstractContextManager[Any]) -> None:
+        # Constant after construction.
+        self.address = address
+        self._owner = shell
+        # Guarded by _lock; written by the I/O thread only, but for the output.
+        self._lock = lock
+        self._connection: Connection[Resume] = Connection()
+        self._is_open = False
+        self._why_dead: CallFailed | None = None
+        #: Waiters of one-way requests that were sent before there was a connection.
+        self._tellers: list[Resume] = []
+
+    @property
+    def is_dead(self) -> bool:
+        return self._why_dead is not None
+
+    # --- what links differ in
+
+    def _write(self) -> bool:
+        """Send output, if there is a connection; True if `_after` has to see to the rest. Called with the lock."""
+        raise NotImplementedError
+
+    def _after(self, left: bool) -> None:
+        """Go on after `_write`, without the lock."""
+        raise NotImplementedError
+
+    def _unsent_bytes(self) -> int:
+        raise NotImplementedError
+
+    def _expire_at(self, deadline: float) -> None:
+        """Have `expire` called by then."""
+        raise NotImplementedError
+
+    def _disconnect(self) -> None:
+        """Close the socket of a link that is dead."""
+        raise NotImplementedError
+
+    # --- calls, in any thread
+
+    def call(self, call: Call, resume: Resume) -> tuple[bool, CallFailed | None]:
+        """Send a request. Return (True, why nothing was sent), or (False, None): `resume` will be called."""
+        with self._lock:
+            failed = self._refusal()
+            if failed is not None:
+                return True, failed
+            try:
+                self._connection.call(call.request, call.deadline, resume)
+            except FrameError as error:
+                return True, CallFailed("broken", f"was sent nothing: {error}", sent=False)
+            left = self._write()
+        self._after(left)
+        self._expire_at(call.deadline)
+        return False, None
+
+    def tell(self, tell: Tell, resume: Resume) -> tuple[bool, CallFailed | None]:
+        """Send a one-way request; `resume` is called when there is a connection, or when connecting has failed. (True,
+        None) if it was sent at once."""
+        with self._lock:
+            failed = self._refusal()
+            if failed is not None:
+                return True, failed
+            try:
+                self._connection.tell(tell.request)
+            except FrameError as error:
+                return True, CallFailed("broken", f"was sent nothing: {error}", sent=False)
+            if not self._is_open:
+                self._tellers.append(resume)
+                return False, None
+            left = self._write()
+        self._after(left)
+        return True, None
+
+    def _refusal(self) -> CallFailed | None:
+        if self._why_dead is not None:
+            return CallFailed(self._why_dead.kind, self._why_dead.why, sent=False)
+        if self._unsent_bytes() > _MOST_UNSENT:
+            return CallFailed("connect", f"it does not read: {self._unsent_bytes()} bytes are unsent", sent=False)
+        return None
+
+    def answer(self, question: RemotingCommand, answer: RemotingCommand) -> None:
+        with self._lock:
+            if self._why_dead is not None:
+                return
+            self._connection.answer(question, answer)
+            left = self._write()
+        self._after(left)
+
+    # --- in the I/O thread
+
+    def _opens(self) -> bool:
+        """Send what waits for the connection, which is made; True if `_after` has to see to the rest."""
+        with self._lock:
+            self._is_open = True
+            left = self._write()
+            tellers, self._tellers = self._tellers, []
+        for resume in tellers:
+            safely(partial(resume, None))
+        logger.debug("client: connected to=%s", self.address)
+        return left
+
+    def _received(self, data: bytes) -> bool:
+        """Hand out what bytes bring; False if the link is dead now."""
+        with self._lock:
+            answers, questions = self._connection.feed(data)
+            broken = self._connection.broken
+        for resume, answer in answers:
+            safely(partial(resume, answer))
+        for question in questions:
+            safely(partial(self._owner.was_asked, self, question))
+        if broken is not None:
+            logger.warning("client: %s %s", self.address, broken)
+            self.fail(CallFailed("broken", str(broken)))
+        return broken is None
+
+    def _end_expired(self) -> None:
+        """End calls whose deadline has come."""
+        with self._lock:
+            expired = self._connection.expire(time.monotonic())
+            is_open = self._is_open
+        for resume in expired:
+            safely(partial(resume, CallFailed("timeout", "no answer in time", sent=is_open)))
+
+    def fail(self, why: CallFailed) -> None:
+        """Close the connection; all waiters are resumed with the reason."""
+        with self._lock:
+            if self._why_dead is not None:
+                return
+            was_open = self._is_open
+            self._why_dead = why
+            waiting = [*self._connection.lost(), *self._tellers]
+            self._tellers = []
+        self._owner.forget(self)
+        self._disconnect()
+        if was_open:
+            logger.debug("client: connection ended address=%s: %s", self.address, why.why)
+        failed = CallFailed(why.kind, why.why, sent=was_open)
+        for resume in waiting:
+            safely(partial(resume, failed))

@@ -1,0 +1,199 @@
+"""Runs the core's procedures: what the shells of threads and of asyncio have in common."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..core.steps import Call, CallFailed, Do, Effect, Sleep, Start, Tell, Together
+from ..errors import ClientError, Closed
+from ..notes import Notes
+from ..wire import RemotingCommand
+
+if TYPE_CHECKING:
+    from .link import Link
+
+logger = logging.getLogger("rocketbox.client")
+
+CLOSED = "the client was closed"
+#: Time for making a connection.
+CONNECT_S = 3.0
+
+#: Called with the outcome of a call.
+Resume: TypeAlias = Callable[[RemotingCommand | CallFailed | None], None]
+#: Called with the result of a procedure, or its error.
+Done: TypeAlias = Callable[[Any, BaseException | None], None]
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class Shell:
+    """Runs procedures. `lock` is held while one is resumed."""
+
+    lock: AbstractContextManager[Any]
+
+    def __init__(
+        self,
+        opened: Callable[[str], Generator[Any, Any, Any]],
+        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        notes: Notes,
+    ) -> None:
+        """opened, asked: the core's, called with the lock and the link's address when a link is made, and when a server
+        sends a request. notes: logged once the lock is let go."""
+        # Constant after construction.
+        self._opened = opened
+        self._asked = asked
+        self._notes = notes
+
+    # --- what shells differ in
+
+    @property
+    def is_running(self) -> bool:
+        """True once something was begun."""
+        raise NotImplementedError
+
+    def wait(self, procedure: Generator[Any, Any, Any], timeout: float | None = None) -> Any:
+        """Run a procedure and return its result, or raise; or return an awaitable that does so."""
+        raise NotImplementedError
+
+    def close(self, timeout: float) -> Any:
+        """End all connections; waiting calls fail. False, or an awaitable of it, if that takes longer than so many
+        seconds."""
+        raise NotImplementedError
+
+    def forget(self, link: Link) -> None:
+        """Have the next call to a link's address make another link."""
+        raise NotImplementedError
+
+    def _link(self, address: str) -> Link | None:
+        """Return the link to an address, a new one if there is none; None if this shell is closed."""
+        raise NotImplementedError
+
+    def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
+        """Have `resume` called at a time (monotonic), or earlier with Closed; False if this shell is closed."""
+        raise NotImplementedError
+
+    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        """Call a function that may wait for a disk. Returns as `_do`."""
+        raise NotImplementedError
+
+    # --- procedures
+
+    def run(self, procedure: Generator[Any, Any, Any], done: Done) -> None:
+        """Begin a procedure; `done` is called once, perhaps before this returns, in this thread or the I/O thread."""
+        self._advance(procedure, done, None)
+
+    def start(self, procedure: Generator[Any, Any, Any]) -> None:
+        """Begin a procedure in the background."""
+        self.run(procedure, log_error)
+
+    def _advance(self, procedure: Generator[Any, Any, Any], done: Done, outcome: Any) -> None:
+        """Resume a procedure with an outcome; an exception is raised in it."""
+        while True:
+            try:
+                try:
+                    with self.lock:
+                        if isinstance(outcome, BaseException):
+                            effect = procedure.throw(outcome)
+                        else:
+                            effect = procedure.send(outcome)
+                finally:
+                    if self._notes.waiting:
+                        safely(self._notes.say)
+            except StopIteration as end:
+                done(end.value, None)
+                return
+            except BaseException as error:
+                done(None, error)
+                return
+            resume = partial(self._advance, procedure, done)
+            again, outcome = self._do(effect, resume)
+            if not again:
+                return
+
+    def _do(self, effect: Effect, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        """Perform an effect: return (True, the outcome) if it is done at once, or (False, None) if `resume` will be
+        called with it."""
+        if isinstance(effect, Call | Tell):
+            link = self._link(effect.address)
+            if link is None:
+                return True, CallFailed("closed", CLOSED, sent=False)
+            return link.call(effect, resume) if isinstance(effect, Call) else link.tell(effect, resume)
+        if isinstance(effect, Start):
+            self.start(effect.procedure)
+            return True, None
+        if isinstance(effect, Sleep):
+            return (False, None) if self._sleep(effect.until, resume) else (True, Closed(CLOSED))
+        if isinstance(effect, Do):
+            return self._act(effect.act, resume)
+        return self._together(effect, resume)
+
+    def _together(self, effect: Together, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        outcomes: list[Any] = [None] * len(effect.procedures)
+        if not outcomes:
+            return True, outcomes
+        gathering = Gathering(outcomes, resume)
+        for number, procedure in enumerate(effect.procedures):
+            self.run(procedure, partial(gathering.one, number))
+        return False, None
+
+    # --- for links
+
+    def has_opened(self, address: str) -> None:
+        with self.lock:
+            procedure = self._opened(address)
+        self.start(procedure)
+
+    def was_asked(self, link: Link, question: RemotingCommand) -> None:
+        with self.lock:
+            procedure, answer = self._asked(link.address, question)
+        link.answer(question, answer)
+        self._notes.say()
+        if procedure is not None:
+            self.start(procedure)
+
+
+class Gathering:
+    """Collects the outcomes of several procedures, and resumes the one that waits for them."""
+
+    def __init__(self, outcomes: list[Any], resume: Callable[[Any], None]) -> None:
+        self._outcomes = outcomes
+        self._resume = resume
+        self._left = len(outcomes)
+        self._lock = threading.Lock()
+
+    def one(self, number: int, result: Any, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, ClientError):
+            log_error(None, error)
+        with self._lock:
+            self._outcomes[number] = result if error is None else error
+            self._left -= 1
+            complete = not self._left
+        if complete:
+            self._resume(self._outcomes)
+
+
+def safely(act: Callable[[], None]) -> None:
+    """Call `act` and log an exception: an error in this program must not end the I/O thread, or all callers would wait
+    for ever."""
+    try:
+        act()
+    except Exception:
+        logger.exception("client: the I/O thread goes on after an error")
+
+
+def log_error(_result: Any, error: BaseException | None) -> None:
+    """Log the error of a background procedure, unless a server caused it, which was noted where it arrived."""
+    if error is not None and not isinstance(error, ClientError):
+        logger.error("client: a procedure failed", exc_info=error)
