@@ -7,11 +7,12 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .acts import Acts, finish
 from .errors import InvalidOption
 from .message import CloseReport
-from .session import Session
+from .session import Session, ThreadSession
 from .wire import is_legal_group, parse_host_port
 
 if TYPE_CHECKING:
@@ -20,30 +21,26 @@ if TYPE_CHECKING:
     from .core.group import Begin
     from .core.transactions import Decision
     from .message import ReceivedMessage
-    from .producer import Producer
-    from .pull_consumer import PullConsumer
-    from .push_consumer import PushConsumer
-    from .reader import Reader
-    from .transactional import TransactionalProducer
+    from .producer import Producer, ProducerActs
+    from .pull_consumer import PullActs, PullConsumer
+    from .push_consumer import PushActs, PushConsumer
+    from .reader import Reader, ReaderActs
+    from .transactional import TransactionalActs, TransactionalProducer
+
+ProducerT = TypeVar("ProducerT", bound="ProducerActs")
+TransactionalT = TypeVar("TransactionalT", bound="TransactionalActs")
+PullT = TypeVar("PullT", bound="PullActs")
+PushT = TypeVar("PushT", bound="PushActs")
+ReaderT = TypeVar("ReaderT", bound="ReaderActs")
 
 _ENVIRONMENT = "NAMESRV_ADDR"
 #: Time for closing a client, and at Ctrl-C and the end of the process, if it was not closed before.
-_CLOSE_S = 30.0
-_EXIT_S = 5.0
+CLOSE_S = 30.0
+EXIT_S = 5.0
 
 
-class Client:
-    """A connection to a cluster: Java's client instance. Nothing happens before something is sent or consumed.
-
-        with Client("127.0.0.1:9876") as client:
-            client.producer().send("orders", "paid")
-
-    nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
-    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other request. client_ip,
-    instance_name: parts of the client id, which brokers show.
-
-    Threads may share it. A forked process has to make its own. Raises InvalidOption.
-    """
+class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
+    """A client but for its end: what it makes."""
 
     def __init__(
         self,
@@ -57,13 +54,39 @@ class Client:
             raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
         given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
         # Constant after construction.
-        self._session = Session(_addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self))
+        self._session = self._make_session(
+            _addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self)
+        )
         # Guarded by the session's lock.
-        self._producers: dict[str, Producer] = {}
-        self._consumers: dict[str, PullConsumer] = {}
-        self._push_consumers: dict[str, PushConsumer] = {}
+        self._producers: dict[str, Any] = {}
+        self._consumers: dict[str, PullT] = {}
+        self._push_consumers: dict[str, PushT] = {}
         self._is_closing = False
         self._report: CloseReport | None = None
+
+    # --- what threads and asyncio differ in
+
+    def _make_session(self, *arguments: Any) -> Session:
+        raise NotImplementedError
+
+    def _make_producer(self, group: str, **options: Any) -> ProducerT:
+        raise NotImplementedError
+
+    def _make_transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalT:
+        raise NotImplementedError
+
+    def _make_pull(self, group: str, **options: Any) -> PullT:
+        raise NotImplementedError
+
+    def _make_push(self, group: str, **options: Any) -> PushT:
+        raise NotImplementedError
+
+    def _make_reader(self) -> ReaderT:
+        raise NotImplementedError
+
+    def _is_left_open(self) -> None:
+        """Do what can be done at the end of the process for one that was not closed."""
+        raise NotImplementedError
 
     @property
     def client_id(self) -> str:
@@ -80,21 +103,18 @@ class Client:
         max_in_flight: int = 10_000,
         max_in_flight_bytes: int = 64 << 20,
         compress_over: int = 4096,
-    ) -> Producer:
+    ) -> ProducerT:
         """Return the producer of a group; a second call returns the same one, with the options of the first.
 
         retries: attempts after the first. max_in_flight, max_in_flight_bytes: unconfirmed messages and their bodies;
         more wait. compress_over: bodies of this many bytes or more are compressed, if that makes them smaller.
         """
-        from .producer import Producer
-
         self._session.check_usable()
         _check_group(group)
         with self._session.lock:
             found = self._producers.get(group)
             if found is None:
-                found = self._producers[group] = Producer(
-                    self._session,
+                found = self._producers[group] = self._make_producer(
                     group,
                     retries=retries,
                     max_in_flight=max_in_flight,
@@ -103,29 +123,21 @@ class Client:
                 )
             return found
 
-    def transactional_producer(
-        self, group: str, *, check: Callable[[ReceivedMessage], Decision]
-    ) -> TransactionalProducer:
-        """Return the group's producer of transactions; a second call returns the same one, with the first `check`.
-
-        check: called when a broker asks how a transaction ended, with the message; in a thread of the producer's, one
-        message after the other. What it raises is logged, and the broker asks again. Raises InvalidOption if the group
-        has a producer without a check.
-        """
-        from .transactional import TransactionalProducer
+    def _transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalT:
+        from .transactional import TransactionalActs
 
         self._session.check_usable()
         _check_group(group)
         with self._session.lock:
             found = self._producers.get(group)
             if found is None:
-                found = self._producers[group] = TransactionalProducer(self._session, group, check)
-        if not isinstance(found, TransactionalProducer):
+                found = self._producers[group] = self._make_transactional(group, check)
+        if not isinstance(found, TransactionalActs):
             raise InvalidOption(
                 f"This client has a producer of group {group} already, without a check: make the transactional one "
                 "first; producer() returns it, too."
             )
-        return found
+        return found  # type: ignore[return-value]
 
     def pull_consumer(
         self,
@@ -134,21 +146,19 @@ class Client:
         auto_commit: float | None = 5.0,
         start: Begin = "last",
         cache_messages: int = 1000,
-    ) -> PullConsumer:
+    ) -> PullT:
         """Make a member of a consumer group, from which messages are taken by iteration or `poll`.
 
         auto_commit: seconds between commits of messages that the user is done with; None: only `commit` commits. start:
         where a queue begins for which the group has no offset yet: "last" - with messages sent from now on, "first", or
         a time. cache_messages: number of messages fetched ahead, for each queue.
         """
-        from .pull_consumer import PullConsumer
-
         self._session.check_usable()
         _check_group(group)
         with self._session.lock:
             self._check_new(group)
-            consumer = self._consumers[group] = PullConsumer(
-                self._session, group, auto_commit=auto_commit, start=start, cache=cache_messages
+            consumer = self._consumers[group] = self._make_pull(
+                group, auto_commit=auto_commit, start=start, cache=cache_messages
             )
             return consumer
 
@@ -165,7 +175,7 @@ class Client:
         handler_timeout: float = 900.0,
         cache_messages: int = 1000,
         cache_bytes: int = 100 << 20,
-    ) -> PushConsumer:
+    ) -> PushT:
         """Make a member of a consumer group whose messages are handed to functions, in threads.
 
         ordered: messages of one queue one after the other, each again until it is done. broadcast: every client gets
@@ -175,14 +185,11 @@ class Client:
         if ordered. handler_timeout: seconds until a message comes again though its handler has not ended.
         cache_messages: number of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
         """
-        from .push_consumer import PushConsumer
-
         self._session.check_usable()
         _check_group(group)
         with self._session.lock:
             self._check_new(group)
-            consumer = self._push_consumers[group] = PushConsumer(
-                self._session,
+            consumer = self._push_consumers[group] = self._make_push(
                 group,
                 ordered=ordered,
                 broadcast=broadcast,
@@ -203,22 +210,14 @@ class Client:
                     f"This client has a consumer of group {group} already; a second member needs a Client of its own."
                 )
 
-    def reader(self) -> Reader:
+    def reader(self) -> ReaderT:
         """Return a reader of queues at places of your choice: no group, no commits."""
-        from .reader import Reader
-
         self._session.check_usable()
-        return Reader(self._session)
+        return self._make_reader()
 
     # --- the end
 
-    def close(self, timeout: float = _CLOSE_S) -> CloseReport:
-        """Wait for running handlers, take no new work, wait for sends in flight, commit what consumers are done with,
-        unregister, disconnect.
-
-        Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report,
-        and does not wait for the first: while that goes on, the report is empty.
-        """
+    def _closing(self, timeout: float) -> Acts[CloseReport]:
         session = self._session
         if session.is_parents:
             _open_clients.discard(self)
@@ -231,31 +230,100 @@ class Client:
         _open_clients.discard(self)
         deadline = session.clock.monotonic() + timeout
         for one in handling:
-            one.drain(deadline)  # handlers may send to the end
+            yield from one.draining(deadline)  # handlers may send to the end
         with session.lock:
             session.is_closed = True
             producers = list(self._producers.values())
             consumers = list(self._consumers.values())
             handling = list(self._push_consumers.values())
         for producer in producers:
-            producer.retire(deadline)
-        uncommitted = sum(consumer.leave(deadline) for consumer in consumers)
-        left = [one.leave(deadline) for one in handling]
+            yield from producer.retiring(deadline)
+        uncommitted = 0
+        for consumer in consumers:
+            uncommitted += yield from consumer.leaving(deadline)
+        left = []
+        for one in handling:
+            left.append((yield from one.leaving(deadline)))
         uncommitted += sum(one.uncommitted for one in left)
         if session.shell.is_running:
             for producer in producers:
-                session.wait_until(session.core.leave(producer.group), deadline)
+                yield session.wait_until(session.core.leave(producer.group), deadline)
         unconfirmed = sum(producer.in_flight for producer in producers)
-        ended = session.shell.close(max(1.0, deadline - session.clock.monotonic()))
+        ended = yield session.shell.close(max(1.0, deadline - session.clock.monotonic()))
         running = [name for one in left for name in one.still_running] + ([] if ended else ["rocketbox-client"])
         for producer in producers:
-            running += producer.stop(deadline)
+            running += yield from producer.stopping(deadline)
         report = CloseReport(unconfirmed, uncommitted, tuple(running))
         if report != CloseReport():
             session.note(f"client {self.client_id} was closed with work undone: {report}")
         session.notes.flush()
         self._report = report
         return report
+
+
+class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "PushConsumer", "Reader"]):
+    """A connection to a cluster: Java's client instance. Nothing happens before something is sent or consumed.
+
+        with Client("127.0.0.1:9876") as client:
+            client.producer().send("orders", "paid")
+
+    nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
+    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other request. client_ip,
+    instance_name: parts of the client id, which brokers show.
+
+    Threads may share it. A forked process has to make its own. Raises InvalidOption.
+    """
+
+    def _make_session(self, *arguments: Any) -> ThreadSession:
+        return ThreadSession(*arguments)
+
+    def _make_producer(self, group: str, **options: Any) -> Producer:
+        from .producer import Producer
+
+        return Producer(self._session, group, **options)
+
+    def _make_transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalProducer:
+        from .transactional import TransactionalProducer
+
+        return TransactionalProducer(self._session, group, check)
+
+    def _make_pull(self, group: str, **options: Any) -> PullConsumer:
+        from .pull_consumer import PullConsumer
+
+        return PullConsumer(self._session, group, **options)
+
+    def _make_push(self, group: str, **options: Any) -> PushConsumer:
+        from .push_consumer import PushConsumer
+
+        return PushConsumer(self._session, group, **options)
+
+    def _make_reader(self) -> Reader:
+        from .reader import Reader
+
+        return Reader(self._session)
+
+    def transactional_producer(
+        self, group: str, *, check: Callable[[ReceivedMessage], Decision]
+    ) -> TransactionalProducer:
+        """Return the group's producer of transactions; a second call returns the same one, with the first `check`.
+
+        check: called when a broker asks how a transaction ended, with the message; in a thread of the producer's, one
+        message after the other. What it raises is logged, and the broker asks again. Raises InvalidOption if the group
+        has a producer without a check.
+        """
+        return self._transactional(group, check)
+
+    def close(self, timeout: float = CLOSE_S) -> CloseReport:
+        """Wait for running handlers, take no new work, wait for sends in flight, commit what consumers are done with,
+        unregister, disconnect.
+
+        Returns a report of the work that was not done within `timeout` seconds. A second call returns the same report,
+        and does not wait for the first: while that goes on, the report is empty.
+        """
+        return finish(self._closing(timeout))
+
+    def _is_left_open(self) -> None:
+        self.close(EXIT_S)
 
     def __enter__(self) -> Client:
         return self
@@ -267,11 +335,11 @@ class Client:
             for consumer in list(self._consumers.values()):
                 consumer.done_with_current()
         # Whoever presses Ctrl-C waits no longer than one who forgot to close.
-        self.close(_EXIT_S if kind is not None and issubclass(kind, KeyboardInterrupt) else _CLOSE_S)
+        self.close(EXIT_S if kind is not None and issubclass(kind, KeyboardInterrupt) else CLOSE_S)
 
 
 #: Clients that have begun and are not closed. It keeps them and their producers alive without other references.
-_open_clients: set[Client] = set()
+_open_clients: set[ClientActs[Any, Any, Any, Any, Any]] = set()
 
 
 @atexit.register
@@ -280,7 +348,7 @@ def _close_all() -> None:
         warnings.warn(
             f"client {client.client_id} was not closed: use `with Client(...)`, or call close()", ResourceWarning, 1
         )
-        client.close(_EXIT_S)
+        client._is_left_open()
 
 
 def _check_group(group: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
+from .acts import Acts, finish
 from .core.group import Begin, check_begin
 from .core.pull_group import PullGroup
 from .core.requests import Subscription
-from .errors import Closed, InvalidOption
+from .errors import ClientError, Closed, InvalidOption
 from .message import MessageQueue, ReceivedMessage
 from .session import Session
 from .wire import topic_name_error
@@ -18,22 +18,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-_POLL_MOST = 32
+#: Most messages of a `poll`.
+POLL_MOST = 32
 _LEAST_COMMIT_S = 0.1
 
 
-class PullConsumer:
-    """Made by `Client.pull_consumer`. One thread takes messages; any may close.
-
-        consumer.subscribe("orders", tags="paid || refunded")
-        for message in consumer:
-            store(message)
-
-    Delivery is at least once. A message is done when the next one is taken, and only offsets of messages that are done
-    are committed; so messages that were being handled when the process died come again. `commit` marks all messages
-    taken so far as done. When the `with` block of the consumer or the client ends without an exception, the current
-    message of an iteration is done, too; messages that `poll` returned are done by `commit` or the next `poll`.
-    """
+class PullActs:
+    """A pull consumer but for its calls."""
 
     def __init__(self, session: Session, group: str, *, auto_commit: float | None, start: Begin, cache: int) -> None:
         if auto_commit is not None and auto_commit < _LEAST_COMMIT_S:
@@ -46,11 +37,12 @@ class PullConsumer:
         self._session = session
         self._auto_commit = auto_commit
         #: Notified, with the client's lock, when there are messages, an error, or the end.
-        self._ready = threading.Condition(session.shell.lock)
-        self._core = PullGroup(group, session.core.surroundings, begin=start, wake=self._ready.notify_all, cache=cache)
-        # Owned by the thread that takes messages.
+        self._ready = session.bell(of_core=True)
+        self._core = PullGroup(group, session.core.surroundings, begin=start, wake=self._ready.ring, cache=cache)
+        # Owned by the thread or task that takes messages.
         self._assigned: tuple[MessageQueue, ...] = ()
-        self._is_started = False
+        #: Promise of the membership, once it was begun.
+        self._beginning: Any = None
         self._iterates = False
 
     @property
@@ -64,7 +56,7 @@ class PullConsumer:
 
     # --- what to read
 
-    def subscribe(self, topic: str, tags: str = "*") -> PullConsumer:
+    def subscribe(self, topic: str, tags: str = "*") -> Self:
         """Share the topic's queues with the other members of the group; call it before the first message is taken.
 
         tags: "paid", "paid || refunded", or "*" for all. All members have to subscribe alike. Returns the consumer.
@@ -77,7 +69,7 @@ class PullConsumer:
         tags = tags.strip() or "*"
         if tags != "*" and not all(part.strip() for part in tags.split("||")):
             raise InvalidOption(f'Tags are "*", or tags with || between them, not {tags!r}.')
-        if self._is_started or self._assigned:
+        if self._beginning is not None or self._assigned:
             raise InvalidOption(
                 "subscribe() comes before the first message is taken, and not beside assign(): make another consumer."
             )
@@ -92,7 +84,7 @@ class PullConsumer:
         Raises InvalidOption.
         """
         self._check_open()
-        if self._is_started or self._core.subscriptions:
+        if self._beginning is not None or self._core.subscriptions:
             raise InvalidOption(
                 "assign() comes before the first message is taken, and not beside subscribe(): make another consumer."
             )
@@ -108,95 +100,72 @@ class PullConsumer:
 
     # --- messages
 
-    def poll(self, timeout: float = 5.0, most: int = _POLL_MOST) -> list[ReceivedMessage]:
-        """Return messages, `most` at the most; an empty list if none arrives within `timeout` seconds.
+    def _polling(self, timeout: float | None, most: int, iterates: bool) -> Acts[list[ReceivedMessage]]:
+        self._iterates = self._iterates and iterates
+        yield from self._starting()
+        found: list[ReceivedMessage] = []
+        trouble: ClientError | None = None
 
-        Marks the messages taken before as done. The first call joins the group. Raises NoNameServer at the first call,
-        while later outages are logged and retried; NotPermitted and other errors that need a person; Closed.
-        """
-        self._iterates = False
-        return self._poll(timeout, most)
+        def look() -> bool:
+            nonlocal found, trouble
+            self._check_open()
+            found = self._core.take(most)
+            trouble = None if found else self._core.take_trouble()
+            return bool(found or trouble)
 
-    def _poll(self, timeout: float | None, most: int) -> list[ReceivedMessage]:
-        self._start()
-        end = None if timeout is None else self._session.clock.monotonic() + timeout
-        with self._ready:
-            while True:
-                self._check_open()
-                found = self._core.take(most)
-                trouble = None if found else self._core.take_trouble()
-                if found or trouble:
-                    break
-                left = None if end is None else end - self._session.clock.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._ready.wait(left)
-            resuming = self._core.resume_all()
-        self._session.shell.start(resuming)
+        yield self._ready.wait_for(look, timeout)
+        self._iterates = iterates
+        self._session.shell.start(self._core.resume_all())
         if trouble is not None:
             raise trouble
         return found
 
-    def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Yield messages one by one, until the consumer is closed. Raises as `poll`."""
-        while True:
-            try:
-                found = self._poll(None, 1)
-            except Closed:
-                if self._core.is_closed and self._is_started:
-                    return
-                raise
-            self._iterates = True
-            yield from found
-
-    def _start(self) -> None:
-        self._check_open()
-        if self._is_started:
-            return
-        core = self._core
-        if not core.subscriptions and not self._assigned:
-            raise InvalidOption("Say what to read first: subscribe(topic), or assign(queues).")
-        self._session.begin()
-        with self._session.shell.lock:
-            self._session.core.groups[self.group] = core
+    def _iterating(self) -> Acts[ReceivedMessage | None]:
+        """Return the next message, None once the consumer is closed."""
         try:
-            self._session.wait(core.start_assigned(self._assigned) if self._assigned else core.start())
-        except BaseException:
-            with self._session.shell.lock:
-                self._session.core.groups.pop(self.group, None)
+            (message,) = yield from self._polling(None, 1, iterates=True)
+            return message
+        except Closed:
+            if self._core.is_closed and self._beginning is not None:
+                return None
             raise
-        self._is_started = True
-        if self._auto_commit is not None:
-            self._session.shell.start(core.keep_committed(self._auto_commit))
+
+    def _starting(self) -> Acts[None]:
+        """Join the group, if nobody has begun that. If the caller is interrupted, it goes on."""
+        self._check_open()
+        core = self._core
+        if self._beginning is None:
+            if not core.subscriptions and not self._assigned:
+                raise InvalidOption("Say what to read first: subscribe(topic), or assign(queues).")
+            self._session.begin()
+            beginning = core.start_assigned(self._assigned) if self._assigned else core.start()
+            self._beginning, complete = self._session.promise()
+            self._session.shell.run(self._session.core.join(core, beginning, self._auto_commit), complete)
+        try:
+            yield self._session.result(self._beginning)
+        except Exception:
+            self._beginning = None
+            raise
 
     # --- offsets
 
-    def commit(self) -> None:
-        """Mark all messages taken so far as done, and commit. Returns when brokers have it.
-
-        Raises BrokerAway, RequestTimeout, RequestRefused: the next commit includes the offsets that failed.
-        """
+    def _committing(self) -> Acts[None]:
         self._check_open()
         with self._session.shell.lock:
             self._core.pass_given()
-        errors = self._session.wait(self._core.commit())
-        if errors:
-            raise errors[0]
+        for error in (yield self._session.wait(self._core.commit())):
+            raise error
 
-    def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset of a queue at its broker, that of the next message; None if there is none. Raises
-        as `commit`."""
-        self._start()
-        return self._session.wait(self._core.committed(queue))
+    def _asking_committed(self, queue: MessageQueue) -> Acts[int | None]:
+        yield from self._starting()
+        return (yield self._session.wait(self._core.committed(queue)))
 
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset; the next commit is of that place. Raises InvalidOption for a queue that it does not
-        read."""
-        self._start()
+    def _seeking(self, queue: MessageQueue, offset: int) -> Acts[None]:
+        yield from self._starting()
         if offset < 0:
             raise InvalidOption(f"An offset is 0 or more, not {offset}.")
         try:
-            self._session.wait(self._core.seek(queue, offset))
+            yield self._session.wait(self._core.seek(queue, offset))
         except KeyError:
             raise InvalidOption(f"This consumer does not read {queue} now: assignment() says what it reads.") from None
 
@@ -208,24 +177,76 @@ class PullConsumer:
             with self._session.shell.lock:
                 self._core.pass_given()
 
-    def close(self) -> int:
-        """Leave the group; commit messages that are done, unless auto_commit is None. Returns the number of queues
-        whose offset could not be committed, so that some of their messages come again."""
-        return self.leave(self._session.clock.monotonic() + 3 * self._session.timeout)
+    def _closing(self) -> Acts[int]:
+        return self.leaving(self._session.clock.monotonic() + 3 * self._session.timeout)
 
-    def leave(self, deadline: float) -> int:
+    def leaving(self, deadline: float) -> Acts[int]:
         """Do the same as `close`, with a deadline by the client's clock."""
         if self._core.is_closed or self._session.is_parents:
             return 0
-        if not self._is_started:
-            with self._ready:
+        if self._beginning is None:
+            with self._ready.lock:
                 self._core.is_closed = True
-                self._ready.notify_all()
+                self._ready.ring()
             return 0
-        left = self._session.wait_until(self._core.leave(self._auto_commit is not None), deadline)
+        left = yield self._session.wait_until(self._core.leave(self._auto_commit is not None), deadline)
         with self._session.shell.lock:
-            self._session.core.groups.pop(self.group, None)
+            self._session.core.part(self._core)
         return len(self._core.held) if left is None else left
+
+    def _check_open(self) -> None:
+        if self._core.is_closed:
+            raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
+        self._session.check_usable()
+
+
+class PullConsumer(PullActs):
+    """Made by `Client.pull_consumer`. One thread takes messages; any may close.
+
+        consumer.subscribe("orders", tags="paid || refunded")
+        for message in consumer:
+            store(message)
+
+    Delivery is at least once. A message is done when the next one is taken, and only offsets of messages that are done
+    are committed; so messages that were being handled when the process died come again. `commit` marks all messages
+    taken so far as done. When the `with` block of the consumer or the client ends without an exception, the current
+    message of an iteration is done, too; messages that `poll` returned are done by `commit` or the next `poll`.
+    """
+
+    def poll(self, timeout: float = 5.0, most: int = POLL_MOST) -> list[ReceivedMessage]:
+        """Return messages, `most` at the most; an empty list if none arrives within `timeout` seconds.
+
+        Marks the messages taken before as done. The first call joins the group. Raises NoNameServer at the first call,
+        while later outages are logged and retried; NotPermitted and other errors that need a person; Closed.
+        """
+        return finish(self._polling(timeout, most, iterates=False))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Yield messages one by one, until the consumer is closed. Raises as `poll`."""
+        while (message := finish(self._iterating())) is not None:
+            yield message
+
+    def commit(self) -> None:
+        """Mark all messages taken so far as done, and commit. Returns when brokers have it.
+
+        Raises BrokerAway, RequestTimeout, RequestRefused: the next commit includes the offsets that failed.
+        """
+        finish(self._committing())
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's offset of a queue at its broker, that of the next message; None if there is none. Raises
+        as `commit`."""
+        return finish(self._asking_committed(queue))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset; the next commit is of that place. Raises InvalidOption for a queue that it does not
+        read."""
+        finish(self._seeking(queue, offset))
+
+    def close(self) -> int:
+        """Leave the group; commit messages that are done, unless auto_commit is None. Returns the number of queues
+        whose offset could not be committed, so that some of their messages come again."""
+        return finish(self._closing())
 
     def __enter__(self) -> PullConsumer:
         return self
@@ -236,8 +257,3 @@ class PullConsumer:
         if kind is None:
             self.done_with_current()
         self.close()
-
-    def _check_open(self) -> None:
-        if self._core.is_closed:
-            raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
-        self._session.check_usable()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
+from .acts import Acts, finish
 from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
 from .core.ordered_group import OrderedGroup
@@ -19,7 +20,6 @@ from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .message import CloseReport, ReceivedMessage
 from .notes import logger
 from .session import Session
-from .shells.workers import Workers
 from .wire import topic_name_error
 
 if TYPE_CHECKING:
@@ -37,21 +37,8 @@ _MOST_RETRIES = 16
 _NO_END = 2147483647
 
 
-class PushConsumer:
-    """Made by `Client.push_consumer`.
-
-        consumer = client.push_consumer("billing")
-
-        @consumer.subscribe("orders", tags="paid || refunded")
-        def bill(message):
-            charge(message.json())
-
-        consumer.run()
-
-    A handler that returns is done with its message; one that raises gets it again, later and later, and after
-    `max_attempts` it is a dead letter. `Retry`, `Reject` and, for ordered consumers, `Suspend` say what else to do.
-    Delivery is at least once: what a handler had begun when the process died comes again.
-    """
+class PushActs:
+    """A push consumer but for its calls."""
 
     def __init__(
         self,
@@ -79,9 +66,9 @@ class PushConsumer:
         self.group = group
         self._session = session
         self._batch = batch
-        self._workers = Workers(f"rocketbox-{group}", workers, self._work)
-        #: Notified, with the client's lock, when the last handler has ended.
-        self._idle = threading.Condition(session.shell.lock)
+        self._workers = session.workers(f"rocketbox-{group}", workers, self._working)
+        #: Rings when the last handler has ended.
+        self._idle = session.bell(of_core=True)
         self._offsets = session.local_offsets(group) if broadcast else None
         offsets: OffsetFile | None = self._offsets
         retries = (_NO_END if ordered else _MOST_RETRIES) if max_attempts is None else max_attempts - 1
@@ -90,7 +77,7 @@ class PushConsumer:
             group,
             session.core.surroundings,
             begin=start,
-            wake=self._idle.notify_all,
+            wake=self._idle.ring,
             cache=cache,
             cache_bytes=cache_bytes,
             batch=batch,
@@ -102,11 +89,12 @@ class PushConsumer:
         self._is_ordered = ordered
         #: By topic. Not changed after the start.
         self._handlers: dict[str, Handler] = {}
-        #: Has an entry at the end, for `run`. A signal may come at any moment: this can be put to in any.
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        #: Held while it leaves its group.
+        self._leaving = session.mutex()
         # Guarded by lock.
         self._lock = threading.Lock()
-        self._is_started = False
+        #: Promise of the membership, once it was begun.
+        self._beginning: Any = None
         self._report: CloseReport | None = None
 
     @property
@@ -151,9 +139,9 @@ class PushConsumer:
             raise InvalidOption(f'Tags are "*", or tags with || between them, or sql in their place; not {tags!r}.')
         if sql is not None and not sql.strip():
             raise InvalidOption("sql is a condition, and this one is empty.")
-        if not callable(handler) or inspect.iscoroutinefunction(handler):
+        if not callable(handler) or (is_async(handler) and not self._session.takes_coroutines):
             raise InvalidOption(f"A handler is a plain function, not {handler!r}.")
-        if self._is_started:
+        if self._beginning is not None:
             raise InvalidOption("subscribe() comes before start(): make another consumer.")
         with self._session.shell.lock:
             self._core.subscriptions[topic] = Subscription(topic, tags, self._session.clock.wall_ms(), sql)
@@ -168,36 +156,161 @@ class PushConsumer:
 
     # --- its life
 
+    def _starting(self) -> Acts[None]:
+        """Join the group, if nobody has begun that. If the caller is interrupted, it goes on."""
+        self._check_open()
+        if not self._handlers:
+            raise InvalidOption("Say what to handle first: subscribe(topic).")
+        if self._offsets is not None and self._beginning is None:
+            yield self._session.call(self._offsets.load)
+        self._session.begin()
+        core, session = self._core, self._session
+        with self._lock:
+            fresh = self._beginning is None
+            if fresh:
+                self._workers.start()
+                self._beginning, complete = session.promise()
+        if fresh:
+            session.shell.run(session.core.join(core, core.start(), _COMMIT_S), complete)
+        try:
+            yield session.result(self._beginning)
+        except Exception:
+            with session.shell.lock:
+                core.is_stopping = core.is_closed = True
+            yield self._workers.end(0.0)
+            raise
+
+    def pause(self) -> None:
+        """Fetch no more messages; those that were fetched are handled."""
+        self._session.check_process()
+        with self._session.shell.lock:
+            self._core.is_paused = True
+
+    def resume(self) -> None:
+        self._session.check_process()
+        with self._session.shell.lock:
+            self._core.is_paused = False
+            resuming = self._core.resume_all()
+        self._session.shell.start(resuming)
+
+    # --- handling, in the workers' threads
+
+    def _working(self, held: PushHeld) -> Acts[None]:
+        with self._session.shell.lock:
+            batch = self._core.begin_batch(held)
+        if batch is not None:
+            outcome = yield from self._handling(batch)
+            self._session.shell.start(self._core.finish(batch, outcome))
+
+    def _handling(self, batch: Batch) -> Acts[Outcome]:
+        try:
+            handler = self._handlers.get(batch.topic)
+            if handler is None:
+                raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
+            result = yield self._session.call(handler, batch.messages if self._batch > 1 else batch.messages[0])
+            if result is not None and _is_no_end(result):
+                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
+        except BaseException as error:
+            if self._session.ends_worker(error):
+                raise
+            try:
+                self._log(batch, error)
+                return outcome_of(error, batch.messages)
+            except Exception:  # as for Retry(after="soon"); it must not end the thread and leave the message to nobody
+                logger.exception("group %s cannot tell what a handler raised, and gets its message again", self.group)
+                return Outcome(batch.messages)
+        return DONE
+
+    def _log(self, batch: Batch, error: BaseException) -> None:
+        first: ReceivedMessage = batch.messages[0]
+        what = f"{len(batch.messages)} messages, the first is {first!r}" if len(batch.messages) > 1 else repr(first)
+        if isinstance(error, Reject):
+            logger.warning("group %s rejects %s: %s", self.group, what, error)
+        elif isinstance(error, Retry) or (isinstance(error, Suspend) and self._is_ordered):
+            logger.debug("group %s gets %s again: %s", self.group, what, error)
+        else:
+            logger.warning("a handler of %s failed, attempt %d: %s", self.group, first.attempt, what, exc_info=error)
+
+    # --- the end
+
+    def _closing(self, timeout: float) -> Acts[CloseReport]:
+        return self.leaving(self._session.clock.monotonic() + timeout)
+
+    def draining(self, deadline: float) -> Acts[float]:
+        """Hand out no more messages and wait for running handlers, until the deadline by the client's clock. Returns
+        the deadline for what comes next: a handler that closes its own consumer cannot wait for itself."""
+        if self._workers.is_own():
+            deadline = 0.0
+        with self._idle.lock:
+            self._core.stop()
+        yield self._idle.wait_for(lambda: not self._core.active, max(0.0, deadline - self._session.clock.monotonic()))
+        return deadline
+
+    def leaving(self, deadline: float) -> Acts[CloseReport]:
+        """Do the same as `close`, with a deadline by the client's clock."""
+        session = self._session
+        if session.is_parents:
+            return CloseReport()
+        deadline = yield from self.draining(deadline)
+        yield self._leaving.acquire()
+        try:
+            if self._report is not None:
+                return self._report
+            uncommitted: int | None = 0
+            still_running: tuple[str, ...] = ()
+            if self._beginning is not None:
+                latest = max(deadline, session.clock.monotonic() + session.timeout)
+                uncommitted = yield session.wait_until(self._core.leave(True), latest)
+                still_running = yield self._workers.end(deadline)
+            with session.shell.lock:
+                self._core.is_closed = True
+                session.core.part(self._core)
+            left = len(self._core.held) if uncommitted is None else uncommitted
+            self._report = CloseReport(0, left, still_running)
+        finally:
+            self._leaving.release()
+        self._has_ended()
+        return self._report
+
+    def _has_ended(self) -> None:
+        """Called at the end, for `run`."""
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        if self._core.is_stopping:
+            raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
+        self._session.check_usable()
+
+
+class PushConsumer(PushActs):
+    """Made by `Client.push_consumer`.
+
+        consumer = client.push_consumer("billing")
+
+        @consumer.subscribe("orders", tags="paid || refunded")
+        def bill(message):
+            charge(message.json())
+
+        consumer.run()
+
+    A handler that returns is done with its message; one that raises gets it again, later and later, and after
+    `max_attempts` it is a dead letter. `Retry`, `Reject` and, for ordered consumers, `Suspend` say what else to do.
+    Delivery is at least once: what a handler had begun when the process died comes again.
+    """
+
+    def __init__(self, session: Session, group: str, **options: Any) -> None:
+        super().__init__(session, group, **options)
+        #: Has an entry at the end, for `run`. A signal may come at any moment: this can be put to in any.
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+
     def start(self) -> PushConsumer:
         """Join the group and have messages handled from now on, by threads of this consumer. Returns the consumer.
 
         Raises NoNameServer; RequestRefused if a broker does not take an `sql` condition; BadAnswer or OSError if the
         offsets of a broadcasting consumer cannot be read. Later outages are logged and retried.
         """
-        with self._lock:
-            self._check_open()
-            if self._is_started:
-                return self
-            if not self._handlers:
-                raise InvalidOption("Say what to handle first: subscribe(topic).")
-            if self._offsets is not None:
-                self._offsets.load()
-            core = self._core
-            self._session.begin()
-            with self._session.shell.lock:
-                self._session.core.groups[self.group] = core
-            try:
-                self._workers.start()
-                self._session.wait(core.start())
-            except BaseException:
-                with self._session.shell.lock:
-                    core.is_stopping = core.is_closed = True
-                    self._session.core.groups.pop(self.group, None)
-                self._workers.end(0.0)
-                raise
-            self._is_started = True
-            self._session.shell.start(core.keep_committed(_COMMIT_S))
-            return self
+        finish(self._starting())
+        return self
 
     def run(self, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> CloseReport:
         """Start, wait for one of the signals or for `close`, and close; a second signal ends the process as it would
@@ -224,56 +337,6 @@ class PushConsumer:
             report = self.close()
         return report
 
-    def pause(self) -> None:
-        """Fetch no more messages; those that were fetched are handled."""
-        self._session.check_process()
-        with self._session.shell.lock:
-            self._core.is_paused = True
-
-    def resume(self) -> None:
-        self._session.check_process()
-        with self._session.shell.lock:
-            self._core.is_paused = False
-            resuming = self._core.resume_all()
-        self._session.shell.start(resuming)
-
-    # --- handling, in the workers' threads
-
-    def _work(self, held: PushHeld) -> None:
-        with self._session.shell.lock:
-            batch = self._core.begin_batch(held)
-        if batch is not None:
-            self._session.shell.start(self._core.finish(batch, self._handle(batch)))
-
-    def _handle(self, batch: Batch) -> Outcome:
-        try:
-            handler = self._handlers.get(batch.topic)
-            if handler is None:
-                raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
-            result = handler(batch.messages if self._batch > 1 else batch.messages[0])
-            if result is not None and _is_no_end(result):
-                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
-        except BaseException as error:
-            try:
-                self._log(batch, error)
-                return outcome_of(error, batch.messages)
-            except Exception:  # as for Retry(after="soon"); it must not end the thread and leave the message to nobody
-                logger.exception("group %s cannot tell what a handler raised, and gets its message again", self.group)
-                return Outcome(batch.messages)
-        return DONE
-
-    def _log(self, batch: Batch, error: BaseException) -> None:
-        first: ReceivedMessage = batch.messages[0]
-        what = f"{len(batch.messages)} messages, the first is {first!r}" if len(batch.messages) > 1 else repr(first)
-        if isinstance(error, Reject):
-            logger.warning("group %s rejects %s: %s", self.group, what, error)
-        elif isinstance(error, Retry) or (isinstance(error, Suspend) and self._is_ordered):
-            logger.debug("group %s gets %s again: %s", self.group, what, error)
-        else:
-            logger.warning("a handler of %s failed, attempt %d: %s", self.group, first.attempt, what, exc_info=error)
-
-    # --- the end
-
     def close(self, timeout: float = 30.0) -> CloseReport:
         """Fetch no more, wait for running handlers, commit, leave the group. Messages that were fetched and not begun
         go to other members, or come with the next start.
@@ -281,39 +344,10 @@ class PushConsumer:
         Returns a report of what was not done within `timeout` seconds. From within a handler it does not wait: that
         message comes again. A second call returns the same report.
         """
-        return self.leave(self._session.clock.monotonic() + timeout)
+        return finish(self._closing(timeout))
 
-    def drain(self, deadline: float) -> float:
-        """Hand out no more messages and wait for running handlers, until the deadline by the client's clock. Returns
-        the deadline for what comes next: a handler that closes its own consumer cannot wait for itself."""
-        if self._workers.has(threading.current_thread()):
-            deadline = 0.0
-        with self._idle:
-            self._core.stop()
-            self._idle.wait_for(lambda: not self._core.active, max(0.0, deadline - self._session.clock.monotonic()))
-        return deadline
-
-    def leave(self, deadline: float) -> CloseReport:
-        """Do the same as `close`, with a deadline by the client's clock."""
-        if self._session.is_parents:
-            return CloseReport()
-        deadline = self.drain(deadline)
-        with self._lock:
-            if self._report is not None:
-                return self._report
-            uncommitted: int | None = 0
-            still_running: tuple[str, ...] = ()
-            if self._is_started:
-                latest = max(deadline, self._session.clock.monotonic() + self._session.timeout)
-                uncommitted = self._session.wait_until(self._core.leave(True), latest)
-                still_running = self._workers.end(deadline)
-            with self._session.shell.lock:
-                self._core.is_closed = True
-                self._session.core.groups.pop(self.group, None)
-            left = len(self._core.held) if uncommitted is None else uncommitted
-            self._report = CloseReport(0, left, still_running)
+    def _has_ended(self) -> None:
         self._ended.put(None)
-        return self._report
 
     def __enter__(self) -> PushConsumer:
         return self
@@ -323,10 +357,10 @@ class PushConsumer:
     ) -> None:
         self.close()
 
-    def _check_open(self) -> None:
-        if self._core.is_stopping:
-            raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
-        self._session.check_usable()
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """True if calling it only makes a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _is_no_end(result: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from .acts import Acts, finish
 from .core.pulling import Pulled, ask_offset, pull
 from .errors import InvalidOption
 from .message import MessageQueue
@@ -13,41 +14,55 @@ from .session import Session
 _GROUP = "TOOLS_CONSUMER"
 
 
-class Reader:
-    """Made by `Client.reader`. Threads may share it. All methods raise NoNameServer, NoRoute, BrokerAway,
-    RequestTimeout, RequestRefused, BadAnswer and Closed."""
+class ReaderActs:
+    """A reader but for its calls."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    def _reading_queues(self, topic: str) -> Acts[list[MessageQueue]]:
+        deadline = self._session.clock.monotonic() + self._session.timeout
+        return list((yield self._session.wait(self._session.core.directory.read_queues(topic, deadline))))
+
+    def _pulling(self, queue: MessageQueue, offset: int, most: int, wait: float) -> Acts[Pulled]:
+        if offset < 0 or most < 1 or wait < 0:
+            raise InvalidOption(f"offset and wait are 0 or more, max 1 or more; not {offset}, {wait}, {most}.")
+        session = self._session
+        yield from self._reading_queues(queue.topic)
+        steps = pull(session.core.directory, session.clock, _GROUP, queue, offset, most=most, wait=wait)
+        return (yield session.wait(steps))
+
+    def _asking(self, queue: MessageQueue, what: str | int) -> Acts[int]:
+        session = self._session
+        yield from self._reading_queues(queue.topic)
+        steps = ask_offset(session.core.directory, session.clock, session.timeout, queue, what)
+        return (yield session.wait(steps))
+
+    def _asking_at(self, queue: MessageQueue, time: datetime) -> Acts[int]:
+        return self._asking(queue, int(time.timestamp() * 1000))
+
+
+class Reader(ReaderActs):
+    """Made by `Client.reader`. Threads may share it. All methods raise NoNameServer, NoRoute, BrokerAway,
+    RequestTimeout, RequestRefused, BadAnswer and Closed."""
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the topic's queues that can be read."""
-        session = self._session
-        deadline = session.clock.monotonic() + session.timeout
-        return list(session.wait(session.core.directory.read_queues(topic, deadline)))
+        return finish(self._reading_queues(topic))
 
     def pull(self, queue: MessageQueue, offset: int, max: int = 32, wait: float = 0.0) -> Pulled:
         """Return messages of a queue from `offset` on. wait: seconds that the broker may wait if there is none yet."""
-        if offset < 0 or max < 1 or wait < 0:
-            raise InvalidOption(f"offset and wait are 0 or more, max 1 or more; not {offset}, {wait}, {max}.")
-        session = self._session
-        self.queues(queue.topic)
-        return session.wait(pull(session.core.directory, session.clock, _GROUP, queue, offset, most=max, wait=wait))
+        return finish(self._pulling(queue, offset, max, wait))
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the first message that is kept."""
-        return self._ask(queue, "min")
+        return finish(self._asking(queue, "min"))
 
     def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message will have."""
-        return self._ask(queue, "max")
+        return finish(self._asking(queue, "max"))
 
     def offset_at(self, queue: MessageQueue, time: datetime) -> int:
         """Return the offset of the first message stored at that time or later; without one, that of the next message.
         (A broker of 4.9 gives the last message's.)"""
-        return self._ask(queue, int(time.timestamp() * 1000))
-
-    def _ask(self, queue: MessageQueue, what: str | int) -> int:
-        session = self._session
-        self.queues(queue.topic)
-        return session.wait(ask_offset(session.core.directory, session.clock, session.timeout, queue, what))
+        return finish(self._asking_at(queue, time))

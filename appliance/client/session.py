@@ -1,4 +1,8 @@
-"""The part of a client that producers, consumers and readers share: the core, the shell, and checks before any use."""
+"""The part of a client that producers, consumers and readers share: the core, the shell, and checks before any use.
+
+It also makes the parts by which threads and asyncio differ, for acts (`acts.py`): with asyncio, what a docstring here
+says that a call returns is what its awaitable does.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,16 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .acts import Acts, finish
 from .core.client_core import ClientCore
 from .core.directory import Directory
 from .core.unique_key import KeyMaker
 from .errors import Closed, ForkedError
 from .notes import Notes
-from .shells.shell import SystemClock
-from .shells.threads import ThreadShell
+from .shells.shell import Bell, Done, Shell, SystemClock
+from .shells.threads import Pending, ThreadBell, ThreadShell
+from .shells.worker import Worker
+from .shells.workers import Workers
 
 if TYPE_CHECKING:
     from .local_offsets import LocalOffsets
@@ -25,7 +32,11 @@ Result = TypeVar("Result")
 
 
 class Session:
-    """Made by `Client`. Nothing starts before the first procedure."""
+    """Made by a client. Nothing starts before the first procedure."""
+
+    shell: Shell
+    #: True if handlers may be coroutine functions.
+    takes_coroutines = False
 
     def __init__(
         self,
@@ -51,7 +62,7 @@ class Session:
         self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep)
         #: Guarded by the shell's lock.
         self.keys = KeyMaker(_four_bytes(ip), self.pid, secrets.randbits(32))
-        self.shell = ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes)
+        self.shell = self._make_shell()
         # Guarded by lock.
         self.lock = threading.Lock()
         self.is_closed = False
@@ -101,17 +112,99 @@ class Session:
                     self._keeps_house = False
                     raise
 
-    def wait(self, procedure: Generator[Any, Any, Result]) -> Result:
+    # --- what threads and asyncio differ in
+
+    def _make_shell(self) -> Shell:
+        raise NotImplementedError
+
+    def perform(self, acts: Acts[Any]) -> Any:
+        """Do acts; return what they return, or raise."""
+        raise NotImplementedError
+
+    def wait(self, procedure: Generator[Any, Any, Any]) -> Any:
         """Run a procedure of the core and return what it returns, or raise."""
         self.begin()
         return self.shell.wait(procedure)
 
-    def wait_until(self, procedure: Generator[Any, Any, Result], deadline: float) -> Result | None:
+    def wait_until(self, procedure: Generator[Any, Any, Any], deadline: float) -> Any:
         """Do the same, also while closing; None if the procedure has not ended at the deadline."""
+        raise NotImplementedError
+
+    def promise(self) -> tuple[Any, Done]:
+        """Return (a promise, a function that takes its result or error)."""
+        raise NotImplementedError
+
+    def result(self, promised: Any) -> Any:
+        """Wait for a promise, which others may wait for, too; return its result, or raise."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the user's, or one that waits for a disk; return what it returns."""
+        raise NotImplementedError
+
+    def bell(self, of_core: bool) -> Bell:
+        """Return a new bell, for changes of the core or of something else."""
+        raise NotImplementedError
+
+    def mutex(self) -> Any:
+        """Return a lock that may be held over yields: `acquire` is yielded, `release` not."""
+        raise NotImplementedError
+
+    def worker(self, name: str, most: int | None = None) -> Any:
+        """Return a new `Worker`."""
+        raise NotImplementedError
+
+    def workers(self, name: str, most: int, work: Callable[[Any], Acts[None]]) -> Any:
+        """Return new `Workers`."""
+        raise NotImplementedError
+
+    def ends_worker(self, error: BaseException) -> bool:
+        """True if the error is not the handler's own, but ends the task that it runs in."""
+        return False
+
+
+class ThreadSession(Session):
+    """A session whose calls wait."""
+
+    shell: ThreadShell
+
+    def _make_shell(self) -> ThreadShell:
+        return ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes)
+
+    def perform(self, acts: Acts[Result]) -> Result:
+        return finish(acts)
+
+    def wait(self, procedure: Generator[Any, Any, Result]) -> Result:
+        self.begin()
+        return self.shell.wait(procedure)
+
+    def wait_until(self, procedure: Generator[Any, Any, Result], deadline: float) -> Result | None:
         try:
             return self.shell.wait(procedure, max(0.0, deadline - self.clock.monotonic()))
         except TimeoutError:
             return None
+
+    def promise(self) -> tuple[Pending[Any], Done]:
+        pending: Pending[Any] = Pending()
+        return pending, pending.complete
+
+    def result(self, promised: Pending[Result]) -> Result:
+        return promised.result()
+
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return function(*arguments)
+
+    def bell(self, of_core: bool) -> ThreadBell:
+        return ThreadBell(self.shell.lock if of_core else threading.Lock())
+
+    def mutex(self) -> threading.Lock:
+        return threading.Lock()
+
+    def worker(self, name: str, most: int | None = None) -> Worker:
+        return Worker(name, self.shell.lock, most)
+
+    def workers(self, name: str, most: int, work: Callable[[Any], Acts[None]]) -> Workers:
+        return Workers(name, most, lambda task: finish(work(task)))
 
 
 def _own_ip() -> str:

@@ -16,6 +16,7 @@ from appliance.client import (
     NoNameServer,
     Retry,
 )
+from appliance.client.acts import finish
 from appliance.client.core.handling import DONE, Outcome
 from appliance.client.core.push_group import Batch, PushHeld
 from appliance.client.core.steps import Sleep
@@ -38,7 +39,7 @@ def handled(handler):
     with Client("127.0.0.1:1") as client:
         consumer = client.push_consumer("g")
         consumer.subscribe("T", handler=handler)
-        return consumer._handle(Batch(PushHeld(QUEUE), [message], 0.0)), message
+        return finish(consumer._handling(Batch(PushHeld(QUEUE), [message], 0.0))), message
 
 
 class SaysNothing(Retry):
@@ -66,7 +67,7 @@ def generator(message):
     yield message
 
 
-@pytest.mark.parametrize("handler", [generator, Late()])
+@pytest.mark.parametrize("handler", [generator, lambda message: Late()(message)])
 @pytest.mark.filterwarnings("ignore:coroutine")
 def test_work_that_is_only_begun_is_not_done(handler):
     outcome, message = handled(handler)
@@ -204,7 +205,7 @@ def test_a_fork_does_not_touch_what_is_its_parents():
 def test_a_fork_ends_without_its_parents_locks_and_connections():
     with Client("127.0.0.1:1") as client:
         pull = client.pull_consumer("h")
-        pull._is_started = pull._iterates = True  # as if it had begun
+        pull._beginning = pull._iterates = True  # as if it had begun
         client._session.pid += 1
         with client._session.lock, client._session.shell.lock:  # by threads that the fork does not have
             with pull:

@@ -538,12 +538,20 @@ async def coroutine(message):
     """No plain function."""
 
 
+class Later:
+    """No plain function either."""
+
+    async def __call__(self, message):
+        """Done by nobody."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("a.b", "*", print), "no topic"),
         (("T", "a || ", print), "Tags are"),
         (("T", "*", coroutine), "plain function"),
+        (("T", "*", Later()), "plain function"),
         (("T", "*", 7), "plain function"),
     ],
 )

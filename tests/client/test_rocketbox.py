@@ -279,7 +279,7 @@ def test_a_consumer_that_waits_ends_when_it_is_closed(client, rocketmq_topic, ro
     found = []
     thread = threading.Thread(target=lambda: found.extend(consumer))
     thread.start()
-    wait_for(lambda: consumer._is_started, "its start")
+    wait_for(lambda: consumer._beginning and consumer._beginning.done(), "its start")
     consumer.close()
     thread.join(PATIENT)
     assert not thread.is_alive()

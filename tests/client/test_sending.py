@@ -160,15 +160,15 @@ def test_a_large_batch_is_split_and_stays_in_order(client, rocketmq_topic, consu
 def test_a_batch_that_fails_in_the_middle_says_how_far_it_came(rocketbox_fresh, rocketmq_topic, monkeypatch):
     with rocketbox_fresh.client(timeout=PATIENT) as client:
         producer = client.producer()
-        launch = producer._launch
+        launching = producer._launching
 
         def launched(envelope, seconds, deadline):
-            done = launch(envelope, seconds, deadline)
+            done = yield from launching(envelope, seconds, deadline)
             done.result()
             rocketbox_fresh.kill()
             return done
 
-        monkeypatch.setattr(producer, "_launch", launched)
+        monkeypatch.setattr(producer, "_launching", launched)
         with pytest.raises(SendError) as raised:
             producer.send_batch([Message(rocketmq_topic, bytes(3 << 20)) for _ in range(2)])
     assert raised.value.maybe_stored

@@ -57,6 +57,25 @@ class ClientCore:
                 for group in list(self.groups.values()):
                     yield Start(group.rebalance())
 
+    # --- members of groups
+
+    def join(self, group: Group[Any], beginning: Steps[None], commit_s: float | None) -> Steps[None]:
+        """Begin a member and have heartbeats name it. commit_s: seconds between its commits; None: it commits by itself
+        nothing. Raises what `beginning` does; then it is no member."""
+        self.groups[group.group] = group
+        try:
+            yield from beginning
+        except BaseException:
+            self.part(group)
+            raise
+        if commit_s is not None:
+            yield Start(group.keep_committed(commit_s))
+
+    def part(self, group: Group[Any]) -> None:
+        """Have heartbeats no longer name a member."""
+        if self.groups.get(group.group) is group:
+            del self.groups[group.group]
+
     # --- heartbeats
 
     def announce(self, topics: Iterable[str], deadline: float) -> Steps[None]:

@@ -38,6 +38,21 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class Bell:
+    """Wakes those that wait for a change. lock: for what they wait for."""
+
+    lock: AbstractContextManager[Any]
+
+    def ring(self) -> None:
+        """Have all that wait look again. Called with the lock."""
+        raise NotImplementedError
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> Any:
+        """Return True once `predicate`, called with the lock, does, and False after `timeout` seconds; or return an
+        awaitable of it. Raises what `predicate` does."""
+        raise NotImplementedError
+
+
 class Shell:
     """Runs procedures. `lock` is held while one is resumed."""
 

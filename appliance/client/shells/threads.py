@@ -28,7 +28,7 @@ from ..errors import Closed
 from ..notes import Notes
 from ..wire import RemotingCommand, split_host_port
 from .link import Link
-from .shell import CLOSED, CONNECT_S, Shell, safely
+from .shell import CLOSED, CONNECT_S, Bell, Shell, safely
 
 _RECEIVE_BYTES = 256 * 1024
 #: Reads of one socket before others have their turn.
@@ -76,6 +76,19 @@ class Pending(Generic[Result]):
             event = self._event
         if event is not None:
             event.set()
+
+
+class ThreadBell(Bell):
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self._condition = threading.Condition(lock)
+
+    def ring(self) -> None:
+        self._condition.notify_all()
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        with self._condition:
+            return self._condition.wait_for(predicate, timeout)
 
 
 class ThreadShell(Shell):

@@ -52,10 +52,10 @@ class Workers:
             with self._lock:
                 self._working.discard(own)
 
-    def has(self, thread: threading.Thread) -> bool:
-        """True if it is one of these."""
+    def is_own(self) -> bool:
+        """True if it is one of these that asks."""
         with self._lock:
-            return thread in self._threads
+            return threading.current_thread() in self._threads
 
     def end(self, deadline: float) -> tuple[str, ...]:
         """End the threads; tasks that none has begun are dropped. Returns the names of those that work on at the

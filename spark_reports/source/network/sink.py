@@ -86,7 +86,7 @@ class Sender:
 
     def _message(self, row: dict[str, Any]) -> Message:
         from appliance.client import InvalidMessage, Message
-        from appliance.client.producer import RESERVED
+        from appliance.client.packing import RESERVED
 
         topic, body = row.get("topic", self._topic), row["body"]
         if topic is None or body is None:

@@ -8,7 +8,7 @@ import pytest
 from appliance.client.core import requests
 from appliance.client.core.requests import HalfPlace, Member, Subscription
 from appliance.client.message import Message, MessageQueue
-from appliance.client.producer import _properties
+from appliance.client.packing import properties_of
 from appliance.engine.protocol.command import decode_frame
 from appliance.engine.protocol.properties import encode_properties
 from tests.support.golden import GOLDEN, frames
@@ -47,7 +47,7 @@ def again(theirs):
                 ext["b"], b"", properties.get("TAGS"), properties.get("KEYS", "").split(),
                 delay=delay or None, at=datetime.fromtimestamp(at) if at else None,
             )  # fmt: skip
-            text = encode_properties(_properties(message, properties["UNIQ_KEY"], properties.get("PGROUP")))
+            text = encode_properties(properties_of(message, properties["UNIQ_KEY"], properties.get("PGROUP")))
             place = MessageQueue(ext["b"], ext["n"], int(ext["e"]))
             return requests.send(ext["a"], place, theirs.body, text, int(ext["f"]), int(ext["g"]))
         case 37:
