@@ -14,8 +14,8 @@ task, where functions of the user may be called.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from inspect import isawaitable
+from collections.abc import Callable, Generator
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
@@ -46,3 +46,8 @@ async def finish_awaiting(acts: Acts[Result]) -> Result:
             result = await given if isawaitable(given) else given
         except BaseException as raised:
             error = raised
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """True if calling it only makes a coroutine."""
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)

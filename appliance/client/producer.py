@@ -55,8 +55,10 @@ class ProducerActs:
         self._sending = Sending(core.directory, session.clock, core.faults, id(self) >> 4, retries, core.beat)
         self._callbacks = session.worker("rocketbox-callbacks")
         #: Rings when a message is no longer in flight.
-        self._room = session.bell(of_core=False)
-        # Guarded by the bell's lock.
+        self._room = session.bell()
+        #: Rings when none is.
+        self._nothing_left = session.bell(self._room.lock)
+        # Guarded by the lock of both.
         self._in_flight = 0
         self._in_flight_bytes = 0
 
@@ -130,6 +132,8 @@ class ProducerActs:
             self._in_flight -= 1
             self._in_flight_bytes -= size
             self._room.ring()
+            if not self._in_flight:
+                self._nothing_left.ring()
 
     def _choosing(self, message: Message, where: Where, deadline: float) -> Acts[MessageQueue]:
         """Return the queue that the caller's function chooses, in the caller's thread or task."""
@@ -227,7 +231,7 @@ class ProducerActs:
 
     def _flushing(self, timeout: float | None) -> Acts[int]:
         self._session.check_process()
-        yield self._room.wait_for(lambda: not self._in_flight, timeout)
+        yield self._nothing_left.wait_for(lambda: not self._in_flight, timeout)
         return self._in_flight
 
     def retiring(self, deadline: float) -> Acts[None]:

@@ -37,7 +37,7 @@ class PullActs:
         self._session = session
         self._auto_commit = auto_commit
         #: Notified, with the client's lock, when there are messages, an error, or the end.
-        self._ready = session.bell(of_core=True)
+        self._ready = session.bell(session.shell.lock)
         self._core = PullGroup(group, session.core.surroundings, begin=start, wake=self._ready.ring, cache=cache)
         # Owned by the thread or task that takes messages.
         self._assigned: tuple[MessageQueue, ...] = ()

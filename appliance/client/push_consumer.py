@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
-from .acts import Acts, finish
+from .acts import Acts, finish, is_async
 from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
 from .core.ordered_group import OrderedGroup
@@ -68,7 +68,7 @@ class PushActs:
         self._batch = batch
         self._workers = session.workers(f"rocketbox-{group}", workers, self._working)
         #: Rings when the last handler has ended.
-        self._idle = session.bell(of_core=True)
+        self._idle = session.bell(session.shell.lock)
         self._offsets = session.local_offsets(group) if broadcast else None
         offsets: OffsetFile | None = self._offsets
         retries = (_NO_END if ordered else _MOST_RETRIES) if max_attempts is None else max_attempts - 1
@@ -356,11 +356,6 @@ class PushConsumer(PushActs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """True if calling it only makes a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _is_no_end(result: object) -> bool:

@@ -142,8 +142,8 @@ class Session:
         """Call a function of the user's, or one that waits for a disk; return what it returns."""
         raise NotImplementedError
 
-    def bell(self, of_core: bool) -> Bell:
-        """Return a new bell, for changes of the core or of something else."""
+    def bell(self, lock: Any = None) -> Bell:
+        """Return a new bell, for changes of what a lock guards; None: with a lock of its own."""
         raise NotImplementedError
 
     def mutex(self) -> Any:
@@ -194,8 +194,8 @@ class ThreadSession(Session):
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return function(*arguments)
 
-    def bell(self, of_core: bool) -> ThreadBell:
-        return ThreadBell(self.shell.lock if of_core else threading.Lock())
+    def bell(self, lock: threading.Lock | None = None) -> ThreadBell:
+        return ThreadBell(lock or threading.Lock())
 
     def mutex(self) -> threading.Lock:
         return threading.Lock()

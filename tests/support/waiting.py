@@ -6,6 +6,7 @@ other work takes many times as long as one without.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +40,16 @@ def wait_for(
         if time.monotonic() >= deadline:
             raise AssertionError(f"waited {seconds:g} s: {what}") from failed
         time.sleep(every)
+
+
+async def wait_in_loop(condition: Callable[[], Found], what: str, seconds: float = 60.0) -> Found:
+    """Do the same as `wait_for` while other tasks of the event loop go on."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"waited {seconds:g} s: {what}")
+        await asyncio.sleep(0.01)
+    return found
 
 
 def ends(act: Callable[[], Found], what: str, seconds: float = 60.0) -> Found:

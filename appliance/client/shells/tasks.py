@@ -1,0 +1,385 @@
+"""Performs the core's effects on an event loop of asyncio, uvloop's too. No thread, but for files and names.
+
+All of it runs on the loop of the client's first call, so its locks are none. Requests that are made in one turn of the
+loop leave in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from ..core.steps import CallFailed
+from ..errors import Closed, InvalidOption
+from ..notes import Notes, logger
+from ..wire import RemotingCommand, split_host_port
+from .link import Link
+from .shell import CLOSED, CONNECT_S, Bell, Shell, safely
+
+Result = TypeVar("Result")
+
+
+class TaskBell(Bell):
+    """All wait for the same. It wakes the one that has waited longest, who wakes the next when it goes: thousands may
+    wait for room that comes bit by bit."""
+
+    def __init__(self) -> None:
+        self.lock: AbstractContextManager[Any] = nullcontext()
+        self._waiting: OrderedDict[object, asyncio.Future[None]] = OrderedDict()
+
+    def ring(self) -> None:
+        first = next(iter(self._waiting.values()), None)
+        if first is not None and not first.done():
+            first.set_result(None)
+
+    async def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Nothing is awaited after `predicate` returned True: a caller that is cancelled has not been given anything
+        then."""
+        if predicate():
+            return True
+        until = None if timeout is None else time.monotonic() + timeout
+        place = object()
+        try:
+            while until is None or time.monotonic() < until:
+                heard = self._waiting[place] = asyncio.get_running_loop().create_future()
+                await asyncio.wait((heard,), timeout=None if until is None else until - time.monotonic())
+                if predicate():
+                    return True
+            return False
+        finally:
+            self._waiting.pop(place, None)
+            self.ring()
+
+
+class TaskShell(Shell):
+    """Runs procedures on an event loop."""
+
+    def __init__(
+        self,
+        opened: Callable[[str], Generator[Any, Any, Any]],
+        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        notes: Notes,
+    ) -> None:
+        """As of `Shell`."""
+        super().__init__(opened, asked, notes)
+        self.lock: AbstractContextManager[Any] = nullcontext()
+        # Owned by the loop.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._links: dict[str, _Link] = {}
+        self._sleeping: dict[int, tuple[asyncio.TimerHandle, Callable[[Any], None]]] = {}
+        self._order = itertools.count()
+        self._is_closed = False
+
+    def bind(self) -> None:
+        """Belong to the running loop from the first call on. Raises InvalidOption if there is none, or another."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise InvalidOption("A client of asyncio is used in coroutines, which an event loop runs.") from None
+        if self._loop is None:
+            self._loop = running
+        elif self._loop is not running:
+            raise InvalidOption("This client belongs to another event loop: make an aio.Client in each.")
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "a session binds its shell before anything else"
+        return self._loop
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None
+
+    async def wait(self, procedure: Generator[Any, Any, Result], timeout: float | None = None) -> Result:
+        """Run a procedure and return its result, or raise. One whose caller is cancelled goes on."""
+        promised: asyncio.Future[Result] = self.loop.create_future()
+        self.run(procedure, partial(settle, promised))
+        if timeout is not None and not promised.done():
+            async with asyncio.timeout(timeout):
+                return await promised
+        return await promised
+
+    async def close(self, timeout: float) -> bool:
+        connecting = [link.connecting for link in self._links.values() if link.connecting is not None]
+        self.abort()
+        await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+        if not connecting:
+            return True
+        _, left = await asyncio.wait(connecting, timeout=timeout)
+        return not left
+
+    def abort(self) -> None:
+        """End all connections; waiting calls fail."""
+        self._is_closed = True
+        for link in list(self._links.values()):
+            link.fail(CallFailed("closed", CLOSED))
+        sleeping, self._sleeping = self._sleeping, {}
+        for timer, resume in sleeping.values():
+            timer.cancel()
+            safely(partial(resume, Closed(CLOSED)))
+
+    def forget(self, link: Link) -> None:
+        if self._links.get(link.address) is link:
+            del self._links[link.address]
+
+    def _link(self, address: str) -> _Link | None:
+        if self._is_closed:
+            return None
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = _Link(address, self)
+            link.connect()
+        return link
+
+    def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
+        if self._is_closed:
+            return False
+        number = next(self._order)
+        timer = self.loop.call_later(max(0.0, until - time.monotonic()), self._wake, number)
+        self._sleeping[number] = (timer, resume)
+        return True
+
+    def _wake(self, number: int) -> None:
+        _, resume = self._sleeping.pop(number)
+        safely(partial(resume, None))
+
+    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        done = self.loop.run_in_executor(None, act)
+        done.add_done_callback(lambda future: resume(future.result()))
+        return False, None
+
+
+def settle(promised: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Give a promise its result or its error, unless the one who waited was cancelled."""
+    if promised.done():
+        return
+    if error is None:
+        promised.set_result(result)
+    else:
+        promised.set_exception(error)
+
+
+class _Link(Link, asyncio.Protocol):
+    """A link with its transport."""
+
+    def __init__(self, address: str, shell: TaskShell) -> None:
+        super().__init__(address, shell, nullcontext())
+        self._loop = shell.loop
+        self.connecting: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._will_write = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    # --- connecting
+
+    def connect(self) -> None:
+        self.connecting = self._loop.create_task(self._connect(), name=f"rocketbox connects to {self.address}")
+
+    async def _connect(self) -> None:
+        host, port = split_host_port(self.address)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._loop.create_connection(lambda: self, host, int(port))
+        except TimeoutError:
+            self.fail(CallFailed("connect", f"no connection within {CONNECT_S:g} s", sent=False))
+        except (socket.gaierror, UnicodeError) as error:
+            self.fail(CallFailed("connect", f"the name {host} is not known: {error}", sent=False))
+        except OSError as error:
+            self.fail(CallFailed("connect", _words(error), sent=False))
+        except asyncio.CancelledError:  # the loop ends
+            self.fail(CallFailed("closed", CLOSED, sent=False))
+            raise
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.is_dead:
+            self._disconnect()
+            return
+        self._opens()
+        self._owner.has_opened(self.address)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_dead:
+            self._received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        why = "it closed the connection" if error is None else f"the connection broke: {_words(error)}"
+        self.fail(CallFailed("lost", why))
+
+    # --- for Link
+
+    def _write(self) -> bool:
+        if self._is_open and not self._will_write:
+            self._will_write = True
+            self._loop.call_soon(self._write_now)
+        return False
+
+    def _write_now(self) -> None:
+        self._will_write = False
+        if self._transport is not None:
+            self._transport.write(self._connection.take_output())
+
+    def _after(self, left: bool) -> None:
+        """The transport sends the rest."""
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _expire_at(self, deadline: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._end_expired()
+        deadline = self._connection.next_deadline()
+        if deadline is not None:
+            self._expire_at(deadline)
+
+    def _disconnect(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.connecting is not None and self.connecting is not asyncio.current_task(self._loop):
+            self.connecting.cancel()
+
+
+def _words(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
+
+
+class TaskWorker:
+    """Calls what it is given, one after the other, in a task that ends when there is nothing left: `worker.Worker` of
+    asyncio."""
+
+    def __init__(self, name: str, most: int | None = None) -> None:
+        """most: number of calls that may wait."""
+        self.name = name
+        self._most = most
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def put_locked(self, act: Callable[[], Awaitable[None]]) -> bool:
+        """Have `act` called and awaited; False if too much waits, or this is closed."""
+        if self._is_closed or (self._most is not None and len(self._waiting) >= self._most):
+            return False
+        self._waiting.append(act)
+        # Not here: a loop may run a task's beginning at once, and this is called in a step of the core.
+        asyncio.get_running_loop().call_soon(self._begin)
+        return True
+
+    def _begin(self) -> None:
+        if self._task is None and self._waiting:
+            task = asyncio.get_running_loop().create_task(self._run(), name=self.name)
+            self._task = None if task.done() else task
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                try:
+                    await self._waiting.popleft()()
+                except Exception:
+                    logger.exception("client: %s goes on after an error", self.name)
+        finally:
+            self._task = None
+
+    def drop(self) -> None:
+        """Take nothing more, and forget what waits; what runs goes on."""
+        self._is_closed = True
+        self._waiting.clear()
+
+    async def join(self, timeout: float) -> bool:
+        """Wait until nothing runs or waits; False if that lasts longer than `timeout` seconds. Called from what it
+        runs, it returns at once."""
+        task = self._task
+        if task is None or task is asyncio.current_task():
+            return True
+        done, _ = await asyncio.wait((task,), timeout=max(0.0, timeout))
+        return bool(done)
+
+
+class TaskWorkers:
+    """Tasks that handle messages: `workers.Workers` of asyncio."""
+
+    def __init__(self, name: str, most: int, work: Callable[[Any], Awaitable[None]]) -> None:
+        """name: of the tasks. work: called with each thing to do and awaited; it raises if its task ends."""
+        self._name = name
+        self._most = most
+        self._work = work
+        self._waiting: asyncio.Queue[Any] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._working: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count()
+        self._is_ending = False
+
+    def start(self) -> None:
+        """Nothing: tasks begin when there is something to do."""
+
+    def put(self, thing: Any) -> None:
+        """Have a task work on something."""
+        self._waiting.put_nowait(thing)
+        asyncio.get_running_loop().call_soon(self._add)  # not here, as in TaskWorker
+
+    def _add(self) -> None:
+        if self._waiting.qsize() and len(self._working) == len(self._tasks) < self._most and not self._is_ending:
+            name = f"{self._name}-{next(self._numbers)}"
+            task = asyncio.get_running_loop().create_task(self._run(), name=name)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        own = asyncio.current_task()
+        assert own is not None, "this runs in a task"
+        while True:
+            thing = await self._waiting.get()
+            if self._is_ending:
+                return
+            self._working.add(own)
+            self._add()  # the next thing may find all of them at work
+            try:
+                await self._work(thing)
+            finally:
+                self._working.discard(own)
+
+    def is_own(self) -> bool:
+        """True if it is one of these that asks."""
+        return asyncio.current_task() in self._tasks
+
+    async def end(self, deadline: float) -> tuple[str, ...]:
+        """End the tasks; what none has begun is dropped. Those that work on at the deadline (monotonic) are cancelled,
+        but for the one that asks, and their names returned."""
+        self._is_ending = True
+        for _ in self._tasks:
+            self._waiting.put_nowait(None)
+        tasks = self._tasks - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, deadline - time.monotonic()))
+        names = tuple(task.get_name() for task in self._working)
+        self.cancel()
+        return names
+
+    def cancel(self) -> None:
+        """End the tasks at once, but for the one that asks."""
+        self._is_ending = True
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
