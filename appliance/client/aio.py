@@ -171,6 +171,14 @@ class Producer(ProducerActs):
     ) -> None:
         await finish_awaiting(self._telling(*taken_apart(message, body, options)))
 
+    async def request(
+        self, message: Message | str, body: bytes | str | None = None, **options: Unpack[SendOptions]
+    ) -> ReceivedMessage:
+        return await finish_awaiting(self._requesting(*taken_apart(message, body, options)))
+
+    async def reply(self, asked: ReceivedMessage, body: bytes | str, **options: Unpack[SendOptions]) -> SendResult:
+        return await finish_awaiting(self._replying(asked, body, options))
+
     async def recall(self, sent: SendResult, timeout: float | None = None) -> None:
         await finish_awaiting(self._recalling(sent, timeout))
 

@@ -27,6 +27,7 @@ from .wire import (
     TRANSACTION_PREPARED,
     UNIQUE_KEY,
     WAIT_STORE,
+    RequestCode,
     encode_properties,
     topic_name_error,
 )
@@ -92,10 +93,17 @@ def taken_apart(message: Message | str, body: bytes | str | None, options: SendO
 
 
 def envelope_of(
-    group: str, message: Message, message_id: str, queue: MessageQueue | None, compress_over: int, half: bool = False
+    group: str,
+    message: Message,
+    message_id: str,
+    queue: MessageQueue | None,
+    compress_over: int,
+    half: bool = False,
+    own: Mapping[str, str] | None = None,
+    code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> Envelope:
     """Check and pack a message. compress_over: as of `Client.producer`. half: True for the half message of a
-    transaction. Raises InvalidMessage."""
+    transaction. own: RocketMQ's properties of a request or a reply. Raises InvalidMessage."""
     topic = message.topic
     body = body_of(message)
     if queue is not None and queue.topic != topic:
@@ -105,9 +113,9 @@ def envelope_of(
         packed = zlib.compress(body, _COMPRESS_LEVEL)
         if len(packed) < len(body):
             body, sys_flag = packed, sys_flag | _ZLIB
-    text = text_of(properties_of(message, message_id, group if half else None))
+    text = text_of((dict(own) if own else {}) | properties_of(message, message_id, group if half else None))
     since = TIMERS_SINCE if message.delay is not None or message.at is not None else 0
-    return Envelope(group, topic, body, text, sys_flag, message_id, message.shard, queue, since)
+    return Envelope(group, topic, body, text, sys_flag, message_id, message.shard, queue, since, code)
 
 
 def body_of(message: Message) -> bytes:

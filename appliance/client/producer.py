@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -10,9 +11,19 @@ from typing import Any, Unpack
 
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
+from .core.request_reply import Question, of_request, reply_to
 from .core.send_plan import Envelope, Sending
-from .errors import ClientError, Closed, ForkedError, InvalidMessage, InvalidOption, SendError, TooMuchInFlight
-from .message import Message, MessageQueue, SendResult
+from .errors import (
+    ClientError,
+    Closed,
+    ForkedError,
+    InvalidMessage,
+    InvalidOption,
+    RequestTimeout,
+    SendError,
+    TooMuchInFlight,
+)
+from .message import Message, MessageQueue, ReceivedMessage, SendResult
 from .packing import (
     MAX_MESSAGE_BYTES,
     SendOptions,
@@ -27,7 +38,9 @@ from .packing import (
 )
 from .session import Session
 from .shells.threads import Pending
-from .wire import UNIQUE_KEY, WAIT_STORE
+from .wire import UNIQUE_KEY, WAIT_STORE, RequestCode
+
+_BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 
 class ProducerActs:
@@ -53,6 +66,8 @@ class ProducerActs:
         self._compress_over = compress_over
         core = session.core
         self._sending = Sending(core.directory, session.clock, core.faults, id(self) >> 4, retries, core.beat)
+        #: Topics of requests, whose brokers know this producer.
+        self._asked: set[str] = set()
         self._callbacks = session.worker("rocketbox-callbacks")
         #: Rings when a message is no longer in flight.
         self._room = session.bell()
@@ -74,14 +89,14 @@ class ProducerActs:
         message: Message,
         where: Where,
         callback: Callable[[SendResult | ClientError], None] | None = None,
-        half: bool = False,
+        **packing: Any,
     ) -> Acts[Any]:
-        """Begin a send; return the promise of its result."""
+        """Begin a send; return the promise of its result. packing: further arguments for `envelope_of`."""
         self._session.check_usable()
         seconds = where.timeout or self._session.timeout
         deadline = self._session.clock.monotonic() + seconds
         queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-        envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over, half)
+        envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over, **packing)
         return (yield from self._launching(envelope, seconds, deadline, callback))
 
     def _launching(
@@ -194,7 +209,7 @@ class ProducerActs:
             key = self._new_key()
             text = text_of({UNIQUE_KEY: key, WAIT_STORE: "true"})
             body = b"".join(together)
-            envelope = Envelope(self.group, first.topic, body, text, 0, key, first.shard, batch=True)
+            envelope = Envelope(self.group, first.topic, body, text, 0, key, first.shard, code=_BATCH)
             envelopes.append((envelope, len(together)))
         return envelopes, ids
 
@@ -205,6 +220,45 @@ class ProducerActs:
         envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over)
         self._register()
         yield self._session.wait(self._sending.tell(envelope, deadline))
+
+    def _requesting(self, message: Message, where: Where) -> Acts[ReceivedMessage]:
+        """Send a request and wait for its reply."""
+        session = self._session
+        session.check_usable()
+        if message.delay_level is not None or message.delay is not None or message.at is not None:
+            raise InvalidMessage("A request has no delay.")
+        check_topic(message.topic)
+        seconds = where.timeout or session.timeout
+        deadline = session.clock.monotonic() + seconds
+        self._register()
+        bell = session.bell(session.shell.lock)
+        question, correlation_id = Question(bell.ring), str(uuid.uuid4())
+        with bell.lock:
+            session.core.questions[correlation_id] = question
+        try:
+            if message.topic not in self._asked:  # a broker pushes replies to those whose heartbeats it has
+                yield session.wait(session.core.announce((message.topic,), deadline))
+                self._asked.add(message.topic)
+            own = of_request(correlation_id, session.client_id, seconds)
+            where = replace(where, timeout=max(0.001, deadline - session.clock.monotonic()))
+            sent = yield session.result((yield from self._submitting(message, where, own=own)))
+            left = max(0.0, deadline - session.clock.monotonic())
+            if not (yield bell.wait_for(lambda: question.reply is not None, left)):
+                raise RequestTimeout(
+                    f"No reply came within {seconds:g} s. The request is stored as {sent.message_id} in {sent.queue}: "
+                    "does anybody consume it and reply?"
+                )
+        finally:
+            with bell.lock:
+                session.core.questions.pop(correlation_id, None)
+        assert question.reply is not None, "the bell rang for it"
+        return question.reply
+
+    def _replying(self, asked: ReceivedMessage, body: bytes | str, options: SendOptions) -> Acts[SendResult]:
+        topic, own = reply_to(asked)
+        message, where = taken_apart(topic, body, options)
+        promised = yield from self._submitting(message, where, own=own, code=RequestCode.SEND_REPLY_MESSAGE_V2)
+        return (yield self._session.result(promised))
 
     def _recalling(self, sent: SendResult, timeout: float | None) -> Acts[None]:
         self._session.check_usable()
@@ -325,6 +379,25 @@ class Producer(ProducerActs):
         """Send without an answer, so it stays unknown whether the message was stored. Raises as `send` if there is no
         route or no connection."""
         finish(self._telling(*taken_apart(message, body, options)))
+
+    def request(
+        self, message: Message | str, body: bytes | str | None = None, **options: Unpack[SendOptions]
+    ) -> ReceivedMessage:
+        """Send a message as a request, and return the reply of whoever consumes it: see `reply`. timeout: seconds for
+        both.
+
+        Raises as `send`, and RequestTimeout if no reply came: the request was stored. InvalidMessage for one with a
+        delay.
+        """
+        return finish(self._requesting(*taken_apart(message, body, options)))
+
+    def reply(self, asked: ReceivedMessage, body: bytes | str, **options: Unpack[SendOptions]) -> SendResult:
+        """Send the reply to a consumed request, and return its place: replies are stored, too. options: those of a
+        message, and `timeout`.
+
+        Raises as `send`; Refused with code 1 if the requester is gone. InvalidMessage if `asked` is no request.
+        """
+        return finish(self._replying(asked, body, options))
 
     def recall(self, sent: SendResult, timeout: float | None = None) -> None:
         """Take back a message that was sent with `delay` or `at` and is not delivered yet.

@@ -30,11 +30,13 @@ from ..engine.protocol.names import (
 )
 from ..engine.protocol.names import topic_name_error as topic_name_error
 from ..engine.protocol.properties import (
+    CLUSTER,
     DELAY_TIME_LEVEL,
     KEYS,
     MAX_PROPERTIES_BYTES,
     ORIGIN_MESSAGE_ID,
     PRODUCER_GROUP,
+    REPLY_TO_CLIENT,
     RETRY_TOPIC,
     SHARDING_KEY,
     TAGS,
@@ -51,6 +53,7 @@ from ..engine.protocol.properties import (
 from ..engine.protocol.record import SYS_COMPRESSED, SYS_PREPARED, Record, decode_record
 
 __all__ = [
+    "CLUSTER",
     "DELAY_TIME_LEVEL",
     "FLAG_ONEWAY",
     "FLAG_RESPONSE",
@@ -62,6 +65,7 @@ __all__ = [
     "PERM_READ",
     "PERM_WRITE",
     "PRODUCER_GROUP",
+    "REPLY_TO_CLIENT",
     "RETRY_PREFIX",
     "RETRY_TOPIC",
     "SHARDING_KEY",

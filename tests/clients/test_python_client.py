@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
-from appliance.client import Client, CloseReport, PushConsumer, ReceivedMessage, Retry
-from tests.clients.agents import Agent
+from appliance.client import (
+    Client,
+    CloseReport,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    Refused,
+    RequestTimeout,
+    Retry,
+)
+from tests.clients.agents import Agent, ClientFailed
 from tests.clients.conftest import JAVA, Target, newest_first
 from tests.clients.messages import Message, places, plain
 from tests.support.waiting import wait_for
@@ -89,3 +99,53 @@ def test_what_python_sends_back_is_retried_by_whoever_has_the_retry_queue(
             (again,) = theirs.wait_for(1)
             assert again["reconsume_times"] == 1
             assert again["topic"] == topic
+
+
+@beside_java
+def test_requests_are_answered_across_languages(
+    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
+) -> None:
+    topics = [new_topic(queues=1), new_topic(queues=1)]
+    names = [f"{group}-asks", f"{group}-replies"]
+    for name in names:
+        agent.do(
+            "producer.start", name=name, group=f"pg-{name}", namesrv=target.namesrv, instance=name, timeout_ms=15_000
+        )
+    listener = f"{group}-listens"
+    agent.do(
+        "reply.start",
+        name=listener,
+        producer=names[1],
+        namesrv=target.namesrv,
+        topic=topics[0],
+        group=f"{group}-theirs",
+    )
+    with Client(target.namesrv, timeout=PATIENT) as client:
+        producer = client.producer(f"{group}-ours")
+
+        def theirs() -> ReceivedMessage:
+            return producer.request(topics[0], "of Python", timeout=5.0)
+
+        # A listener of Java begins with what is sent once it has its queue.
+        reply = wait_for(theirs, "Java's reply", not_yet=(RequestTimeout,))
+        assert reply.text == "reply to of Python"
+        consumer = client.push_consumer(f"{group}-ours", start="first")
+        consumer.subscribe(topics[1], handler=lambda message: answered(producer, message))
+        consumer.start()
+
+        def ours() -> str:
+            found = agent.do(
+                "request.ask", name=names[0], topic=topics[1], body="of Java", timeout_ms=5000, how="async"
+            )
+            return str(found["body"])
+
+        # A producer of Java is known to the broker with its first heartbeat.
+        assert wait_for(ours, "Python's reply", not_yet=(ClientFailed,)) == "Python's to of Java"
+    agent.do("reply.stop", name=listener)
+    for name in names:
+        agent.do("producer.stop", name=name)
+
+
+def answered(producer: Producer, message: ReceivedMessage) -> None:
+    with contextlib.suppress(Refused):  # the requester is not known yet
+        producer.reply(message, f"Python's to {message.text}")

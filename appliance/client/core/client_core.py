@@ -11,6 +11,7 @@ from ..wire import RemotingCommand, RequestCode, ResponseCode
 from . import requests
 from .directory import Directory
 from .group import Group, Surroundings
+from .request_reply import Question, take_reply
 from .selection import Faults
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 from .transactions import Half, half_of_check
@@ -33,6 +34,8 @@ class ClientCore:
         self.groups: dict[str, Group[Any]] = {}
         #: Group of a transactional producer -> called when a broker asks how a transaction of it ends.
         self.checkers: dict[str, Callable[[Half, ReceivedMessage], None]] = {}
+        #: Correlation id -> request of this client whose reply is waited for.
+        self.questions: dict[str, Question] = {}
         self._clock = clock
         self._timeout = timeout
         self._note = note
@@ -116,7 +119,18 @@ class ClientCore:
         if question.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = self.groups.get(question.ext_fields.get("consumerGroup", ""))
             return None if group is None else group.rebalance(), requests.request(ResponseCode.SUCCESS, None)
+        if question.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return None, self._reply(address, question)
         return None, requests.not_supported(question)
+
+    def _reply(self, address: str, push: RemotingCommand) -> RemotingCommand:
+        try:
+            if not take_reply(self.questions, address, push):
+                self._note(f"broker at {address} pushed a reply to a request that nobody waits for any more")
+        except BadAnswer as error:
+            self._note(str(error))
+            return requests.request(ResponseCode.SYSTEM_ERROR, None)
+        return requests.request(ResponseCode.SUCCESS, None)
 
     def _check(self, address: str, question: RemotingCommand) -> None:
         try:

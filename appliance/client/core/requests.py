@@ -86,14 +86,21 @@ def route_of(topic: str) -> RemotingCommand:
 
 
 def send(
-    group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int, batch: bool = False
+    group: str,
+    queue: MessageQueue,
+    body: bytes,
+    properties: str,
+    sys_flag: int,
+    born_ms: int,
+    code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> RemotingCommand:
-    """Make a 310, or a 320 for a batch. properties: the text of a message's properties."""
+    """Make a 310, or by `code` a 320 of a batch or a 325 of a reply. properties: the text of a message's properties."""
+    batch = code == RequestCode.SEND_BATCH_MESSAGE
     fields = {
         "a": group, "b": queue.topic, "c": TEMPLATE_TOPIC, "d": DEFAULT_QUEUES, "e": queue.queue_id, "f": sys_flag,
         "g": born_ms, "h": 0, "i": properties, "j": 0, "k": False, "m": batch, "n": queue.broker_name,
     }  # fmt: skip
-    return request(RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2, fields, body)
+    return request(code, fields, body)
 
 
 def end_transaction(

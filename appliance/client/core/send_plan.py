@@ -23,7 +23,7 @@ from ..errors import (
     Unsupported,
 )
 from ..message import MessageQueue, SendResult
-from ..wire import RemotingCommand, ResponseCode
+from ..wire import RemotingCommand, RequestCode, ResponseCode
 from . import requests
 from .answers import advice, code_text, failure, number, refusal
 from .directory import Directory
@@ -59,8 +59,8 @@ _PAUSES_S = (0.1, 0.5)
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """A message ready to be sent. properties: their text. shard, queue: determine its queue; such a send has one
-    attempt. since: version of the oldest brokers that can take it, an ordinal of MQVersion. batch: True for several
-    messages in one body."""
+    attempt. since: version of the oldest brokers that can take it, an ordinal of MQVersion. code: of the request: a
+    message's, a batch's - several messages in one body - or a reply's."""
 
     group: str
     topic: str
@@ -71,7 +71,7 @@ class Envelope:
     shard: str | int | None = None
     queue: MessageQueue | None = None
     since: int = 0
-    batch: bool = False
+    code: int = RequestCode.SEND_MESSAGE_V2
 
 
 class Sending:
@@ -203,7 +203,7 @@ class Sending:
             envelope.properties,
             envelope.sys_flag,
             self._clock.wall_ms(),
-            envelope.batch,
+            envelope.code,
         )
 
     def _choose(

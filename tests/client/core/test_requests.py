@@ -39,7 +39,7 @@ def again(theirs):
             return requests.route_of(ext["topic"])
         case 320:
             place = MessageQueue(ext["b"], ext["n"], int(ext["e"]))
-            return requests.send(ext["a"], place, theirs.body, ext["i"], int(ext["f"]), int(ext["g"]), batch=True)
+            return requests.send(ext["a"], place, theirs.body, ext["i"], int(ext["f"]), int(ext["g"]), 320)
         case 310:
             properties = dict(pair.split("\x01") for pair in ext["i"].split("\x02") if pair)
             delay, at = (int(properties.get(name, 0)) / 1000 for name in ("TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
