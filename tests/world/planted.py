@@ -190,6 +190,60 @@ PLANTED = (
         "GetResult(GetStatus.OFFSET_TOO_SMALL, low,",
         "GetResult(GetStatus.OFFSET_TOO_SMALL, high,",
     ),
+    Planted(
+        "when one of two clients with one id goes both are gone",
+        ENGINE + "broker/clients.py",
+        "        return not left\n",
+        "        return True\n",
+    ),
+    Planted(
+        "a group of two members ends when one of them goes",
+        ENGINE + "broker/clients.py",
+        "        if not info.channels:\n",
+        "        if len(info.channels) < 2:\n",
+    ),
+    Planted(
+        "cleaning by hand takes what is not old",
+        ENGINE + "store/retention/clean_service.py",
+        "if now_ms - self._last_written_ms(segments, at, now_ms, spans) < reserved_ms:",
+        "if not self._rounds and now_ms - self._last_written_ms(segments, at, now_ms, spans) < reserved_ms:",
+    ),
+    Planted(
+        "what waits in a file that goes is not stored once more",
+        ENGINE + "store/retention/clean_service.py",
+        "            if not reasons:\n",
+        "            if not reasons or end:\n",
+    ),
+    Planted(
+        "a backup leaves out the last file of the log",
+        ENGINE + "backup/making.py",
+        "        if kept > 0:\n",
+        "        if kept == size:\n",
+    ),
+    Planted(
+        "a backup leaves out the tables of topics and groups",
+        ENGINE + "backup/making.py",
+        '"lock", "timerwheel",',
+        '"lock", "config", "timerwheel",',
+    ),
+    Planted(
+        "a backup leaves out the offsets of groups",
+        ENGINE + "backup/making.py",
+        'r"queue-ledger-|',
+        'r"consumerOffset|queue-ledger-|',
+    ),
+    Planted(
+        "with long polling off a pull is held all the same",
+        ENGINE + "broker/processors/pull.py",
+        "hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms",
+        "hold_ms = fields.suspend_ms",
+    ),
+    Planted(
+        "pulls give as many messages as before their limit was changed",
+        ENGINE + "broker/broker.py",
+        "max_count_in_memory=store.max_transfer_count_on_message_in_memory,",
+        "max_count_in_memory=32,",
+    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

@@ -149,6 +149,12 @@ def _with_twins(world: World, act: Act, topic: str, who: str, peers: tuple[Peer,
             world.ask(SIGN_OFF, {"clientID": who, "consumerGroup": TWINS}, b"", peer)
     if world.machine.killed:
         return ""
+    answer = world.ask(MEMBERS, {"consumerGroup": TWINS}, b"", third)
+    if answer is None:
+        return "no answer"
+    left = json.loads(answer.body)["consumerIdList"] if answer.code == 0 else []
+    if left != ["other"]:
+        raise Violation("a group has other members than are there", f"{act}: {left} when both with one id went")
     if not _locks(world, third, "other", topic):
         if world.machine.killed:
             return ""
