@@ -48,18 +48,7 @@ class CrashedDisk:
             pending.clear()
             return
         if kind == "sync":
-            if node in self._files:
-                data, pending = self._files[node]
-                for later in pending:
-                    apply(data, later)
-                    if node in self._seen:
-                        apply(self._seen[node], later)
-            else:
-                entries, pending = self._directories[node]
-                for later in pending:
-                    _apply_entry(entries, later)
-            pending.clear()
-            self._pending.discard(node)
+            self._sync(node, len(self._changes(node)))
             return
         self._pending.add(node)
         if kind in ("entry", "rename"):
@@ -72,6 +61,40 @@ class CrashedDisk:
             self._directories[node][1].append(operation)
         else:
             self._files[node][1].append(operation)
+
+    def unsynced(self) -> list[tuple[int, Operation | None]]:
+        """Return each node with changes that are not durable, and the last of them."""
+        return [(node, self.last(node)) for node in sorted(self._pending)]
+
+    def last(self, node: int) -> Operation | None:
+        """Return the last change of a node that is not durable: a sync that begins now takes all up to it."""
+        pending = self._changes(node)
+        return pending[-1] if pending else None
+
+    def sync(self, node: int, last: Operation | None) -> None:
+        """End a sync that began when `last(node)` was this one. Another sync, or one that failed, may have taken it."""
+        for count, operation in enumerate(self._changes(node), 1):
+            if operation is last:
+                self._sync(node, count)
+                break
+
+    def _changes(self, node: int) -> list[Operation]:
+        found = self._files.get(node) or self._directories.get(node)
+        return found[1] if found else []  # a file that is open no more, and has no name
+
+    def _sync(self, node: int, count: int) -> None:
+        """Make the first changes of a node durable."""
+        pending = self._changes(node)
+        for operation in pending[:count]:
+            if node in self._directories:
+                _apply_entry(self._directories[node][0], operation)
+                continue
+            apply(self._files[node][0], operation)
+            if node in self._seen:
+                apply(self._seen[node], operation)
+        del pending[:count]
+        if not pending:
+            self._pending.discard(node)
 
     @property
     def pending(self) -> int:

@@ -234,15 +234,18 @@ class WorldDisk(RecordingDisk):
         except OSError:
             self.record.append(("lost", node))
             raise
-        self.record.append(("sync", node))
-        self.during_sync(path)
+        last = self._crashed.last(node)
+        self.during_sync(path)  # the power may go meanwhile, and take all of it
+        self._crashed.sync(node, last)
 
     fsync = fdatasync
 
     def sync_file_system(self, fd: int) -> bool:
         self.fault("syncfs", self._open[fd][1])
-        self.record.extend([("sync", node) for node in sorted(self._crashed._pending)])
+        begun = self._crashed.unsynced()
         self.during_sync("/")
+        for node, last in begun:
+            self._crashed.sync(node, last)
         return True
 
     def usage(self, path: Path) -> DiskUsage:

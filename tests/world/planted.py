@@ -34,6 +34,7 @@ class Planted(NamedTuple):
 OF_TESTS = (
     "a tick is published when the first watermark has reached it, not the last",
     "the log goes on after a failed sync",
+    "a send whose sync is slow is answered as stored",
     "what a failed sync left in the page cache is believed",
     "the queues' files are not durable when the position is saved",
     "a key of a file's first second is not found",

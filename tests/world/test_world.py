@@ -17,8 +17,10 @@ from tests.support.effort import NIGHTLY, effort
 from tests.world.actors import ACTORS
 from tests.world.actors.faults import PLACES
 from tests.world.actors.replicas import CUTS
+from tests.world.disk import WorldDisk
 from tests.world.planted import PLANTED, ROOT, planted_text
 from tests.world.shrink import told
+from tests.world.threads import Killed
 from tests.world.world import play, script_of
 
 FOUND = Path(__file__).parent / "found"
@@ -86,6 +88,27 @@ def test_acts_do_not_depend_on_those_before_them():
     script = script_of(5, 60)
     without = [act for act in script if act["n"] != 10]
     assert [done.act for done in play(5, without).done] == without
+
+
+def test_power_that_goes_in_a_sync_takes_what_the_sync_was_to_keep():
+    path, chance = Path("/a"), random.Random(1)
+    disk = WorldDisk(lambda: 0.0, lambda: None)
+    fd = disk.open(path, create=True)
+    disk.sync_directory(path.parent)
+    disk.during_sync = lambda _: disk.pwrite(fd, b"meanwhile", 6)
+    disk.pwrite(fd, b"before", 0)
+    disk.fdatasync(fd)
+
+    def die(_: str) -> None:
+        raise Killed
+
+    disk.during_sync = die
+    with pytest.raises(Killed):
+        disk.fdatasync(fd)
+    assert disk.read_file(path) == b"beforemeanwhile"
+    disk.crash("none", chance)
+    assert disk.read_file(path) == b"before"
+    disk.close_all()
 
 
 @pytest.mark.parametrize(
