@@ -57,7 +57,7 @@ class _Way:
             except OSError:
                 data = b""
             self._ended = not data
-            self._queue.append((self._network.scheduler.now + self._network.delay_s, data))
+            self._queue.append((self._network.scheduler.now + self._network.delay_of(self.name), data))
             if not self._carries:
                 self._carries = True
                 self._network.scheduler.spawn(self._carry, f"network {self.name}", self._network)
@@ -125,11 +125,12 @@ class _Listener:
 
 
 class Network:
-    """delay_s: of all that is sent. cuts: the directions that let nothing through, "to master" and "to slave"."""
+    """delay_s: of all that is sent, or only in the direction that is `late`. cuts: the directions that let nothing
+    through, "to master" and "to slave"."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.delay_s = DELAY_S
+        self.delay_s, self.late = DELAY_S, ""
         self.cuts: set[str] = set()
         self.healed: deque[Task] = deque()
         self.listeners: dict[str, _Listener] = {}
@@ -143,9 +144,12 @@ class Network:
 
     def heal(self) -> None:
         self.cuts.clear()
-        self.delay_s = DELAY_S
+        self.delay_s, self.late = DELAY_S, ""
         while self.healed:
             self.scheduler.wake(self.healed.popleft())
+
+    def delay_of(self, direction: str) -> float:
+        return self.delay_s if self.late in ("", direction) else DELAY_S
 
     def stir(self) -> None:
         """Whoever waits for a socket looks again."""
@@ -207,7 +211,7 @@ class _Client:
 
     def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         network, scheduler = self.network, self.network.scheduler
-        scheduler.block(None, network.delay_s)
+        scheduler.block(None, network.delay_of("to master"))
         if network.cuts:
             scheduler.block(None, timeout_ms / 1000)
             raise CallTimeout(f"{self.address} did not answer in time")
@@ -222,7 +226,7 @@ class _Client:
         if answers.command is None:
             self._peer = None
             raise ConnectError(f"connection to {self.address} broke")
-        scheduler.block(None, network.delay_s)
+        scheduler.block(None, network.delay_of("to slave"))
         return answers.command
 
     def close(self) -> None:

@@ -20,11 +20,12 @@
    it, and nothing else. A pull that waits is answered when a message comes.
 11. With flushes now and then, a loss of power takes the log's end only: what came in the last two seconds.
 12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. A message that a
-    sync master acknowledged is on its slave's disk.
+    sync master acknowledged is on its slave's disk, and stays there when the slave loses its power.
 13. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
 14. A broadcast consumer gets all from the place on that it keeps itself, once and in order; its group has no offset.
     One that lags behind the beginning of a queue goes on there.
 15. A client id belongs to its group until the last client with it has gone, and so do the queues that it has in order.
+    A client that went on asking while the machine stood still has not gone.
 16. A log file goes when all in it is as old as `fileReservedTime`, or when the disk is too full. Who reads meanwhile
     gets messages whole.
 17. A backup starts elsewhere. It has the topics, what was shown up to its end of the log, byte for byte, nothing else,
@@ -264,6 +265,8 @@ class Oracle:
         self.full_until = -math.inf
         #: Physical offset where the last record begins that was acknowledged since the last look.
         self.acknowledged_end = -1
+        #: The same, of all that a master acknowledged that waits for its slave: the slave has it on its disk.
+        self.on_slave = -1
         #: A master that waits for its slave shows nothing until then.
         self.flows_since = -math.inf
         #: Acknowledged, and not shown yet.

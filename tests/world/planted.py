@@ -245,6 +245,18 @@ PLANTED = (
         "max_count_in_memory=store.max_transfer_count_on_message_in_memory,",
         "max_count_in_memory=32,",
     ),
+    Planted(
+        "a send that no slave has in time is answered as stored",
+        ENGINE + "broker/durability.py",
+        "code, timeout_ms = ResponseCode.FLUSH_SLAVE_TIMEOUT, slaves.timeout_ms",
+        "code, timeout_ms = ResponseCode.SUCCESS, slaves.timeout_ms",
+    ),
+    Planted(
+        "timers run before what has come is read",
+        ENGINE + "remoting/event_loop.py",
+        "            self.monotonic = monotonic()\n            for fd",
+        "            self.monotonic = monotonic()\n            self._run_timers()\n            for fd",
+    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

@@ -123,6 +123,8 @@ class Scheduler:
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Task, int]] = []
         self._tasks: dict[int, Task] = {}
+        #: Owner -> until when none of its threads runs.
+        self._still: dict[object, float] = {}
         self._next = 2  # 1 is the world itself
 
     @property
@@ -164,6 +166,19 @@ class Scheduler:
             waiters.remove(task)
         return task.woken
 
+    def stand_still(self, owner: object, seconds: float) -> None:
+        """None of its threads runs for so long, though its clocks go on: as a virtual machine that is moved."""
+        self._still[owner] = self.now + seconds
+
+    def stands_still(self, owner: object) -> bool:
+        return self._still.get(owner, 0.0) > self.now
+
+    def _set_aside(self, task: Task) -> None:
+        """Let a thread go on when its machine does. How its wait ended stays as it is."""
+        task.sleeping = True
+        heapq.heappush(self._timers, (self._still[task.owner], self._next, task, task.wait))
+        self._next += 1
+
     def run(self, done: Callable[[], bool], seconds: float) -> bool:
         """Let tasks run until `done()`, or for so long; False when it is not done. Stops when one was killed."""
         end = self.now + seconds
@@ -172,6 +187,9 @@ class Scheduler:
             if ready:
                 task = ready.pop(int(self.chance.random() * len(ready)) if len(ready) > 1 else 0)
                 self.now += TURN_S
+                if self._still and self.stands_still(task.owner):
+                    self._set_aside(task)
+                    continue
                 if not task.ended:
                     self.current = task
                     task.greenlet.switch()
@@ -195,6 +213,7 @@ class Scheduler:
     def end_all(self, owner: object) -> None:
         """End all tasks of a process: none of them runs again."""
         self._drop(owner)
+        self._still.pop(owner, None)
         tasks = [task for task in self._tasks.values() if task.owner is owner]
         for task in tasks:
             del self._tasks[task.ident]

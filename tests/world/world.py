@@ -182,7 +182,9 @@ class World:
         if not self.is_sync:
             return False
         slave, network = self.slave, self.machine.network
-        return slave is None or not slave.running or bool(network.cuts) or network.delay_s > 0.1
+        if slave is None or not slave.running or slave.disk.slow_s > 0.1 or self.scheduler.stands_still(slave):
+            return True
+        return bool(network.cuts) or network.delay_s > 0.1
 
     @property
     def waits_for_slave(self) -> bool:
@@ -203,7 +205,10 @@ class World:
             self.oracle.trouble_since = math.inf
         acknowledged, self.oracle.acknowledged_end = self.oracle.acknowledged_end, -1
         slave = self.slave
-        if not self.is_sync or acknowledged < 0 or slave is None or not slave.running:
+        if not self.is_sync or acknowledged < 0:
+            return
+        self.oracle.on_slave = max(self.oracle.on_slave, acknowledged)
+        if slave is None or not slave.running:
             return
         if acknowledged >= slave.broker.store.log.durable:
             raise Violation(
@@ -233,7 +238,7 @@ class World:
 
     def _make_groups(self) -> None:
         self.act = {"n": 0}
-        for group in (*GROUPS, "WORLD", "HOG", "BG", "TW"):
+        for group in (*GROUPS, "WORLD", "HOG", "BG", "TW", "ST"):
             answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
             assert answer is not None, "no answer"
             assert answer.code == 0, answer

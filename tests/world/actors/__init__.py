@@ -14,11 +14,13 @@ from tests.world.actors import (
     producers,
     readers,
     replicas,
+    stalls,
 )
 from tests.world.actors.kind import GROUPS, Kind
 
 _MODULES = (
     producers, checks, consumers, readers, members, administrators, keepers, hogs, operators, faults, replicas,
+    stalls,
 )  # fmt: skip
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 

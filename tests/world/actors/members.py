@@ -21,14 +21,17 @@ BROADCAST, TWINS = "BG", "TW"
 
 def beat(world: World, peer: Peer, who: str, group: str, topic: str, model: str) -> bool:
     """A consumer's heartbeat; False without an answer."""
+    answer = world.ask(HEART_BEAT, {}, beat_body(who, group, topic, model), peer)
+    return answer is not None and answer.code == 0
+
+
+def beat_body(who: str, group: str, topic: str, model: str) -> bytes:
     wanted = {"topic": topic, "subString": "*", "expressionType": "TAG", "subVersion": 1}
     member = {
         "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": [wanted],
     }  # fmt: skip
-    body = {"clientID": who, "producerDataSet": [], "consumerDataSet": [member]}
-    answer = world.ask(HEART_BEAT, {}, json.dumps(body).encode(), peer)
-    return answer is not None and answer.code == 0
+    return json.dumps({"clientID": who, "producerDataSet": [], "consumerDataSet": [member]}).encode()
 
 
 # --- broadcast

@@ -32,15 +32,20 @@ def _replicate(world: World, act: Act) -> str:
         )
         slave.configure({"broker_id": 1}, {"broker_role": "SLAVE", "ha_master_address": world.machine.ha_address})
     if not world.slave.running:
-        _start(world)
+        start_slave(world)
     return role
 
 
-def _start(world: World) -> None:
+def start_slave(world: World) -> None:
     assert world.slave is not None
     failure = world.slave.start()
     if failure is not None:
         raise Violation("a slave does not start", failure)
+    if world.slave.running and world.oracle.on_slave >= world.slave.log_at_start:
+        raise Violation(
+            "a slave lost what its sync master had acknowledged",
+            f"{world.oracle.on_slave}, its log ends at {world.slave.log_at_start}",
+        )
 
 
 def _network(world: World, act: Act) -> str:
@@ -48,7 +53,7 @@ def _network(world: World, act: Act) -> str:
         return "no slave"
     network = world.machine.network
     network.cuts = set(act["cuts"])
-    network.delay_s = act["delay"]
+    network.delay_s, network.late = act["delay"], act.get("late", "")
     world.pass_time(act["for"])
     if not act["stays"]:
         network.heal()
@@ -63,7 +68,7 @@ def _kill_slave(world: World, act: Act) -> str:
     if slave.running:
         slave.kill(act["mode"], world.chance)
     world.pass_time(act["away"])
-    _start(world)
+    start_slave(world)
     world.lost_each_other()
     return f"its log ends at {slave.log_at_start}"
 
@@ -74,7 +79,7 @@ def _compare(world: World, act: Act) -> str:
     if slave is None:
         return "no slave"
     if not slave.running:
-        _start(world)
+        start_slave(world)
     world.machine.network.heal()
     log, copy = world.machine.broker.store.log, slave.broker.store.log
     until = world.now + CATCHES_UP_S
@@ -126,6 +131,7 @@ KINDS = [
         lambda chance, before: {
             "cuts": chance.choice(CUTS),
             "delay": chance.choice((0.0005, 0.0005, 0.05, 1.0)),
+            "late": chance.choice(("", "to master", "to slave")),
             "for": chance.choice((0.0, 0.3, 2.0, 8.0)),
             "stays": chance.random() < 0.3,
         },
