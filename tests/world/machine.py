@@ -159,7 +159,7 @@ class Peer:
         """Take what has come."""
         while True:
             try:
-                data = self.sock.recv(1 << 20)
+                data = self.sock.recv(1 << 16)
             except BlockingIOError:
                 break
             except OSError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import concurrent.futures._base as futures
+import functools
 import heapq
 import importlib
 import pkgutil
@@ -499,12 +500,17 @@ def _time_of(scheduler: Scheduler) -> Any:
 
 def engine_modules() -> list[ModuleType]:
     """All of the engine; what it would import when first used, as well."""
+    _import_all()
+    return [module for name, module in sys.modules.items() if name.startswith("appliance.engine")]
+
+
+@functools.cache
+def _import_all() -> None:
     import appliance.engine
 
     for found in pkgutil.walk_packages(appliance.engine.__path__, "appliance.engine."):
         if not found.name.endswith("_compiled"):
             importlib.import_module(found.name)
-    return [module for name, module in sys.modules.items() if name.startswith("appliance.engine")]
 
 
 @contextmanager
