@@ -18,7 +18,8 @@
    or until the broker starts anew.
 10. A filter lets through exactly what fits: tags and SQL92 expressions. A query for a key finds all messages that have
    it, and nothing else. A pull that waits is answered when a message comes.
-11. With flushes now and then, a loss of power takes the log's end only: what came in the last two seconds.
+11. With flushes now and then, a loss of power takes the log's end only: what came in the last two seconds, or since
+    syncs take long or the machine stands still.
 12. A slave's log is its master's, byte for byte, and comes to its end when they can reach each other. A message that a
     sync master acknowledged is on its slave's disk, and stays there when the slave loses its power.
 13. When a sync or a write of the log failed, nothing more is acknowledged until a restart; nothing that was is lost.
@@ -252,6 +253,8 @@ class Oracle:
         self._saved_at: list[float] = []
         #: Since then the disk fails, or is too slow to save in time.
         self.trouble_since = math.inf
+        #: Since then syncs take long, or no thread runs that would do one.
+        self.unsynced_since = math.inf
         self.started_at = 0.0
         #: (where the log ended, when), rising.
         self._log_ends: list[tuple[int, float]] = []
@@ -415,8 +418,9 @@ class Oracle:
         self.started_at = now
         self.leases.clear()
         if self.is_async and (self._lost_power_at == self.ended_at or self.disk_failed):
-            self._cut(log_end, min(self.ended_at, self.failed_at) - ASYNC_LOSS_S)
+            self._cut(log_end, min(self.ended_at, self.failed_at, self.unsynced_since) - ASYNC_LOSS_S)
         self.disk_failed, self.failed_at, self.trouble_since = False, math.inf, math.inf
+        self.unsynced_since = math.inf
         while self._log_ends and self._log_ends[-1][0] >= log_end:
             self._log_ends.pop()
         self._log_ends.append((log_end, self.ended_at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ def _slow(world: World, act: Act) -> str:
     """Each sync takes long for a while."""
     world.machine.disk.slow_s = act["sync"]
     world.oracle.trouble_since = min(world.oracle.trouble_since, world.now)
+    world.oracle.unsynced_since = world.now
     outcome = producers.burst(world, act)
     if not world.machine.killed and act.get("then"):  # the power goes while a sync is under way
         world.kill(act["then"])
@@ -66,7 +68,9 @@ def _slow(world: World, act: Act) -> str:
         return outcome
     world.machine.disk.slow_s = 0.0
     if not world.machine.killed:
-        world.pass_time(act["sync"])
+        world.pass_time(act["sync"] + 1.0)  # the sync that is under way, and the next one
+    if not world.machine.killed:
+        world.oracle.unsynced_since = math.inf
     return outcome
 
 

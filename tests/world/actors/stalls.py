@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ def _master_still(world: World, act: Act) -> str:
     for who, peer in members:
         if not beat(world, peer, who, GROUP, act["topic"], "CLUSTERING"):
             return "no answer"
+    oracle.unsynced_since = world.now
     until = world.now + act["for"]
     scheduler.stand_still(machine, act["for"])
     asked: list[Answers] = []
@@ -69,7 +71,7 @@ def _master_still(world: World, act: Act) -> str:
         _judge(world, act, members)
     world.pass_time(OFFSETS_SAVED_S)
     if not machine.killed:
-        oracle.trouble_since = trouble
+        oracle.trouble_since, oracle.unsynced_since = trouble, math.inf
         for _, peer in members:
             if not peer.closed:
                 machine.hang_up(peer)
