@@ -146,7 +146,6 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: Classes that share method names with a part but stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
-    "world/threads.py:Scheduler": "what runs the world's threads, and no loop of connections",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",

@@ -335,8 +335,9 @@ class SlaveSync(ServiceThread):
         if self._saved.get(path) != body and self._is_ripe(address):
             save_json_atomically(path, encode_pretty(document))
             self._saved[path] = body
-            for level, offset in document["offsetTable"].items() if self._settled is not None else ():
-                self._settled.trim(int(level), offset)
+            if self._settled is not None:
+                for level, offset in document["offsetTable"].items():
+                    self._settled.trim(int(level), offset)
 
     def _take_timers(self, address: str) -> None:
         """Do the same with the checkpoint of timers. A 4.9 master has none."""
