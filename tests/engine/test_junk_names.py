@@ -366,6 +366,8 @@ def test_nothing_of_what_cannot_be_a_name_is_kept(engine):
                 }.get(code, 0)
                 assert answer.code in (0, fine), (code, answer)
             walker.close()
+    # Its queue is there already when what was sent back comes again, 10 s later.
+    assert client.ask(310, send_fields(f"%RETRY%{G}"), b"x").code == 0
     come_back(client, member)
     take_resets(client)
     before = sizes(engine)
