@@ -128,6 +128,31 @@ def test_a_store_that_is_away_stops_an_asynchronous_set():
     world.expect_a_leader(12)
 
 
+def test_a_store_that_takes_no_writes_elects_nobody_and_stops_no_synchronous_set():
+    world = set_with_a_leader()
+    world.store.full = True
+    world.advance(30.0)
+    shown = len(world.oracle.shown)
+    world.advance(10.0)
+    assert len(world.oracle.shown) > shown + 20
+    world.members[0].kill()
+    world.advance(10.0)
+    assert not [member for member in world.members if member.role == "leader"]
+    world.store.full = False
+    world.expect_a_leader(12)
+    assert world.store.state is not None
+    assert world.store.state.epoch == 2, "one was elected, once"
+
+
+def test_a_store_that_takes_no_writes_stops_an_asynchronous_set():
+    world = set_with_a_leader(synchronous=False)
+    world.store.full = True
+    world.advance(8.0)
+    assert not [member for member in world.members if member.role == "leader"]
+    world.store.full = False
+    world.expect_a_leader(12)
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_wiped_or_restored_store_elects_nobody(gone):
     world = set_with_a_leader()

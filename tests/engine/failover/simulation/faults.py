@@ -15,6 +15,7 @@ class Faults:
             *(self.partition, self.partition, self.lonely_leader, self.lonely_leader, self.isolate, self.store_down),
             *(self.switch, self.clean_stop, self.wall_jump, self.kill_leader, self.kill_leader, self.slow_follower),
             self.slow_disk,
+            self.store_full,
         ]
         # Rare violations are found sooner with the faults that lead to them.
         if world.sabotage == "stream stays open":
@@ -109,6 +110,11 @@ class Faults:
     def store_down(self) -> None:
         self.world.store.up = False
         self.world.later(self.world.rng.uniform(0.2, 6.0), lambda: setattr(self.world.store, "up", True))
+
+    def store_full(self) -> None:
+        """Let the store's quota be used up until someone makes room."""
+        self.world.store.full = True
+        self.world.later(self.world.rng.uniform(0.2, 8.0), lambda: setattr(self.world.store, "full", False))
 
     def switch(self) -> None:
         self._leader().wish = Wish("switch", self._any().uuid)

@@ -21,6 +21,8 @@ class SimulatedStore:
     def __init__(self, world: World) -> None:
         self.world = world
         self.up = True
+        #: Its quota is used up: it answers reads, and takes no writes.
+        self.full = False
         self.state: SetState | None = None
         self.revision = 0
         self.history: deque[tuple[SetState | None, int]] = deque([(None, 0)], maxlen=400)
@@ -62,6 +64,9 @@ class SimulatedStore:
             world.later(rng.uniform(0.01, 3.0), lambda: self._apply(swap))
             yield TIMEOUT_S
             return unknown
+        if self.full:
+            yield rng.uniform(0.0005, 0.006)
+            return unknown
         done = self._apply(swap)
         state, revision = self.state, Revision(str(self.revision))
         yield rng.uniform(0.0005, 0.006)
@@ -74,7 +79,7 @@ class SimulatedStore:
 
     def _apply(self, swap: Swap) -> bool:
         there = None if self.state is None else str(self.revision)
-        if not self.up or there != swap.expected:
+        if not self.up or self.full or there != swap.expected:
             return False
         if swap.state.elections[-1].why.startswith("forced"):
             self.world.oracle.forgive(swap.state)

@@ -166,7 +166,7 @@ class World:
 
     def heal(self) -> None:
         self.cuts.clear()
-        self.store.up = True
+        self.store.up, self.store.full = True, False
         self.store.lost = self.store.stale = self.store.late = 0.0
         for member in self.members:
             member.paused_until = member.stalled_until = min(member.stalled_until, self.now)
