@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from appliance import http_connections, request_bodies
+from appliance.console import turns
 from tests.support import serve_impatient
 from tests.support.directories import shared_directory
 from tests.support.server import ROOT, Server
@@ -35,7 +36,11 @@ ON_THE_WAY = 16 * MIB
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with Server(shared_directory(request, "http") / "data", "--http-port", "0", roles=ROLES, environment=ADMIN) as one:
+    """A server that counts requests that belong together, see `serve_counted`, and treats all others as usual."""
+    prefix = (sys.executable, str(ROOT / "tests/support/serve_counted.py"))
+    environment = ADMIN | {"PYTHONPATH": str(ROOT)}
+    place = shared_directory(request, "http") / "data"
+    with Server(place, "--http-port", "0", roles=ROLES, environment=environment, prefix=prefix) as one:
         yield one
 
 
@@ -559,12 +564,50 @@ def memory_of(server: Server) -> tuple[int, int]:
     return int(peak[1]) << 10, int(threads[1])
 
 
+def together(request: bytes, which: str) -> bytes:
+    """Return the request with the header by which `serve_counted` knows those that belong together."""
+    return request.replace(HOST, HOST + b"X-Together: " + which.encode() + b"\r\n", 1)
+
+
+def under_way(answers: list[bytes]) -> int:
+    """Return how many of these requests Django had at the same time, at most."""
+    found = [re.search(rb"(?i)\r\nX-Under-Way: (\d+)\r\n", one) for one in answers]
+    return max(0 if one is None else int(one[1]) for one in found)
+
+
+#: Requests of each kind: more than any place has, and no crowd, which rests between its pages.
+SOME = turns.CROWD + 1
+
+
+def most_at_once(server: Server, line: str, cookies: str) -> int:
+    asked = line.encode() + b" HTTP/1.1\r\nConnection: close\r\n" + HOST + b"Cookie: " + cookies.encode() + b"\r\n\r\n"
+    request = together(asked, f"{SOME} {line} {cookies}")
+    return under_way(at_once(server, [request] * SOME, source="127.0.0.3"))
+
+
+def test_what_a_user_asks_for_at_once_takes_turns(server):
+    person = Person(server)
+    person._ask("GET", "/topics/", cookies=person.cookies)  # from here on the user is known before a request begins
+    assert most_at_once(server, "GET /topics/", person.cookies) == turns.PAGES_AT_ONCE
+    assert most_at_once(server, "GET /api/v1/topics", person.cookies) == turns.PAGES_AT_ONCE
+    assert most_at_once(server, "POST /topics/none/edit/", person.cookies) == turns.ACTS_EACH
+    assert most_at_once(server, "POST /api/v1/topics", person.cookies) == turns.ACTS_EACH
+
+
+def test_what_a_stranger_asks_for_at_once_takes_turns(server):
+    for line in ("GET /topics/", "POST /topics/none/edit/", "POST /setup/x/", "GET /login/oidc/back/"):
+        assert most_at_once(server, line, "") == 1, line
+    for line in ("GET /healthz", "GET /static/console.css"):
+        assert most_at_once(server, line, "") == turns.QUICK_AT_ONCE, line
+
+
 def test_a_hundred_sign_ins_at_once_try_five_passwords_and_take_turns(server):
     owner = Person(server)
     before, threads = memory_of(server)
-    request = sign_in_request(server, "root", "wrong-password")
+    request = together(sign_in_request(server, "root", "wrong-password"), "100 sign-ins")
     answers = at_once(server, [request] * 100, source="127.0.0.2")
     assert [status_of(one) for one in answers] == [422] * 100
+    assert under_way(answers) == 1
     assert sum(b"Wrong name or password" in one for one in answers) == 5
     peak, now = memory_of(server)
     assert peak - before < 96 * MIB
