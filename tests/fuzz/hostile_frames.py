@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from appliance.engine.errors import FrameError
+from appliance.engine.errors import FrameError, HeaderTextError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame
 from tests.support.golden import VERSIONS, frames, transcripts
@@ -186,6 +186,8 @@ _OPTIONS = [
 
 
 _LONG_HEADER_BYTES = 64 * 1024
+#: Flags of requests that want no answer: bit 1 is set, bit 0 is not.
+_ONE_WAY = (2, 2, 2, 6, -2, (1 << 31) - 2)
 
 
 class Hostile(NamedTuple):
@@ -214,8 +216,10 @@ def _recorded() -> dict[int, list[RemotingCommand]]:
 class Frames:
     """An endless sequence of frames; the same for the same seed and codes."""
 
-    def __init__(self, seed: int, codes: set[int]) -> None:
-        """codes: request codes in the server's tables; others are sent now and then."""
+    def __init__(self, seed: int, codes: set[int], one_way: bool = False) -> None:
+        """codes: request codes in the server's tables; others are sent now and then. one_way: all that can be decoded
+        are one-way requests."""
+        self._one_way = one_way
         self._random = random.Random(seed)
         self._codes = sorted(codes)
         self._seeds = _recorded()
@@ -241,9 +245,13 @@ class Frames:
             header = self._spoil_bytes(header)
         frame = self._frame(header, codec, body)
         try:
-            decode_frame(frame)
-        except FrameError:
+            decoded = decode_frame(frame)
+        except FrameError as error:
+            if self._one_way and isinstance(error, HeaderTextError):
+                return self.next()  # refused like any request, by a flag that may be what was spoiled
             return Hostile(code, frame, True)
+        if self._one_way and (decoded.is_response or not decoded.is_oneway):
+            return self.next()
         return Hostile(code, frame, len(header) > _LONG_HEADER_BYTES)
 
     # --- what is asked
@@ -404,6 +412,8 @@ class Frames:
             if r.random() < 0.98
             else r.choice(_NUMBERS)
         )
+        if self._one_way:
+            flag = r.choice(_ONE_WAY)
         version = r.choice((0, 399, 409, 479, 479, 32767, -1))
         if r.random() < 0.35:
             fixed = (code & 0x7FFF, r.choice((0, 0, 1, 9, 12, 99)), version, opaque, flag)

@@ -35,6 +35,7 @@ from .hostile_frames import BOMBS, GROUPS, STATUS_REPLIES, TOPICS, Frames, Hosti
 
 FRAMES_A_LIFE = 50_000
 SEEDS = range(effort(1, 2, 20))
+ONE_WAY_FRAMES = effort(5_000, 50_000, 500_000)
 #: Frames that are sent at once; then a valid request must be answered.
 BATCH = 8
 #: Most processor time of the I/O thread for `BATCH` frames of any content; the load of the machine does not count.
@@ -81,7 +82,9 @@ class Stranger:
     Requests of the server (221, 307, 309) are answered with the bodies of `replies`.
     """
 
-    def __init__(self, address: str, replies: list[bytes]) -> None:
+    def __init__(self, address: str, replies: list[bytes], one_way: bool = False) -> None:
+        """one_way: all that is sent are one-way requests, which nobody answers, or broken frames."""
+        self._one_way = one_way
         host, _, port = address.rpartition(":")
         self._target = host, int(port)
         self._replies = itertools.cycle(replies)
@@ -141,7 +144,10 @@ class Stranger:
             del self._buffer[:end]
             if answer.is_response:
                 self.codes[answer.code] += 1
-                found = found or answer.opaque == self._opaque
+                is_ours = answer.opaque == self._opaque
+                found = found or is_ours
+                is_of_a_frame = answer.opaque == 0 and (answer.remark or "").startswith("bad frame: ")
+                assert is_ours or is_of_a_frame or not self._one_way, f"a one-way request was answered: {answer}"
             elif not answer.is_oneway:
                 self.questions += 1
                 reply = RemotingCommand.response(0, body=next(self._replies))
@@ -176,15 +182,16 @@ class Honest:
         self._peer.close()
 
 
-def heartbeat_of_a_member() -> Hostile:
+def heartbeat_of_a_member(flag: int = 0) -> Hostile:
     """Return the heartbeat of a client that is in every group."""
     wanted = [{"topic": topic, "subString": "*", "subVersion": 1} for topic in TOPICS]
     consumers = [{"groupName": group, "subscriptionDataSet": wanted} for group in GROUPS]
     body = json.dumps({"clientID": "client1", "consumerDataSet": consumers}).encode()
-    return Hostile(34, encode_command(RemotingCommand(34, opaque=1, body=body)), False)
+    return Hostile(34, encode_command(RemotingCommand(34, opaque=1, body=body, flag=flag)), False)
 
 
 HEARTBEAT = heartbeat_of_a_member()
+ONE_WAY_HEARTBEAT = heartbeat_of_a_member(flag=2)
 
 
 def everything(address: str, count: int) -> list[bytes]:
@@ -258,10 +265,18 @@ def excused():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_strangers_frames_hold_up_nobody_and_harm_nothing(tmp_path, seed, excused):
+    harms_nothing(tmp_path, seed, excused, FRAMES_A_LIFE, one_way=False)
+
+
+def test_no_one_way_request_is_answered_and_none_harms_anything(tmp_path, excused):
+    harms_nothing(tmp_path, 23, excused, ONE_WAY_FRAMES, one_way=True)
+
+
+def harms_nothing(tmp_path: Path, seed: int, excused: Excused, count: int, one_way: bool) -> None:
     engine = start_engine(tmp_path)
     try:
         with at_most(MOST_BYTES):
-            sent = attack(engine, seed, excused)
+            sent = attack(engine, seed, excused, count, one_way)
     finally:
         engine.stop()
     assert not excused.found
@@ -274,19 +289,19 @@ def test_a_strangers_frames_hold_up_nobody_and_harm_nothing(tmp_path, seed, excu
     assert not excused.found
 
 
-def attack(engine: Engine, seed: int, excused: Excused) -> list[bytes]:
-    """Send all frames of one engine; return the bodies that were acknowledged to the honest client."""
+def attack(engine: Engine, seed: int, excused: Excused, count: int, one_way: bool) -> list[bytes]:
+    """Send `count` frames to an engine; return the bodies that were acknowledged to the honest client."""
     broker_codes, namesrv_codes = served_codes(engine)
     honest = Honest(engine.broker_address)
     replies = BOMBS + STATUS_REPLIES
-    strangers = Stranger(engine.broker_address, replies), Stranger(engine.namesrv_address, replies)
+    strangers = [Stranger(one, replies, one_way) for one in (engine.broker_address, engine.namesrv_address)]
     member = Stranger(engine.broker_address, replies)
     assert engine.loop._thread is not None
     clock = time.pthread_getcpuclockid(engine.loop._thread.ident)
     tried: Counter[int] = Counter()
     batches: tuple[list[Hostile], list[Hostile]] = ([], [])
     before = 0
-    for number, hostile in enumerate(Frames(seed, broker_codes | namesrv_codes)):
+    for number, hostile in enumerate(Frames(seed, broker_codes | namesrv_codes, one_way)):
         to_namesrv = hostile.code in namesrv_codes or (hostile.code not in broker_codes and number % 2)
         batch, stranger = batches[to_namesrv], strangers[to_namesrv]
         batch.append(hostile)
@@ -313,18 +328,20 @@ def attack(engine: Engine, seed: int, excused: Excused) -> list[bytes]:
             honest.work()
         if number % POOLS_EVERY == 0:
             wait_for_pools(engine)
-        if number == FRAMES_A_LIFE // 10:
+        if number == count // 10:
             before = resident_bytes()
-        if number == FRAMES_A_LIFE:
+        if number == count:
             break
     wait_for_pools(engine)
+    for stranger in strangers:
+        stranger.send([ONE_WAY_HEARTBEAT])  # and reads what the pools answered
     honest.work()
     assert all(check["ok"] for check in engine.health().values())
     assert resident_bytes() - before < GROWTH_BYTES, f"seed {seed}"
     # The frames also get past the checks: every code was tried, and many requests were served.
-    assert min(tried[code] for code in broker_codes | namesrv_codes) >= FRAMES_A_LIFE // 500
-    assert sum(stranger.codes[0] for stranger in strangers) > FRAMES_A_LIFE // 20
-    assert member.questions > FRAMES_A_LIFE // 5000
+    assert min(tried[code] for code in broker_codes | namesrv_codes) >= count // 500
+    assert one_way or sum(stranger.codes[0] for stranger in strangers) > count // 20
+    assert member.questions > count // 5000
     honest.close()
     for stranger in (*strangers, member):
         stranger.close()
