@@ -423,7 +423,9 @@ class Frames:
         header |= {"serializeTypeCurrentRPC": "JSON", "version": version}
         if r.random() < 0.1:
             name = r.choice(list(header))
-            header[name] = self._scalar()
+            value = self._scalar()
+            if not (self._one_way and name == "flag"):
+                header[name] = value
         if r.random() < 0.1:
             header["remark"] = r.choice(self._texts)
         ascii_only = r.random() < 0.5

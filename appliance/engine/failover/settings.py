@@ -87,7 +87,7 @@ def access_of(config: EngineConfig, store: StoreSettings) -> Access:
 def member_settings(config: EngineConfig) -> MemberSettings:
     """Return the settings of this member. Raises StartError when its times contradict each other."""
     store = config.store
-    elect_after_ms = store.ha_elect_after_ms or (2000 if store.broker_role == "SYNC_MASTER" else 5000)
+    elect_after_ms = _elect_after_ms(store)
     least = 2 * (store.ha_beat_interval_ms + store.ha_store_timeout_ms)
     if elect_after_ms < least:
         raise StartError(
@@ -110,10 +110,16 @@ def member_settings(config: EngineConfig) -> MemberSettings:
     )
 
 
-#: Settings that must be alike in the whole set: each leader leads by its own.
+def _elect_after_ms(store: StoreConfig) -> int:
+    return store.ha_elect_after_ms or (2000 if store.broker_role == "SYNC_MASTER" else 5000)
+
+
+#: Settings that must be alike in the whole set: each leader leads by its own, and acknowledges for its own share of
+#: haElectAfter, while the others elect by theirs.
 SHARED = (
     *("brokerName", "brokerClusterName", "brokerRole", "flushDiskType", "messageDelayLevel", "minInSyncReplicas"),
-    *("mappedFileSizeCommitLog", "maxMessageSize", "timerWheelEnable"),
+    *("mappedFileSizeCommitLog", "maxMessageSize", "timerWheelEnable", "haElectAfter", "fileReservedTime"),
+    "accessControl",
 )
 #: Characters of each setting that are announced; delay levels may be a long text.
 _TOLD_CHARS = 500
@@ -122,6 +128,7 @@ _TOLD_CHARS = 500
 def shared_settings(config: EngineConfig) -> dict[str, str]:
     """Return the settings that a member announces, for the others to compare."""
     told = broker_properties(config)
+    told |= {"haElectAfter": str(_elect_after_ms(config.store)), "accessControl": config.broker.access_control}
     return {name: " ".join(told[name].split())[:_TOLD_CHARS] for name in SHARED}
 
 

@@ -218,6 +218,15 @@ def test_what_all_members_have_alike_is_compared(tmp_path):
         "brokerClusterName=C (here DefaultCluster)",
         "brokerRole=ASYNC_MASTER (here SYNC_MASTER)",
         "flushDiskType=ASYNC_FLUSH (here SYNC_FLUSH)",
+        "haElectAfter=5000 (here 2000)",
     )
+    assert differences(here, told(ha_elect_after_ms=2000)) == (), "which is what it is without the setting"
+    assert differences(
+        here, told({"access_control": "enforce"}, ha_elect_after_ms=60_000, file_reserved_time_hours=3)
+    ) == (
+        "haElectAfter=60000 (here 2000)",
+        "fileReservedTime=3 (here 72)",
+        "accessControl=enforce (here off)",
+    )  # fmt: skip
     [levels] = differences(here, told(message_delay_level="1s 5s"))
     assert levels.startswith("messageDelayLevel=1s 5s (here 1s 5s 10s ")
