@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socketserver
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,11 +68,13 @@ def http_receiver() -> Iterator[Receiver]:
 
 @dataclass
 class MailServer:
-    """mails: (recipients, text) of what was taken. refuses: addresses that it does not know."""
+    """mails: (recipients, text) of what was taken. refuses: addresses that it does not know. bye: its last word. It
+    offers to sign in, and refuses what is sent, which it repeats, decoded, too."""
 
     port: int = 0
     mails: list[tuple[list[str], str]] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
+    bye: str = "221 bye"
 
 
 @contextmanager
@@ -99,8 +102,13 @@ def mail_server() -> Iterator[MailServer]:
                     else:
                         recipients.append(address)
                         self.say("250 ok")
+                elif verb == "AUTH":
+                    self.say(f"535 I do not know {line} ({b64decode(line.split()[-1]).decode()})")
+                elif verb == "EHLO":
+                    self.say("250-test")
+                    self.say("250 AUTH PLAIN")
                 elif verb == "QUIT":
-                    self.say("221 bye")
+                    self.say(kept.bye)
                     return
                 else:
                     self.say("250 ok")

@@ -9,7 +9,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any
@@ -22,7 +24,10 @@ from .chat import Notice
 TIMEOUT_S = 10.0
 #: So has one that sends a byte now and then, after this time: other notices wait behind it.
 LONGEST_S = 30.0
+#: Time between two attempts to end a connection after that.
+_AGAIN_S = 1.0
 _ANSWER_BYTES = 4096
+_WHY_CHARS = 300
 #: Shorter parts of an address are not masked: they occur in ordinary words.
 _SHORTEST_SECRET = 6
 
@@ -57,10 +62,10 @@ def send(target: Target, notice: Notice) -> str | None:
     for the receiver."""
     try:
         if target.mail is not None:
-            return _mail(target.mail, notice)
+            return _mail(target, target.mail, notice)
         return _post(target, chat.request_of(target.kind, target.url, target.secret, notice))
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: the address is invalid
-        return _without_secrets(target, _why(error))
+        return _without_secrets(target, _why(error))[:_WHY_CHARS]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -89,9 +94,29 @@ class _Remembered:
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _hang_up(*remembered: _Remembered) -> None:
-    for one in remembered:
-        one.hang_up()
+@contextmanager
+def _no_longer(*hang_up: Callable[[], None]) -> Iterator[None]:
+    """Limit the block to LONGEST_S: then hang up, so that what it waits for ends, and raise _TooSlow if that fails."""
+    until = time.monotonic() + LONGEST_S
+    done = threading.Event()
+
+    def watch() -> None:
+        pause = LONGEST_S
+        while not done.wait(pause):  # again and again: a connection may be opened only now
+            for one in hang_up:
+                one()
+            pause = _AGAIN_S
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    except Exception:
+        if time.monotonic() >= until:
+            raise _TooSlow from None
+        raise
+    finally:
+        done.set()
 
 
 class _Plain(_Remembered, urllib.request.HTTPHandler):
@@ -120,8 +145,11 @@ def _tls_context() -> ssl.SSLContext:
 
 def _without_secrets(target: Target, text: str) -> str:
     """Return a receiver's words with the secret and the parts of the address masked: many receivers repeat an address
-    that they do not know."""
+    that they do not know, and mail servers a command, in which a password stands in Base64."""
     known = {target.secret, target.url}
+    if target.mail is not None and target.mail.password:
+        password, user = target.mail.password, target.mail.user
+        known |= {password, *(b64encode(one.encode()).decode() for one in (password, f"\0{user}\0{password}"))}
     with suppress(ValueError):  # the address is invalid
         parts = urlsplit(target.url)
         known |= {parts.path, parts.query, parts.username or "", parts.password or "", *parts.path.split("/")}
@@ -145,21 +173,13 @@ def _post(target: Target, asked: chat.Request) -> str | None:
     plain, tls = _Plain(), _Tls()
     opener = urllib.request.build_opener(_NoRedirects(), plain, tls)
     request = urllib.request.Request(asked.url, asked.body, asked.headers, method="POST")
-    timer = threading.Timer(LONGEST_S, _hang_up, (plain, tls))
-    timer.daemon = True
-    timer.start()
-    try:
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            return _refusal(target, answer.status, _read(answer, until))
-    except urllib.error.HTTPError as error:
-        with error:
-            return _refusal(target, error.code, _read(error, until))
-    except (OSError, http.client.HTTPException):
-        if time.monotonic() >= until:
-            raise _TooSlow from None
-        raise
-    finally:
-        timer.cancel()
+    with _no_longer(plain.hang_up, tls.hang_up):
+        try:
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
+                return _refusal(target, answer.status, _read(answer, until))
+        except urllib.error.HTTPError as error:
+            with error:
+                return _refusal(target, error.code, _read(error, until))
 
 
 def _read(answer: Any, until: float) -> bytes:
@@ -173,7 +193,7 @@ def _read(answer: Any, until: float) -> bytes:
     return data
 
 
-def _mail(mail: Mail, notice: Notice) -> str | None:
+def _mail(target: Target, mail: Mail, notice: Notice) -> str | None:
     import smtplib
 
     message = EmailMessage()
@@ -184,19 +204,32 @@ def _mail(mail: Mail, notice: Notice) -> str | None:
     if notice.html:
         message.add_alternative(notice.html, subtype="html")
     tls = ssl.create_default_context()
+    server = (
+        smtplib.SMTP_SSL(timeout=TIMEOUT_S, context=tls) if mail.security == "tls" else smtplib.SMTP(timeout=TIMEOUT_S)
+    )
+    server._host = mail.host  # type: ignore[attr-defined]  # whose certificate it has to be
+
+    def hang_up() -> None:
+        with suppress(OSError, AttributeError):  # there is no connection yet
+            server.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+
     try:
-        if mail.security == "tls":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(mail.host, mail.port, timeout=TIMEOUT_S, context=tls)
-        else:
-            server = smtplib.SMTP(mail.host, mail.port, timeout=TIMEOUT_S)
-        with server:
-            if mail.security == "starttls":
-                server.starttls(context=tls)
-            if mail.user:
-                server.login(mail.user, mail.password)
-            refused = server.send_message(message)
+        with _no_longer(hang_up):
+            try:
+                code, said = server.connect(mail.host, mail.port)
+                if code != 220:
+                    raise smtplib.SMTPConnectError(code, said)
+                if mail.security == "starttls":
+                    server.starttls(context=tls)
+                if mail.user:
+                    server.login(mail.user, mail.password)
+                refused = server.send_message(message)
+                with suppress(OSError, smtplib.SMTPException):
+                    server.putcmd("QUIT")  # what comes back matters no more: the mail was taken
+            finally:
+                server.close()
     except smtplib.SMTPException as error:
-        return _why(error)
+        return _without_secrets(target, _why(error))[:_WHY_CHARS]
     return f"refused for {', '.join(sorted(refused))}" if refused else None
 
 
@@ -205,4 +238,4 @@ def _why(error: Exception) -> str:
     if isinstance(reason, TimeoutError | socket.timeout):
         return f"no answer within {LONGEST_S if isinstance(reason, _TooSlow) else TIMEOUT_S:g} s"
     text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or type(reason).__name__
-    return " ".join(text.split())[:300]
+    return " ".join(text.split())

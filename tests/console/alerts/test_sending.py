@@ -6,7 +6,8 @@ import hmac
 import json
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -109,24 +110,59 @@ def test_nobody_listens_or_answers(monkeypatch):
         assert sending.send(Target("webhook", url), NOTICE) == "no answer within 0.2 s"
 
 
-@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 No\r\n\r\n"])
-def test_a_receiver_that_drips_holds_up_no_other_for_long(monkeypatch, head):
-    monkeypatch.setattr(sending, "LONGEST_S", 0.5)
+@contextmanager
+def dripping(head: bytes, piece: bytes) -> Iterator[int]:
+    """A receiver that sends a beginning and then a piece now and then, for ever; its port."""
     over = threading.Event()
 
     def drip(listener):
         with listener.accept()[0] as peer, suppress(OSError):
             peer.sendall(head)
             while not over.wait(0.05):
-                peer.sendall(b"H")
+                peer.sendall(piece)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
-        why = sending.send(Target("webhook", f"http://127.0.0.1:{listener.getsockname()[1]}/"), NOTICE)
-        over.set()
-        thread.join()
-    assert why == "no answer within 0.5 s"
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 No\r\n\r\n"])
+def test_a_receiver_that_drips_holds_up_no_other_for_long(monkeypatch, head):
+    monkeypatch.setattr(sending, "LONGEST_S", 0.5)
+    with dripping(head, b"H") as port:
+        assert sending.send(Target("webhook", f"http://127.0.0.1:{port}/"), NOTICE) == "no answer within 0.5 s"
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"), [(b"", b"2"), (b"220 x\r\n", b"250-x\r\n"), (b"220 x\r\n250 x\r\n250 x\r\n", b"2")]
+)
+def test_a_mail_server_that_drips_holds_up_no_other_for_long(monkeypatch, head, piece):
+    monkeypatch.setattr(sending, "LONGEST_S", 0.3)
+    with dripping(head, piece) as port:
+        mail = Mail("127.0.0.1", port, "none", "box@example.org", ("a@example.org",))
+        assert sending.send(Target("mail", mail=mail), NOTICE) == "no answer within 0.3 s"
+
+
+def test_a_mail_that_was_taken_is_not_sent_again_for_a_bad_good_bye():
+    with mail_server() as server:
+        server.bye = "421 busy"
+        mail = Mail("127.0.0.1", server.port, "none", "box@example.org", ("a@example.org",))
+        assert sending.send(Target("mail", mail=mail), NOTICE) is None
+        assert len(server.mails) == 1
+
+
+def test_what_a_mail_server_repeats_of_a_password_is_not_handed_on():
+    with mail_server() as server:
+        mail = Mail("127.0.0.1", server.port, "none", "box@example.org", ("a@example.org",), "box", "Zq-password-1")
+        why = sending.send(Target("mail", mail=mail), NOTICE)
+    assert why is not None
+    assert "I do not know AUTH PLAIN ***" in why
+    assert "Zq-" not in why
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "no address", "http://[::1/"])
