@@ -20,11 +20,29 @@ from .sending import POSTED
 MOST_MINUTES = 7 * 24 * 60
 SECURITIES = (("starttls", "STARTTLS"), ("tls", "TLS"), ("none", gettext_lazy("none: not encrypted")))
 _LONGEST_SILENCE_HOURS = 30 * 24
+#: Digits of a number that SQLite can hold: it cannot be asked for a larger one.
+_LONGEST_NUMBER = 18
+
+
+class ChannelsField(forms.ModelMultipleChoiceField):
+    """Channels by their numbers."""
+
+    widget = forms.CheckboxSelectMultiple
+
+    def clean(self, value: Any) -> Any:
+        for one in map(str, value or ()):
+            if len(one) > _LONGEST_NUMBER:
+                raise ValidationError(self.error_messages["invalid_choice"], "invalid_choice", {"value": one[:40]})
+        return super().clean(value)
+
+    def label_from_instance(self, channel: AlertChannel) -> str:
+        return channel.name
 
 
 class RuleForm(WithoutCycles, forms.ModelForm):
     """A rule."""
 
+    channels = ChannelsField(AlertChannel.objects.all(), label=gettext_lazy("Tell these channels"), required=False)
     figure = forms.ChoiceField(
         label=gettext_lazy("Figure"), choices=[(one.code, one.label) for one in FIGURES.values()]
     )
@@ -60,20 +78,17 @@ class RuleForm(WithoutCycles, forms.ModelForm):
             "name": gettext_lazy("Name"),
             "pattern": gettext_lazy("Groups"),
             "severity": gettext_lazy("Severity"),
-            "channels": gettext_lazy("Tell these channels"),
             "is_active": gettext_lazy("On"),
         }
         help_texts = {  # noqa: RUF012
             "pattern": gettext_lazy("A pattern for their names: orders-* for example, or * for all."),
         }
-        widgets = {"channels": forms.CheckboxSelectMultiple}  # noqa: RUF012
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, label_suffix="", **kwargs)
         above = self.initial.get("above")
         if above is not None and above == int(above):
             self.initial["above"] = int(above)  # shown without ".0"
-        self.fields["channels"].label_from_instance = lambda channel: channel.name
 
 
 class ChannelForm(Form):

@@ -99,6 +99,17 @@ def test_a_channel_by_mail(admin):
     assert "a@example.org, b@example.org" in html(admin.get(f"/alerts/channels/{channel.pk}/"))
 
 
+@pytest.mark.parametrize("number", ["9" * 23, str(1 << 63), "-1", "x", "\x00", ""])
+def test_a_channel_that_does_not_exist_is_refused(operator, number):
+    """SQLite cannot be asked for a number of more than 64 bits."""
+    rule = {
+        "name": "a", "figure": "lag_minutes", "pattern": "*", "above": "1", "for_minutes": "0", "severity": "watch",
+        "again_after_minutes": "0", "channels": number,
+    }  # fmt: skip
+    assert operator.post("/alerts/rules/new/", rule).status_code == 422
+    assert not AlertRule.objects.exists()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
