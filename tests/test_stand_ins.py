@@ -156,6 +156,7 @@ NAMESAKES = {
     "clients/full_house.py:FullHouse": "a real broker with official clients",
     "support/apache.py:ApacheRocketMQ": "a real broker and name server",
     "support/client_steps.py:SetClock": "the clock of the client, which has two methods",
+    "support/serve_counted.py:Counted": "a real server of pages",
     "support/serve_impatient.py:Impatient": "a real server of pages",
     "browser/furniture.py:Furniture": "sends messages into a server",
     "engine/test_figures.py:Mover": "a row of a table",
