@@ -13,7 +13,8 @@ from typing import Any
 from django.http import HttpRequest
 
 KEPT_S = 300.0
-MOST = 200
+#: Most secrets that are kept, and most of one user, whose oldest then goes: nobody takes the room of others.
+MOST, MOST_EACH = 200, 10
 
 _lock = threading.Lock()
 # Guarded by _lock. Ticket -> (whose, what, until when).
@@ -27,6 +28,9 @@ def keep(owner: int, what: Any) -> str:
     with _lock:
         for old in [name for name, (_, _, until) in _boxes.items() if until <= now]:
             del _boxes[old]
+        own = [name for name, (whose, _, _) in _boxes.items() if whose == owner]
+        if len(own) >= MOST_EACH:
+            del _boxes[own[0]]
         while len(_boxes) >= MOST:
             del _boxes[next(iter(_boxes))]
         _boxes[ticket] = owner, what, now + KEPT_S
