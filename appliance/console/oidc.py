@@ -13,6 +13,7 @@ import queue
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class NotSignedIn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A sign-in while the browser is at the provider. binding: also in a cookie of the browser that began."""
+    """A sign-in while the browser is at the provider. binding: also in a cookie of the browser that began. network: the
+    one it began from."""
 
     state: str
     nonce: str
@@ -58,6 +60,7 @@ class Flow:
     binding: str
     next_page: str
     again: bool
+    network: str
     at: float
 
     @property
@@ -76,7 +79,8 @@ class Person:
 
 
 _lock = threading.Lock()
-# Guarded by _lock. State -> flow, the oldest first. Strangers may begin many, so only the newest MOST_FLOWS are kept.
+# Guarded by _lock. State -> flow, the oldest first. Strangers may begin many, so only MOST_FLOWS are kept: the network
+# with the most of them loses its oldest.
 _flows: dict[str, Flow] = {}
 MOST_FLOWS = 1000
 # Guarded by _lock. Issuer -> (until when, its metadata, its keys).
@@ -97,12 +101,12 @@ def forget() -> None:
         _flows.clear()
 
 
-def begin(options: OidcSignIn, callback: str, next_page: str, again: bool) -> tuple[str, Flow]:
+def begin(options: OidcSignIn, callback: str, next_page: str, again: bool, network: str = "") -> tuple[str, Flow]:
     """Begin a sign-in; return the address to send the browser to, and the flow. again: make the provider ask for the
-    password even if the user is signed in there. Raises NotSignedIn."""
+    password even if the user is signed in there. network: the caller's. Raises NotSignedIn."""
     metadata, _ = _provider(options)
     state, nonce, binding = (secrets.token_urlsafe(32) for _ in range(3))
-    flow = Flow(state, nonce, secrets.token_urlsafe(48), binding, next_page, again, time.time())
+    flow = Flow(state, nonce, secrets.token_urlsafe(48), binding, next_page, again, network, time.time())
     more = {"prompt": "login", "max_age": "0"} if again else {}
     with _client(options, callback) as client:
         address, _ = client.create_authorization_url(
@@ -110,7 +114,8 @@ def begin(options: OidcSignIn, callback: str, next_page: str, again: bool) -> tu
         )
     with _lock:
         while len(_flows) >= MOST_FLOWS:
-            del _flows[next(iter(_flows))]
+            [(crowd, _)] = Counter(one.network for one in _flows.values()).most_common(1)
+            del _flows[next(state for state, one in _flows.items() if one.network == crowd)]
         _flows[state] = flow
     return str(address), flow
 

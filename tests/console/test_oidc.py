@@ -179,6 +179,17 @@ def test_an_answer_that_took_too_long_is_refused(allow, provider, monkeypatch):
     assert back(browser, address).status_code == 403
 
 
+def test_a_crowd_that_begins_to_sign_in_ends_nobody_elses_sign_in(allow, provider, monkeypatch):
+    monkeypatch.setattr(oidc, "MOST_FLOWS", 5)
+    browser, other = Client(REMOTE_ADDR="192.0.2.1"), Client(REMOTE_ADDR="192.0.2.3")
+    address, others = provider.sign_in(there(browser)), provider.sign_in(there(other))
+    crowd = [there(Client(REMOTE_ADDR="192.0.2.2")) for _ in range(9)]
+    assert back(browser, address).status_code == 302
+    assert back(other, others).status_code == 302
+    states = [parse_qs(urlsplit(one).query)["state"][0] for one in crowd]
+    assert list(oidc._flows) == states[-3:]
+
+
 def test_a_refusal_of_the_provider_is_said(allow, provider):
     browser = Client()
     state = parse_qs(urlsplit(there(browser)).query)["state"][0]

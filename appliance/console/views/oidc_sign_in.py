@@ -19,6 +19,7 @@ from .. import oidc, tokens
 from ..audit import record
 from ..entry_log import entry_log
 from ..identity import confirm
+from ..lockout import network_of
 from ..models import User
 from ..user_acts import is_last_admin, rights_of
 from .errors import base_of
@@ -35,7 +36,8 @@ def login_oidc(request: HttpRequest) -> HttpResponse:
     options = _options()
     again = request.user.is_authenticated
     try:
-        address, flow = oidc.begin(options, _callback(), safe_next(request), again)
+        network = network_of(request.client_address)
+        address, flow = oidc.begin(options, _callback(), safe_next(request), again, network)
     except oidc.NotSignedIn as error:
         return _refused(request, options, error)
     response = HttpResponseRedirect(address)
