@@ -190,6 +190,11 @@ def _quoted(value: str | bytes) -> str:
     return quote_plus(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
 
 
+def rows_of(table: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        return list(cursor.execute(f'SELECT * FROM "{table}" ORDER BY 1').fetchall())
+
+
 class Tried:
     """Sends forms, and keeps what was wrong with an answer."""
 
@@ -197,6 +202,7 @@ class Tried:
         self.wrong: list[str] = []
         self._secrets = secrets
         self._written: set[str] = set()
+        self._settings = {table: rows_of(table) for table in connection.introspection.table_names()}
         self._defined = definitions.export()
 
     def _note(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -212,12 +218,13 @@ class Tried:
         with connection.execute_wrapper(self._note):
             answer = client.post(address, body, content_type="application/x-www-form-urlencoded")
         told = AuditEntry.objects.count() > before
+        written = self._written - {"console_auditentry", "django_session"}
+        changed = {table for table in written if rows_of(table) != self._settings[table]}
         transaction.savepoint_rollback(mark)
         client.cookies.clear()
         client.cookies.update(cookies)
         text = str(answer.headers) + ("" if answer.streaming else answer.content.decode(errors="replace"))
         shown = [name for name, secret in self._secrets.items() if secret in text]
-        changed = self._written - {"console_auditentry", "django_session"}
         if answer.status_code < 400 and (defined := definitions.export()) != self._defined:
             self._defined = defined
             changed.add("definitions")
