@@ -41,10 +41,14 @@ class Rig:
         sock = listen("127.0.0.1", 0)
         self.port = sock.getsockname()[1]
         self.server.listen(sock, dispatcher)
+        self.prepare()
         self.loop.start()
         for pool in self.pools.values():
             pool.start()
         self.peers = []
+
+    def prepare(self):
+        """Called before the loop starts."""
 
     def echo(self, request, conn):
         self.seen.append(request)
@@ -70,6 +74,9 @@ class Rig:
         self.peers.append(peer)
         return peer
 
+    def close_door(self):
+        """Called when all connections are closed, before the loop ends."""
+
     def stop(self):
         self.release.set()
         closed = threading.Event()
@@ -79,5 +86,6 @@ class Rig:
             peer.close()
         for pool in self.pools.values():
             pool.stop()
+        self.close_door()
         self.loop.stop()
         self.loop.close()

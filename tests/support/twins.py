@@ -65,19 +65,11 @@ class Exceptions(logging.Handler):
             self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 
-class PairSocket(socket.socket):
-    """One end of a socket pair, which has no options of TCP."""
-
-    def setsockopt(self, level: int, option: int, *value: Any) -> None:  # type: ignore[override]
-        if level != socket.IPPROTO_TCP:
-            super().setsockopt(level, option, *value)
-
-
-def pair() -> tuple[PairSocket, socket.socket]:
+def pair() -> tuple[socket.socket, socket.socket]:
     """(the server's end, the peer's)."""
     near, far = socket.socketpair()
     far.setblocking(False)
-    return PairSocket(fileno=near.detach()), far
+    return near, far
 
 
 @dataclass

@@ -60,10 +60,13 @@ class Timer:
 
 
 class EventLoop(ServiceThread, LoopState):
-    """The thread `remoting-io`. Owns: epoll, timers, the receive buffer. Woken by: sockets, an eventfd, timers."""
+    """The thread `remoting-io`. Owns: epoll, timers, the receive buffer. Woken by: sockets, an eventfd, timers.
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__("remoting-io")
+    name: of the thread, if it is another one.
+    """
+
+    def __init__(self, clock: Clock | None = None, name: str = "remoting-io") -> None:
+        super().__init__(name)
         # Constant after construction.
         self.clock = clock or Clock()
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
@@ -168,14 +171,14 @@ class EventLoop(ServiceThread, LoopState):
                     try:
                         watcher.on_event(mask)
                     except Exception:
-                        logger.exception("remoting-io: event handler failed fd=%d", fd)
+                        logger.exception("%s: event handler failed fd=%d", self.name, fd)
             self._run_calls()
             self._run_timers()
             for hook in self._tick_hooks:
                 try:
                     hook()
                 except Exception:
-                    logger.exception("remoting-io: tick hook failed")
+                    logger.exception("%s: tick hook failed", self.name)
 
     def _poll_timeout(self) -> float:
         """Return the seconds until the next timer; -1 to wait for events only."""
@@ -191,7 +194,7 @@ class EventLoop(ServiceThread, LoopState):
             try:
                 calls.popleft()()
             except Exception:
-                logger.exception("remoting-io: call failed")
+                logger.exception("%s: call failed", self.name)
 
     def _run_timers(self) -> None:
         timers = self._timers
@@ -206,7 +209,7 @@ class EventLoop(ServiceThread, LoopState):
             try:
                 timer.callback()
             except Exception:
-                logger.exception("remoting-io: timer failed")
+                logger.exception("%s: timer failed", self.name)
 
     def close(self) -> None:
         """Release the poller and the wake-up pipe, after the thread has ended."""

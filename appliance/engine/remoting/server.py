@@ -6,6 +6,7 @@ Several listeners (broker, VIP, name server) share one event loop; each has its 
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import math
 import resource
@@ -120,10 +121,40 @@ class _Listener:
                 self._server.loop.call_soon(partial(self._server.take_in_place, sock, address, self.dispatcher))
                 return  # one a tick, as these descriptors are not for peers
             try:
-                self._server.adopt(sock, address, self.dispatcher)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._server.door is None:
+                    self._server.adopt(sock, address, self.dispatcher)
+                else:
+                    self._server.door(sock, address, functools.partial(self._adopt, address))
             except OSError as error:  # the peer has gone already
                 logger.info("server: lost a new connection: %s", error)
                 sock.close()
+
+    def _adopt(self, address: tuple[str, int], sock: socket.socket) -> None:
+        """Serve a connection that the door lets in, by the table that the port has by then."""
+        if self._server.accepts(self):
+            self._server.adopt(sock, address, self.dispatcher)
+        else:
+            sock.close()
+
+
+class RefusalLog:
+    """Counts refused peers, and logs them from time to time. Owned by the loop's thread."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._count = 0
+        self._told_at = -math.inf
+
+    def note(self, text: str) -> None:
+        self._count += 1
+        if self._loop.monotonic - self._told_at >= REFUSAL_LOG_SECONDS:
+            logger.error("server: %s (%d times since this was last logged)", text, self._count)
+            self._count, self._told_at = 0, self._loop.monotonic
+
+
+#: Takes an accepted socket, its peer's address, and a function that serves the socket as a plain connection.
+Door = Callable[[socket.socket, tuple[str, int], Callable[[socket.socket], None]], None]
 
 
 class RemotingServer(ServerState):
@@ -155,8 +186,9 @@ class RemotingServer(ServerState):
         self.pool_lock = threading.Lock()
         #: Peers get descriptors below this number. Set before the loop runs.
         self.descriptor_limit = self.descriptors_for_peers = sys.maxsize
-        self._refusals = 0
-        self._refusals_told_at = -math.inf
+        self.note_refusal = RefusalLog(loop).note
+        #: Decides how new connections are served; None: all of them as plain ones. Set before the loop runs.
+        self.door: Door | None = None
         self._listeners: list[_Listener] = []
         self._close_listeners: list[Callable[[Connection], None]] = []
         #: Called with each answer to a request that this server sent. Set before the loop runs.
@@ -175,13 +207,6 @@ class RemotingServer(ServerState):
         if limit >= 0:  # there is one
             self.descriptor_limit = limit
             self.descriptors_for_peers = limit - min(RESERVED_DESCRIPTORS, limit // 2)
-
-    def note_refusal(self, text: str) -> None:
-        """Count refused peers, and log it from time to time."""
-        self._refusals += 1
-        if self.loop.monotonic - self._refusals_told_at >= REFUSAL_LOG_SECONDS:
-            logger.error("server: %s (%d times since this was last logged)", text, self._refusals)
-            self._refusals, self._refusals_told_at = 0, self.loop.monotonic
 
     def listen(self, sock: socket.socket, dispatcher: Dispatcher) -> None:
         """Serve a listening socket. Before the loop starts, or on its thread."""
@@ -226,9 +251,12 @@ class RemotingServer(ServerState):
         runner = conn.dispatcher.runner
         return conn if runner is None else SocketReader(conn, runner, self, self.loop)
 
+    def accepts(self, listener: _Listener) -> bool:
+        """True until the listener is closed."""
+        return listener in self._listeners
+
     def adopt(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address[0], address[1]
         conn = Connection(self, sock, dispatcher, encode_host(host, port))
         self.loop.watch(conn.fd, READABLE, self._watcher(conn))
