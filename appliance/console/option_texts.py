@@ -59,6 +59,11 @@ OPTION_TEXTS: dict[str, str] = {
     "initAuthenticationUser": gettext_noop("The first Super user of access control, made if there is none."),
     "namesrvAnonymousRoutes": gettext_noop("The name server tells routes to unsigned requests, too."),
     "namesrvBrokerAddresses": gettext_noop("Networks from which other brokers may register without a signature."),
+    "tlsMode": gettext_noop(
+        "disabled; permissive: clients may use TLS on every port; enforcing: connections without TLS are closed."
+    ),
+    "tlsCertFile": gettext_noop("PEM file with the certificate for TLS, and those between it and its authority."),
+    "tlsKeyFile": gettext_noop("PEM file with the private key of that certificate, without a password."),
     "flushDiskType": gettext_noop(
         "SYNC_FLUSH: a message is acknowledged when it is on disk; ASYNC_FLUSH: when it is written, and a power cut "
         "loses the last half second."

@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from .errors import CallTimeout, ConnectError, FrameError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
@@ -55,21 +56,21 @@ class AddressCheck:
         return bool(self.addresses) and all(port.result == "answers" for port in ports)
 
 
-def check_address(host: str, bind: str, broker: str | None, namesrv: str | None) -> AddressCheck:
+def check_address(host: str, bind: str, broker: str | None, namesrv: str | None, tls: bool = False) -> AddressCheck:
     """Try one address. Blocks for up to 5 s, so never on the I/O thread.
 
     host: one that `is_host` accepts. bind: where the engine listens. broker, namesrv: "host:port" that clients use;
-    None for a role that does not run.
+    None for a role that does not run. tls: the ports take nothing else.
     """
     addresses = resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
     broker_port = namesrv_port = None
     if broker is not None:
         port = split_host_port(broker)[1]
-        broker_port = _check_port(host, port, addresses, bind, _broker_mark)
+        broker_port = _check_port(host, port, addresses, bind, partial(_broker_mark, tls=tls))
     if namesrv is not None:
         port = split_host_port(namesrv)[1]
-        namesrv_port = _check_port(host, port, addresses, bind, _namesrv_mark)
+        namesrv_port = _check_port(host, port, addresses, bind, partial(_namesrv_mark, tls=tls))
     return AddressCheck(host, addresses, loopback, broker_port, namesrv_port)
 
 
@@ -116,18 +117,18 @@ def _check_port(
 _GUARDED = "it asks who we are"
 
 
-def _broker_mark(address: str) -> str | None:
+def _broker_mark(address: str, tls: bool) -> str | None:
     """Return the broker's start time, to the millisecond, as text."""
-    return _found(address, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
+    return _found(address, tls, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
 
 
-def _namesrv_mark(address: str) -> str | None:
+def _namesrv_mark(address: str, tls: bool) -> str | None:
     """Return the name server's whole list of brokers."""
-    return _found(address, RequestCode.GET_BROKER_CLUSTER_INFO, rb"(?s)(.+)")
+    return _found(address, tls, RequestCode.GET_BROKER_CLUSTER_INFO, rb"(?s)(.+)")
 
 
-def _found(address: str, code: int, pattern: bytes) -> str | None:
-    client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS)
+def _found(address: str, tls: bool, code: int, pattern: bytes) -> str | None:
+    client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS, tls=tls)
     try:
         answer = client.invoke_sync(RemotingCommand(code), ANSWER_LIMIT_MS)
     finally:

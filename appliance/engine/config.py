@@ -295,6 +295,10 @@ class BrokerConfig:
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
     # Ours: networks from which other brokers may register without a signature, separated by ';', or "all".
     namesrv_broker_addresses: str = _option("namesrvBrokerAddresses", "127.0.0.0/8;::1", check=parse_networks)
+    # Ours: TLS on every port of the process, beside plain connections or instead of them (docs/security.md).
+    tls_mode: str = _option("tlsMode", "disabled", choices=("disabled", "permissive", "enforcing"))
+    tls_cert_file: str = _option("tlsCertFile", "")
+    tls_key_file: str = _option("tlsKeyFile", "")
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -471,6 +475,11 @@ class EngineConfig:
         if "broker" in self.roles:
             self._check_set()
         role = self.store.broker_role
+        if self.broker.tls_mode == "enforcing" and (self.store.ha_store or role == "SLAVE"):
+            raise StartError(
+                "tlsMode=enforcing does not go with haStore or brokerRole=SLAVE yet: members of a set ask each other "
+                "without TLS. Say permissive."
+            )
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
             raise StartError(
@@ -602,6 +611,8 @@ def parse_addresses(value: object) -> tuple[str, ...]:
 
 #: Options that have an effect only with `accessControl`.
 OF_ACCESS_CONTROL = ("accessControl", "initAuthenticationUser", "namesrvAnonymousRoutes", "namesrvBrokerAddresses")
+#: Options that have an effect only with `tlsMode`.
+OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile")
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:
@@ -634,6 +645,9 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
                 del properties[name]
     if config.broker.access_control == "off":
         for name in OF_ACCESS_CONTROL:
+            del properties[name]
+    if config.broker.tls_mode == "disabled":
+        for name in OF_TLS:
             del properties[name]
     if config.advertise is not None:
         properties["brokerIP1"] = config.advertise

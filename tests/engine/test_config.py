@@ -62,7 +62,8 @@ def test_a_log_file_must_hold_the_largest_message(tmp_path):
 
 
 def test_every_default_parses_back_from_its_own_text(tmp_path):
-    config = EngineConfig(data_dir=tmp_path, broker=BrokerConfig(access_control="report"))  # or it is not shown
+    shown = BrokerConfig(access_control="report", tls_mode="permissive")  # or their options are left out
+    config = EngineConfig(data_dir=tmp_path, broker=shown)
     for section in SECTIONS:
         texts = namesrv_properties(config) if section == "namesrv" else broker_properties(config)
         texts |= {

@@ -80,6 +80,7 @@ class NameServerLink(ServiceThread):
         clock: Clock,
         hurry_s: float = 0.0,
         says_good_bye: bool = True,
+        tls: bool = False,
     ) -> None:
         """hurry_s: time from the start on in which it registers each HURRY_PERIOD_S. says_good_bye: unregister at the
         end; otherwise only close the connection."""
@@ -93,7 +94,7 @@ class NameServerLink(ServiceThread):
         self._on_answer = on_answer
         self._clock = clock
         self._says_good_bye = says_good_bye
-        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock)
+        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, tls)
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
         # Only grows.
@@ -325,6 +326,7 @@ class Registration:
                 clock,
                 hurry_s,
                 says_good_bye,
+                broker.tls_mode == "enforcing",
             )
             for namesrv in dict.fromkeys(namesrv_addrs)
         }

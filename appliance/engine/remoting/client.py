@@ -29,13 +29,17 @@ class RemotingClient:
     its late answer.
     """
 
-    def __init__(self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None) -> None:
+    def __init__(
+        self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None, tls: bool = False
+    ) -> None:
+        """tls: speak TLS, to whoever answers: no certificate is checked, as Apache's brokers check none."""
         # Constant after construction.
         self.address = address
         host, port = split_host_port(address)
         self._target = for_resolver(host), port
         self._connect_timeout_ms = connect_timeout_ms
         self._clock = clock or Clock()
+        self._tls = tls
         # Held by a call until it has its answer: the connection serves one call at a time.
         self._turn = threading.Lock()
         # Guarded by _turn. `close` shuts the socket down without it, to end a call that waits.
@@ -99,7 +103,7 @@ class RemotingClient:
         sock = self._sock
         if sock is not None:
             try:
-                sock.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of TLS would end TLS, not the call
             except OSError:
                 pass
 
@@ -121,9 +125,24 @@ class RemotingClient:
         except (OSError, UnicodeError) as error:  # UnicodeError: of a name that cannot be looked up
             raise ConnectError(f"connect to {self.address} failed: {error}") from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls:
+            sock = self._shaken_hands(sock, deadline)
         self._sock = sock
         logger.debug("client: connected to=%s", self.address)
         return sock
+
+    def _shaken_hands(self, sock: socket.socket, deadline: float) -> socket.socket:
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            sock.settimeout(max(0.001, deadline - self._clock.monotonic()))
+            return context.wrap_socket(sock)
+        except OSError as error:
+            sock.close()
+            raise ConnectError(f"TLS with {self.address} failed: {error}") from None
 
     def _disconnect(self) -> None:
         sock, self._sock = self._sock, None
@@ -187,7 +206,7 @@ def _stands(sock: socket.socket) -> bool:
     """True if the connection is open: the peer has neither closed nor reset it. Leaves the socket non-blocking."""
     try:
         sock.setblocking(False)
-        return bool(sock.recv(1, socket.MSG_PEEK))
+        return bool(socket.socket.recv(sock, 1, socket.MSG_PEEK))  # of TLS, the encrypted bytes
     except BlockingIOError:
         return True
     except OSError:

@@ -143,7 +143,8 @@ class ProcessWindow:
 
     def check_address(self, host: str) -> AddressCheck:
         """Check if clients would reach this process under this host. Blocks for 5 s at most."""
-        return check_address(host, self._options.config.bind, *self._system.addresses())
+        config = self._options.config
+        return check_address(host, config.bind, *self._system.addresses(), config.broker.tls_mode == "enforcing")
 
     def max_message_bytes(self) -> int:
         """Return the largest body that a message may have now, in bytes (maxMessageSize)."""
