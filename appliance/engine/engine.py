@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
     from .seat import Seat
+    from .tls.door import Door
     from .window.engine_admin import EngineAdmin
     from .window.system import Addresses
 
@@ -80,6 +81,8 @@ class Engine:
         self._gates = gates
         #: With access control.
         self._access: Access | None = None
+        #: With TLS.
+        self._door: Door | None = None
         self._role = role
         self._membership: Membership | None = None
         #: The socket of the HA port of a member, in any role.
@@ -188,6 +191,8 @@ class Engine:
         self.loop.at_tick_end(self.server.flush_dirty)
         self.wire_audit.start()
         self.loop.start()
+        if self._door is not None:
+            self._door.start()
         for pool in self._pools.values():
             pool.start()
         if self.namesrv is not None:
@@ -214,6 +219,11 @@ class Engine:
 
     def _build(self, sockets: list[socket.socket]) -> None:
         config = self.config
+        if config.broker.tls_mode != "disabled":
+            from .tls.door import Door
+
+            self._door = Door(config.broker, self.server, self._clock)
+            self.server.door = self._door.take
         advertised = config.advertise or _advertised(config.bind)
         if config.broker.access_control != "off":
             from .access.parts import Access
@@ -391,6 +401,8 @@ class Engine:
                 broker.answer_everything(ANSWER_S)
             self._on_loop(self.server.close_all)
             self._drain(1.0)
+        if self._door is not None:
+            self._door.stop(1.0)
         for pool in self._pools.values():
             pool.stop(1.0)
         ended = self.loop.stop(LOOP_STOP_S)
@@ -412,6 +424,8 @@ class Engine:
 
     def _stop_reading(self) -> None:
         self.server.stop_accepting()
+        if self._door is not None:
+            self._door.turn_away()
         self.server.pause_reading(True)
 
     def _drain(self, seconds: float) -> None:

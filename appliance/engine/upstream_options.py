@@ -131,7 +131,10 @@ REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "aclEnable": (frozenset({"false"}), _OPEN),
     "authenticationEnabled": (frozenset({"false"}), _OPEN),
     "authorizationEnabled": (frozenset({"false"}), _OPEN),
-    "useTLS": (frozenset({"false"}), "there is no TLS yet, and everything would travel unencrypted"),
+    "useTLS": (
+        frozenset({"false"}),
+        "tlsMode switches TLS on here; with enforcing, a broker registers by TLS, too",
+    ),
     "enableDLegerCommitLog": (frozenset({"false"}), "DLedger's log has another format"),
     "enableControllerMode": (frozenset({"false"}), "there is no controller"),
     "enableControllerInNamesrv": (frozenset({"false"}), "there is no controller"),

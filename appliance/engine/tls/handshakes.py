@@ -1,0 +1,162 @@
+"""TLS handshakes, on a thread of their own: bounded in number, with a deadline, and with a share for each address."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from ..remoting.event_loop import READABLE, WRITABLE, EventLoop
+from ..remoting.server import RefusalLog, RemotingServer
+from ..shares import Shares
+from .certificate import Certificate
+from .tunnels import Tunnel, Tunnels
+
+logger = logging.getLogger(__name__)
+
+#: Handshakes at a time, about 50 KiB each; one address may have what it leaves free, see `shares.py`.
+MAX_HANDSHAKES = 512
+#: Time that a handshake may take.
+DEADLINE_S = 5.0
+#: Bytes that a peer may send in one: its hello, and a few small records.
+MAX_RECEIVED_BYTES = 64 * 1024
+_READ_BYTES = 16 * 1024
+
+
+class Handshakes:
+    """Owned by the thread `tls-handshakes`."""
+
+    def __init__(self, loop: EventLoop, server: RemotingServer, certificate: Certificate, tunnels: Tunnels) -> None:
+        # Constant after construction.
+        self.loop = loop
+        self._server = server
+        self._certificate = certificate
+        self._tunnels = tunnels
+        self._refusals = RefusalLog(loop)
+        # Owned by the thread.
+        self._shares = Shares()
+        self._under_way: set[_Handshake] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of handshakes under way. Any thread."""
+        return len(self._under_way)
+
+    def begin(self, sock: socket.socket, peer: bytes, adopt: Callable[[socket.socket], None]) -> None:
+        """Begin a handshake; close the connection if the peer's share is used up. adopt: serves the plain side; called
+        on remoting-io."""
+        if self.loop.stopped:
+            sock.close()
+        elif not self._shares.take(peer, MAX_HANDSHAKES):
+            sock.close()
+            self._refusals.note("too many TLS handshakes at once, closed a new connection")
+        else:
+            handshake = _Handshake(self, sock, peer, adopt, self._certificate.context)
+            self._under_way.add(handshake)
+            self.loop.watch(sock.fileno(), READABLE, handshake)
+
+    def _leave(self, handshake: _Handshake) -> None:
+        self.loop.unwatch(handshake.sock.fileno())
+        handshake.deadline.cancel()
+        self._under_way.discard(handshake)
+        self._shares.give(handshake.peer)
+
+    def refuse(self, handshake: _Handshake, reason: str) -> None:
+        """End a handshake that failed."""
+        self._leave(handshake)
+        handshake.sock.close()
+        self._refusals.note(f"a TLS handshake failed: {reason}")
+
+    def finish(self, handshake: _Handshake) -> None:
+        """Serve a connection that has shaken hands: one end of a socket pair becomes a connection of the server, the
+        other one that of a tunnel."""
+        self._leave(handshake)
+        try:
+            near, far = socket.socketpair()
+        except OSError as error:
+            handshake.sock.close()
+            self._refusals.note(f"no sockets for a TLS connection: {error}")
+            return
+        if max(near.fileno(), far.fileno()) >= self._server.descriptors_for_peers:
+            for sock in (near, far, handshake.sock):
+                sock.close()
+            self._refusals.note("too many files and connections are open, closed a TLS connection")
+            return
+        far.setblocking(False)
+        tunnel = Tunnel(self._tunnels, handshake.sock, far, handshake.tls, handshake.ciphers, handshake.unsent)
+        self._tunnels.loop.call_soon(tunnel.begin)
+        self._server.loop.call_soon(functools.partial(handshake.adopt, near))
+
+    def close_all(self) -> None:
+        """Close what is under way, after the thread has ended."""
+        for handshake in self._under_way:
+            handshake.sock.close()
+        self._under_way.clear()
+
+
+class _Handshake:
+    """One handshake. ciphers: (bytes from the peer, bytes for it). unsent: bytes that its socket did not take."""
+
+    def __init__(
+        self,
+        owner: Handshakes,
+        sock: socket.socket,
+        peer: bytes,
+        adopt: Callable[[socket.socket], None],
+        context: ssl.SSLContext,
+    ) -> None:
+        self._owner = owner
+        self.sock = sock
+        self.peer = peer
+        self.adopt = adopt
+        self.ciphers = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(*self.ciphers, server_side=True)
+        self.unsent = b""
+        self.deadline = owner.loop.call_later(DEADLINE_S, lambda: owner.refuse(self, "it took too long"))
+        self._received = 0
+
+    def on_event(self, mask: int) -> None:
+        try:
+            if mask & ~WRITABLE and not self._receive():
+                return
+            self._send()
+        except (OSError, ssl.SSLError) as error:
+            self._owner.refuse(self, str(error))
+        except Exception as error:
+            logger.exception("tls: a handshake failed by an internal error")
+            self._owner.refuse(self, repr(error))
+
+    def _receive(self) -> bool:
+        """Take a step with what the peer has sent; False if the handshake is over."""
+        try:
+            data = self.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._received += len(data)
+        if not data or self._received > MAX_RECEIVED_BYTES:
+            self._owner.refuse(self, "it sent too much" if data else "it hung up")
+            return False
+        self.ciphers[0].write(data)
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return True
+        except ssl.SSLError:
+            self._send()  # the alert
+            raise
+        self._send()
+        self._owner.finish(self)
+        return False
+
+    def _send(self) -> None:
+        data = self.unsent + self.ciphers[1].read()
+        if data:
+            try:
+                data = data[self.sock.send(data) :]
+            except BlockingIOError:
+                pass
+        if bool(data) != bool(self.unsent):
+            self._owner.loop.rewatch(self.sock.fileno(), READABLE | WRITABLE if data else READABLE)
+        self.unsent = data

@@ -1,0 +1,147 @@
+"""The first byte of a connection, the two modes, and handshakes that are hostile, slow or too many."""
+
+import contextlib
+import socket
+import ssl
+
+import pytest
+
+from appliance.engine.tls import handshakes as handshakes_module
+from appliance.engine.tls import tunnels as tunnels_module
+from tests.support.remoting import ECHO, request
+from tests.support.tls import client_context, is_closed, raw
+from tests.support.waiting import wait_for
+
+
+def hello():
+    """The first bytes of an honest client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client_context().wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
+
+
+def test_enforcing_closes_a_connection_that_begins_without_tls(rigs):
+    rig = rigs("enforcing")
+    plain = rig.plain()
+    plain.send(ECHO)
+    assert is_closed(plain.sock)
+    assert not rig.server.connections
+    assert rig.seen == []
+    assert rig.peer().ask(ECHO, {}, b"x").body == b"x"
+
+
+def test_a_connection_that_says_nothing_holds_no_place_and_its_end_is_seen(rig):
+    silent = raw(rig.address)
+    wait_for(lambda: rig.door._silent, "it is waited for")
+    assert not rig.server.connections
+    silent.close()
+    wait_for(lambda: not rig.door._silent, "it is forgotten")
+
+
+def test_a_silent_connection_is_closed_after_as_long_as_an_idle_one(rig, monkeypatch):
+    with raw(rig.address) as silent:
+        wait_for(lambda: rig.door._silent, "it is waited for")
+        monkeypatch.setattr("appliance.engine.tls.door.IDLE_SECONDS", -1.0)
+        rig.loop.call_soon(rig.door._close_idle)
+        assert is_closed(silent)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16" + bytes(200),
+        b"\x16\x03\x01\xff\xff" + b"\xff" * 70_000,
+        b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
+        b"\x16\x03\x03\x00\x04\x0e\x00\x00\x00" * 8000,
+        hello()[:-1] + b"\xff",
+        hello() + hello(),
+        hello() + b"\x15\x03\x03\x00\x02\x02\x28",
+    ],
+    ids=["zeros", "long record", "short hello", "other messages", "changed hello", "two hellos", "alert"],
+)
+def test_a_handshake_of_garbage_ends_and_leaves_nothing(rig, data):
+    with raw(rig.address) as sock:
+        with contextlib.suppress(OSError):  # it may have hung up already
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+        assert is_closed(sock)
+    wait_for(lambda: not rig.door.handshakes.count, "it is over")
+    assert not rig.server.connections
+    assert rig.door.handshakes._shares.taken == 0
+    assert rig.peer().ask(ECHO).code == 0
+
+
+def test_a_handshake_that_does_not_go_on_ends_at_its_deadline(rig, monkeypatch):
+    monkeypatch.setattr(handshakes_module, "DEADLINE_S", 0.05)
+    with raw(rig.address) as first, raw(rig.address) as second:
+        first.sendall(b"\x16")
+        second.sendall(hello())
+        assert is_closed(first)
+        assert is_closed(second)
+    assert rig.door.handshakes.count == 0
+
+
+def test_half_open_handshakes_fill_a_share_only_and_hurt_nobody_else(rig, monkeypatch):
+    monkeypatch.setattr(handshakes_module, "MAX_HANDSHAKES", 32)
+    plain = rig.plain()
+    plain.ask(ECHO)
+    earlier = rig.peer()
+    earlier.ask(ECHO)
+    with contextlib.ExitStack() as stack:
+        half_open = [stack.enter_context(raw(rig.address)) for _ in range(100)]
+        for sock in half_open:
+            sock.sendall(b"\x16\x03\x01")
+        # Half of the room, less what one more would leave to others; all of this machine is one address.
+        wait_for(lambda: not rig.door._silent and rig.door.handshakes.count == 15, "the others are closed")
+        assert plain.ask(ECHO, {}, b"x").body == b"x"
+        assert earlier.ask(ECHO, {}, b"x").body == b"x"
+        # From another address there is room.
+        monkeypatch.setattr(
+            "appliance.engine.tls.door.encode_host", lambda host, port: bytes([10, 0, 0, 7, 0, 0, 0, 1])
+        )
+        assert rig.peer().ask(ECHO).code == 0
+    wait_for(lambda: not rig.door.handshakes.count, "they are gone")
+    assert rig.door.handshakes._shares.taken == 0
+
+
+def test_a_peer_cannot_negotiate_again(rig):
+    """Python's client cannot ask for it, so this looks at what the server's side was told."""
+    context = rig.door.certificate.context
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_connection_beyond_the_descriptors_is_closed(rig):
+    assert rig.peer().ask(ECHO).code == 0
+    with raw(rig.address) as sock:
+        wait_for(lambda: rig.door._silent, "it was accepted")
+        rig.server.descriptors_for_peers = 3
+        tls = client_context().wrap_socket(sock, suppress_ragged_eofs=False)
+        with pytest.raises(OSError):
+            tls.recv(1)
+    assert len(rig.server.connections) == 1
+    wait_for(lambda: rig.door.tunnels.count == 1, "nothing is left of it")
+
+
+def test_what_a_peer_does_not_take_in_the_end_is_dropped(rig, monkeypatch):
+    monkeypatch.setattr(tunnels_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(tunnels_module, "LINGER_S", 0.05)
+    peer = rig.peer()
+    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    wait_for(lambda: rig.door.tunnels.blocked, "the peer takes no more")
+    (conn,) = rig.server.connections.values()
+    conn.close()
+    wait_for(lambda: not rig.door.tunnels.count, "the tunnel is closed")
+
+
+def test_a_peer_that_takes_little_is_seen_to_take_it(rig, monkeypatch):
+    """epoll says so only when a third of the send buffer is free."""
+    monkeypatch.setattr(tunnels_module, "RETRY_S", 0.01)
+    peer = rig.peer()
+    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    wait_for(lambda: rig.door.tunnels.blocked, "the peer takes no more")
+    (tunnel,) = rig.door.tunnels.open
+    left = tunnel._taken_at
+    socket.socket.recv(peer.sock, 1 << 18)
+    wait_for(lambda: tunnel._taken_at > left, "it took something")

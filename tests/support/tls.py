@@ -1,0 +1,77 @@
+"""Certificates for tests, and peers that speak TLS."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.support.peer import Peer
+
+
+def make_pair(directory: Path, name: str = "server", password: bytes | None = None) -> tuple[Path, Path]:
+    """Write a self-signed certificate and its key; return their paths."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    begin = datetime.datetime(2020, 1, 1)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + datetime.timedelta(days=36_500))
+        .sign(key, hashes.SHA256())
+    )
+    kept = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    form = serialization.PrivateFormat.PKCS8
+    paths = directory / f"{name}.pem", directory / f"{name}.key"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, kept))
+    return paths
+
+
+def client_context(version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    """A context that trusts everybody, as RocketMQ's clients do. version: the only one; None: any."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if version is not None:
+        context.minimum_version = context.maximum_version = version
+    return context
+
+
+class TlsPeer(Peer):
+    """A `Peer` over TLS. context: default one of `client_context`."""
+
+    def __init__(self, address: str, context: ssl.SSLContext | None = None, **options: Any) -> None:
+        super().__init__(address)
+        try:
+            self.sock: ssl.SSLSocket = (context or client_context()).wrap_socket(self.sock, **options)
+        except BaseException:
+            self.sock.close()
+            raise
+
+
+def raw(address: str) -> socket.socket:
+    """A connection that says nothing."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """True once the server has closed the connection; what it sends before does not matter."""
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
