@@ -359,8 +359,9 @@ def _short(event: Json) -> str:
     return f"{event['event']} {event['topic']} {[queue['queue_id'] for queue in event['queues']]}"
 
 
-def start_java(version: str, codec: str, scratch: Path) -> Agent:
-    """The Java agent with the client of `version`; codec "json" or "rocketmq" is that of its requests."""
+def start_java(version: str, codec: str, scratch: Path, tls: bool = False) -> Agent:
+    """The Java agent with the client of `version`; codec "json" or "rocketmq" is that of its requests. tls: it speaks
+    nothing else."""
 
     scratch.mkdir(parents=True, exist_ok=True)
     command = [
@@ -371,6 +372,8 @@ def start_java(version: str, codec: str, scratch: Path) -> Agent:
     ]  # fmt: skip
     if codec == "rocketmq":
         command.insert(1, "-Drocketmq.serialize.type=ROCKETMQ")
+    if tls:
+        command.insert(1, "-Dtls.enable=true")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("NAMESRV_", "JAVA_TOOL"))}
     name = f"java-{version}" + ("" if codec == "json" else f"-{codec}")
     return Agent(name, command, scratch, environment | {"HOME": str(scratch)})

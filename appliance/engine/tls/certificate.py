@@ -61,6 +61,15 @@ class Certificate:
         return found
 
 
+class _NeedsPassword(Exception):
+    """The key is encrypted."""
+
+
+def _refuse_password() -> bytes:
+    """Refuse an encrypted key. Otherwise OpenSSL would ask for the password at the terminal."""
+    raise _NeedsPassword
+
+
 def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, str]:
     """Return the context and the certificate's fingerprint. Raises ValueError with the reason."""
     text = _read("tlsCertFile", certificate_file)
@@ -72,25 +81,15 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, str]:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # In TLS 1.2 a peer could have handshake after handshake made on the thread that serves everybody's connections.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    asked = []
-
-    def password() -> bytes:  # without it, OpenSSL would ask at the terminal
-        asked.append(True)
-        return b""
-
     try:
-        context.load_cert_chain(certificate_file, key_file, password)
+        context.load_cert_chain(certificate_file, key_file, _refuse_password)
         der = ssl.PEM_cert_to_DER_cert(first.group())
-    except (ssl.SSLError, OSError, ValueError) as error:
-        if asked:
-            reason = f"the key in tlsKeyFile={key_file} needs a password; store it without one, readable by us alone"
-        elif isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-            reason = (
-                f"the key in tlsKeyFile={key_file} is not that of the certificate in tlsCertFile={certificate_file}"
-            )
-        else:
-            reason = f"tlsCertFile={certificate_file} and tlsKeyFile={key_file} are no pair in PEM form ({error})"
-        raise ValueError(reason) from None
+    except _NeedsPassword:
+        raise ValueError(f"the key in tlsKeyFile={key_file} needs a password; store it without one") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise ValueError(f"the key in tlsKeyFile={key_file} does not belong to {certificate_file}") from None
+        raise ValueError(f"{certificate_file} and {key_file} are no pair in PEM form ({error})") from None
     digest = hashlib.sha256(der).hexdigest().upper()
     return context, ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 

@@ -1,4 +1,9 @@
-"""TLS handshakes, on a thread of their own: bounded in number, with a deadline, and with a share for each address."""
+"""TLS handshakes, on a thread of their own: bounded in number, with a deadline, and with a share for each address.
+
+A connection whose address has no room waits, as no more than a socket, and begins when another one of its address is
+done. So clients that all connect again at once, after a restart, come in one after the other. Between addresses turns
+are taken.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,12 @@ import functools
 import logging
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable
 
 from ..remoting.event_loop import READABLE, WRITABLE, EventLoop
 from ..remoting.server import RefusalLog, RemotingServer
-from ..shares import Shares
+from ..shares import Shares, address_of
 from .certificate import Certificate
 from .tunnels import Tunnel, Tunnels
 
@@ -18,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 #: Handshakes at a time, about 50 KiB each; one address may have what it leaves free, see `shares.py`.
 MAX_HANDSHAKES = 512
-#: Time that a handshake may take.
+#: Connections that may wait for their handshake.
+MAX_WAITING = 10_000
+#: Time that a handshake may take, the wait for it included.
 DEADLINE_S = 5.0
 #: Bytes that a peer may send in one: its hello, and a few small records.
 MAX_RECEIVED_BYTES = 64 * 1024
@@ -38,6 +46,9 @@ class Handshakes:
         # Owned by the thread.
         self._shares = Shares()
         self._under_way: set[_Handshake] = set()
+        # Address -> those that wait, in order; the address that had its turn last is the last one.
+        self._waiting: OrderedDict[bytes, OrderedDict[_Handshake, None]] = OrderedDict()
+        self._waiting_count = 0
 
     @property
     def count(self) -> int:
@@ -45,23 +56,59 @@ class Handshakes:
         return len(self._under_way)
 
     def begin(self, sock: socket.socket, peer: bytes, adopt: Callable[[socket.socket], None]) -> None:
-        """Begin a handshake; close the connection if the peer's share is used up. adopt: serves the plain side; called
-        on remoting-io."""
+        """Begin a handshake, or have it wait for others of its address. adopt: serves the plain side; called on
+        remoting-io."""
         if self.loop.stopped:
             sock.close()
-        elif not self._shares.take(peer, MAX_HANDSHAKES):
+            return
+        address = address_of(peer)
+        waiting = self._waiting.get(address)
+        if waiting is None and self._shares.take(peer, MAX_HANDSHAKES):
+            self._shake(_Handshake(self, sock, peer, adopt))
+        elif self._waiting_count >= MAX_WAITING:
             sock.close()
             self._refusals.note("too many TLS handshakes at once, closed a new connection")
         else:
-            handshake = _Handshake(self, sock, peer, adopt, self._certificate.context)
-            self._under_way.add(handshake)
-            self.loop.watch(sock.fileno(), READABLE, handshake)
+            if waiting is None:
+                waiting = self._waiting[address] = OrderedDict()
+            waiting[_Handshake(self, sock, peer, adopt)] = None
+            self._waiting_count += 1
+
+    def _shake(self, handshake: _Handshake) -> None:
+        self._under_way.add(handshake)
+        handshake.begin(self._certificate.context)
+        self.loop.watch(handshake.sock.fileno(), READABLE, handshake)
 
     def _leave(self, handshake: _Handshake) -> None:
-        self.loop.unwatch(handshake.sock.fileno())
         handshake.deadline.cancel()
+        address = address_of(handshake.peer)
+        if handshake not in self._under_way:
+            self._wait_no_more(handshake, address)
+            return
+        self.loop.unwatch(handshake.sock.fileno())
         self._under_way.discard(handshake)
         self._shares.give(handshake.peer)
+        self._begin_next(address)
+        if self._waiting:
+            self._begin_next(next(iter(self._waiting)))
+
+    def _begin_next(self, address: bytes) -> None:
+        """Begin the first handshake that waits for this address, if there is one, and room for it."""
+        waiting = self._waiting.get(address)
+        if waiting is None:
+            return
+        self._waiting.move_to_end(address)
+        handshake = next(iter(waiting))
+        if self._shares.take(handshake.peer, MAX_HANDSHAKES):
+            self._wait_no_more(handshake, address)
+            self._shake(handshake)
+
+    def _wait_no_more(self, handshake: _Handshake, address: bytes) -> None:
+        waiting = self._waiting[address]
+        del waiting[handshake]
+        self._waiting_count -= 1
+        if not waiting:
+            del self._waiting[address]
 
     def refuse(self, handshake: _Handshake, reason: str) -> None:
         """End a handshake that failed."""
@@ -90,10 +137,11 @@ class Handshakes:
         self._server.loop.call_soon(functools.partial(handshake.adopt, near))
 
     def close_all(self) -> None:
-        """Close what is under way, after the thread has ended."""
-        for handshake in self._under_way:
+        """Close what is under way or waits, after the thread has ended."""
+        for handshake in [*self._under_way, *(one for waiting in self._waiting.values() for one in waiting)]:
             handshake.sock.close()
         self._under_way.clear()
+        self._waiting.clear()
 
 
 class _Handshake:
@@ -105,17 +153,19 @@ class _Handshake:
         sock: socket.socket,
         peer: bytes,
         adopt: Callable[[socket.socket], None],
-        context: ssl.SSLContext,
     ) -> None:
         self._owner = owner
         self.sock = sock
         self.peer = peer
         self.adopt = adopt
-        self.ciphers = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(*self.ciphers, server_side=True)
         self.unsent = b""
         self.deadline = owner.loop.call_later(DEADLINE_S, lambda: owner.refuse(self, "it took too long"))
         self._received = 0
+
+    def begin(self, context: ssl.SSLContext) -> None:
+        """Make what the handshake needs: not before, since thousands may wait."""
+        self.ciphers = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(*self.ciphers, server_side=True)
 
     def on_event(self, mask: int) -> None:
         try:

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 #: Bytes that are read of one side at a time.
 CHUNK_BYTES = 64 * 1024
+#: Nothing is read from a peer with more bytes than this to take. An answer's piece is smaller; requests for new keys
+#: have answers, too, which OpenSSL makes at once.
+MOST_UNSENT_BYTES = 4 * CHUNK_BYTES
 #: Time between two tries to send to a peer that takes nothing: epoll reports room only when a third of the send buffer
 #: is free, and the server closes a peer that has taken nothing for two minutes.
 RETRY_S = 5.0
@@ -178,7 +181,7 @@ class Tunnel:
         else:
             self._tunnels.blocked.discard(self)
         wanted = WRITABLE if self._for_peer else 0
-        if not (self._for_server or self._peer_ended):
+        if not (self._for_server or self._peer_ended or len(self._for_peer) > MOST_UNSENT_BYTES):
             wanted |= READABLE
         self._peer.want(wanted)
         wanted = WRITABLE if self._for_server else 0

@@ -44,7 +44,7 @@ def test_the_fingerprint_is_that_of_the_first_certificate(pair, tmp_path):
         ),
         (
             lambda pair, tmp_path: make_pair(tmp_path, "other")[1].rename(pair.key),
-            "server.key is not that of the certif",
+            "server.key does not belong to",
         ),
         (lambda pair, tmp_path: make_pair(tmp_path, password=b"x"), "server.key needs a password"),
     ],

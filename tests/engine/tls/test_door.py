@@ -6,6 +6,7 @@ import ssl
 
 import pytest
 
+from appliance.engine.remoting.event_loop import READABLE
 from appliance.engine.tls import handshakes as handshakes_module
 from appliance.engine.tls import tunnels as tunnels_module
 from tests.support.remoting import ECHO, request
@@ -93,7 +94,8 @@ def test_half_open_handshakes_fill_a_share_only_and_hurt_nobody_else(rig, monkey
         for sock in half_open:
             sock.sendall(b"\x16\x03\x01")
         # Half of the room, less what one more would leave to others; all of this machine is one address.
-        wait_for(lambda: not rig.door._silent and rig.door.handshakes.count == 15, "the others are closed")
+        wait_for(lambda: rig.door.handshakes._waiting_count == 85, "the others wait")
+        assert rig.door.handshakes.count == 15
         assert plain.ask(ECHO, {}, b"x").body == b"x"
         assert earlier.ask(ECHO, {}, b"x").body == b"x"
         # From another address there is room.
@@ -103,6 +105,43 @@ def test_half_open_handshakes_fill_a_share_only_and_hurt_nobody_else(rig, monkey
         assert rig.peer().ask(ECHO).code == 0
     wait_for(lambda: not rig.door.handshakes.count, "they are gone")
     assert rig.door.handshakes._shares.taken == 0
+    assert not rig.door.handshakes._waiting
+
+
+def test_handshakes_that_wait_begin_when_others_of_their_address_are_done(rig, monkeypatch):
+    monkeypatch.setattr(handshakes_module, "MAX_HANDSHAKES", 8)
+    with contextlib.ExitStack() as stack:
+        first = [stack.enter_context(raw(rig.address)) for _ in range(3)]
+        for sock in first:
+            sock.sendall(b"\x16")
+        wait_for(lambda: rig.door.handshakes.count == 3, "the share is used up")
+        later = []
+        for _ in range(20):
+            sock = stack.enter_context(raw(rig.address))
+            sock.sendall(hello())
+            later.append(sock)
+        wait_for(lambda: rig.door.handshakes._waiting_count == 20, "they wait")
+        assert rig.door.handshakes.count == 3
+        for sock in first:
+            sock.close()
+        for sock in later:
+            assert sock.recv(1) == b"\x16", "its handshake has begun"
+            sock.close()
+    wait_for(lambda: not rig.door.handshakes.count, "they are gone")
+    assert not rig.door.handshakes._waiting
+
+
+def test_one_that_waits_is_closed_at_its_deadline_and_others_are_refused(rig, monkeypatch):
+    monkeypatch.setattr(handshakes_module, "MAX_HANDSHAKES", 0)
+    monkeypatch.setattr(handshakes_module, "MAX_WAITING", 1)
+    monkeypatch.setattr(handshakes_module, "DEADLINE_S", 0.2)
+    with raw(rig.address) as first, raw(rig.address) as second:
+        first.sendall(b"\x16")
+        wait_for(lambda: rig.door.handshakes._waiting_count == 1, "it waits")
+        second.sendall(b"\x16")
+        assert is_closed(second)
+        assert is_closed(first)
+    assert not rig.door.handshakes._waiting
 
 
 def test_a_peer_cannot_negotiate_again(rig):
@@ -122,6 +161,18 @@ def test_a_connection_beyond_the_descriptors_is_closed(rig):
             tls.recv(1)
     assert len(rig.server.connections) == 1
     wait_for(lambda: rig.door.tunnels.count == 1, "nothing is left of it")
+
+
+def test_a_peer_that_takes_nothing_is_not_read_from_while_much_waits_for_it(rig, monkeypatch):
+    """Such as answers to its requests for new keys, which Python's client cannot make."""
+    monkeypatch.setattr(tunnels_module, "MOST_UNSENT_BYTES", 1000)
+    peer = rig.peer()
+    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    wait_for(lambda: rig.door.tunnels.blocked, "the peer takes no more")
+    (tunnel,) = rig.door.tunnels.open
+    wait_for(lambda: not tunnel._peer.wanted & READABLE, "it is not read from")
+    assert len(peer.receive().body) == 15 << 20
+    assert peer.ask(ECHO, {}, b"again").body == b"again"
 
 
 def test_what_a_peer_does_not_take_in_the_end_is_dropped(rig, monkeypatch):
