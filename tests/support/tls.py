@@ -16,8 +16,10 @@ from cryptography.x509.oid import NameOID
 from tests.support.peer import Peer
 
 
-def make_pair(directory: Path, name: str = "server", password: bytes | None = None) -> tuple[Path, Path]:
-    """Write a self-signed certificate and its key; return their paths."""
+def make_pair(
+    directory: Path, name: str = "server", password: bytes | None = None, days: int = 36_500
+) -> tuple[Path, Path]:
+    """Write a self-signed certificate, valid for `days` from 2020 on, and its key; return their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     begin = datetime.datetime(2020, 1, 1)
@@ -28,7 +30,7 @@ def make_pair(directory: Path, name: str = "server", password: bytes | None = No
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
-        .not_valid_after(begin + datetime.timedelta(days=36_500))
+        .not_valid_after(begin + datetime.timedelta(days))
         .sign(key, hashes.SHA256())
     )
     kept = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()

@@ -27,10 +27,9 @@ class Certificate:
         # Owned by the thread that calls `look`.
         self._seen = self._stamps()
         try:
-            self.context, self.fingerprint = _load(certificate_file, key_file)
+            self._take()
         except ValueError as error:
             raise StartError(f"TLS cannot be served: {error}.") from None
-        logger.info("tls: serving the certificate in %s, SHA-256 %s", certificate_file, self.fingerprint)
 
     def look(self) -> bool:
         """Load the pair again if a file has changed since the last look; True if a new pair is in use.
@@ -43,12 +42,24 @@ class Certificate:
             return False
         self._seen = stamps
         try:
-            self.context, self.fingerprint = _load(*self._files)
+            self._take()
         except ValueError as error:
             logger.error("tls: the changed certificate is not used, the one before it stays: %s", error)
             return False
-        logger.info("tls: serving the changed certificate in %s, SHA-256 %s", self._files[0], self.fingerprint)
         return True
+
+    def _take(self) -> None:
+        """Raises ValueError, with nothing changed."""
+        context, der = _load(*self._files)
+        self.context = context
+        digest = hashlib.sha256(der).hexdigest().upper()
+        self.fingerprint = ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
+        logger.info("tls: serving the certificate in %s, SHA-256 %s", self._files[0], self.fingerprint)
+        try:
+            logger.info("tls: it is valid until %s", _end_of(context, der))
+        except ssl.SSLCertVerificationError as error:
+            # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
+            logger.warning("tls: clients that check certificates refuse this one: %s", error.verify_message)
 
     def _stamps(self) -> list[tuple[int, ...]]:
         found = []
@@ -70,8 +81,8 @@ def _refuse_password() -> bytes:
     raise _NeedsPassword
 
 
-def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, str]:
-    """Return the context and the certificate's fingerprint. Raises ValueError with the reason."""
+def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
+    """Return the context and the certificate in DER. Raises ValueError with the reason."""
     text = _read("tlsCertFile", certificate_file)
     _read("tlsKeyFile", key_file)
     first = _FIRST_CERTIFICATE.search(text)
@@ -90,8 +101,28 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, str]:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
             raise ValueError(f"the key in tlsKeyFile={key_file} does not belong to {certificate_file}") from None
         raise ValueError(f"{certificate_file} and {key_file} are no pair in PEM form ({error})") from None
-    digest = hashlib.sha256(der).hexdigest().upper()
-    return context, ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
+    return context, der
+
+
+def _end_of(context: ssl.SSLContext, der: bytes) -> str:
+    """Return until when the certificate is valid, as it says itself. Raises SSLCertVerificationError if a client that
+    trusts it would refuse it now: it has expired, or is for other purposes.
+
+    The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
+    """
+    checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    checking.check_hostname = False
+    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    checking.load_verify_locations(cadata=der)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = checking.wrap_bio(to_client, to_server)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+    return str((client.getpeercert() or {}).get("notAfter", ""))
 
 
 def _read(name: str, path: str) -> str:

@@ -30,6 +30,16 @@ def test_the_fingerprint_is_that_of_the_first_certificate(pair, tmp_path):
     assert Certificate(str(pair.certificate), str(pair.key)).fingerprint.replace(":", "") == digest
 
 
+def test_its_end_is_logged_and_one_that_has_expired_is_served_with_a_warning(tmp_path, caplog):
+    caplog.set_level("INFO")
+    current, expired = make_pair(tmp_path, "current"), make_pair(tmp_path, "expired", days=1)
+    Certificate(str(current[0]), str(current[1]))
+    assert "it is valid until Dec  8 00:00:00 2119 GMT" in caplog.text
+    assert "WARNING" not in caplog.text
+    Certificate(str(expired[0]), str(expired[1]))
+    assert "clients that check certificates refuse this one: certificate has expired" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("break_it", "reason"),
     [
