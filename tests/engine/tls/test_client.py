@@ -55,11 +55,14 @@ def test_a_call_that_waits_is_ended_by_another_thread(rig, client):
         except ConnectError as error:
             failed.append(error)
 
-    caller = threading.Thread(target=call)
+    caller = threading.Thread(target=call, daemon=True)
     caller.start()
-    while caller.is_alive():  # it may not have begun to wait
-        client.hang_up()
-        caller.join(0.01)
+
+    def ended():
+        client.hang_up()  # again, since it may not have begun to wait
+        return not caller.is_alive()
+
+    wait_for(ended, "the call has ended")
     assert failed
 
 

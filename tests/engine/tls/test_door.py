@@ -7,6 +7,7 @@ import ssl
 import pytest
 
 from appliance.engine.remoting.event_loop import READABLE
+from appliance.engine.tls import door as door_module
 from appliance.engine.tls import handshakes as handshakes_module
 from appliance.engine.tls import tunnels as tunnels_module
 from tests.support.remoting import ECHO, request
@@ -129,6 +130,40 @@ def test_handshakes_that_wait_begin_when_others_of_their_address_are_done(rig, m
             sock.close()
     wait_for(lambda: not rig.door.handshakes.count, "they are gone")
     assert not rig.door.handshakes._waiting
+
+
+@pytest.mark.parametrize("whose", ["another's", "their own"])
+def test_a_handshake_that_ends_makes_room_for_its_address_and_for_one_other(rig, monkeypatch, whose):
+    monkeypatch.setattr(handshakes_module, "MAX_HANDSHAKES", 8)
+    monkeypatch.setattr(handshakes_module, "DEADLINE_S", 600.0)
+    handshakes = rig.door.handshakes
+    with contextlib.ExitStack() as stack:
+
+        def come(address):
+            """A handshake from another address; it goes no further than its first byte."""
+            monkeypatch.setattr(
+                door_module, "encode_host", lambda host, port: bytes([10, 0, 0, address]) + port.to_bytes(4, "big")
+            )
+            before = handshakes.count + handshakes._waiting_count
+            sock = stack.enter_context(raw(rig.address))
+            sock.sendall(b"\x16")
+            wait_for(lambda: handshakes.count + handshakes._waiting_count > before, "it begins or waits")
+            return sock
+
+        if whose == "their own":  # while the first address has one that waits, and no room
+            come(1), come(1), come(1), come(1)
+            ending = come(2)
+            come(2)
+            assert (handshakes.count, handshakes._waiting_count) == (4, 2)
+        else:
+            ending = come(1)
+            come(1), come(1), come(2), come(3)
+            come(4)
+            assert (handshakes.count, handshakes._waiting_count) == (5, 1)
+        waiting = handshakes._waiting_count
+        ending.close()
+        wait_for(lambda: handshakes._waiting_count == waiting - 1, "one that waited has begun")
+    wait_for(lambda: not handshakes.count, "they are gone")
 
 
 def test_one_that_waits_is_closed_at_its_deadline_and_others_are_refused(rig, monkeypatch):
