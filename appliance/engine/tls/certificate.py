@@ -62,7 +62,7 @@ class Certificate:
             logger.warning("tls: clients that check certificates refuse this one: %s", error.verify_message)
 
     def _stamps(self) -> list[tuple[int, ...]]:
-        found = []
+        found: list[tuple[int, ...]] = []
         for path in self._files:
             try:
                 stat = os.stat(path)

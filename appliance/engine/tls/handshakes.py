@@ -104,7 +104,9 @@ class Handshakes:
             self._shake(handshake)
 
     def _wait_no_more(self, handshake: _Handshake, address: bytes) -> None:
-        waiting = self._waiting[address]
+        waiting = self._waiting.get(address)
+        if waiting is None or handshake not in waiting:  # it was over before, and has failed by an internal error since
+            return
         del waiting[handshake]
         self._waiting_count -= 1
         if not waiting:

@@ -179,6 +179,17 @@ def test_one_that_waits_is_closed_at_its_deadline_and_others_are_refused(rig, mo
     assert not rig.door.handshakes._waiting
 
 
+def test_an_internal_error_ends_one_connection_only(rig, monkeypatch):
+    earlier = rig.peer()
+    earlier.ask(ECHO)
+    with monkeypatch.context() as broken:
+        broken.setattr(handshakes_module, "Tunnel", lambda *arguments: 1 / 0)
+        with pytest.raises(OSError):
+            rig.peer().receive()
+    assert rig.door.handshakes._shares.taken == 0
+    assert earlier.ask(ECHO).code == rig.peer().ask(ECHO).code == 0
+
+
 def test_a_peer_cannot_negotiate_again(rig):
     """Python's client cannot ask for it, so this looks at what the server's side was told."""
     context = rig.door.certificate.context
