@@ -15,6 +15,9 @@ from cryptography.x509.oid import NameOID
 
 from tests.support.peer import Peer
 
+#: More than the kernel buffers for a peer that it gives little, on both sides together.
+LARGE = 9 << 20
+
 
 def make_pair(
     directory: Path, name: str = "server", password: bytes | None = None, days: int = 36_500

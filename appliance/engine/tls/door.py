@@ -45,10 +45,13 @@ class Door:
         self._loops = handshake_loop, tunnel_loop
         self.tunnels = Tunnels(tunnel_loop)
         self.handshakes = Handshakes(handshake_loop, server, self.certificate, self.tunnels)
-        handshake_loop.call_every(WATCH_S, self.certificate.look)
+        handshake_loop.call_every(WATCH_S, self._look_at_files)
         # Owned by remoting-io.
         self._silent: dict[int, _Unknown] = {}
         server.loop.call_every(HOUSEKEEPING_SECONDS, self._close_idle)
+
+    def _look_at_files(self) -> None:
+        self.certificate.look()
 
     def start(self) -> None:
         """Start the two threads."""

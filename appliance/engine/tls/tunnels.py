@@ -209,7 +209,7 @@ class Tunnel:
         size = 0
         try:
             while True:
-                got = self._tls.read(len(view) - size, view[size:])
+                got: int = self._tls.read(len(view) - size, view[size:])  # type: ignore[assignment]
                 if not got:
                     self._peer_ended = True
                     break

@@ -1,3 +1,4 @@
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,12 @@ class TlsRig(Rig):
 
     def peer(self, *context, **options):
         return self.kept(TlsPeer(self.address, *context, **options))
+
+    def slow_peer(self):
+        """A peer for which the kernel buffers little: an answer of LARGE bytes (tests/support/tls.py) has to wait."""
+        peer = self.peer()
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)
+        return peer
 
     def plain(self):
         return self.kept(Peer(self.address))

@@ -11,7 +11,7 @@ from appliance.engine.tls import door as door_module
 from appliance.engine.tls import handshakes as handshakes_module
 from appliance.engine.tls import tunnels as tunnels_module
 from tests.support.remoting import ECHO, request
-from tests.support.tls import client_context, is_closed, raw
+from tests.support.tls import LARGE, client_context, is_closed, raw
 from tests.support.waiting import wait_for
 
 
@@ -212,20 +212,20 @@ def test_a_connection_beyond_the_descriptors_is_closed(rig):
 def test_a_peer_that_takes_nothing_is_not_read_from_while_much_waits_for_it(rig, monkeypatch):
     """Such as answers to its requests for new keys, which Python's client cannot make."""
     monkeypatch.setattr(tunnels_module, "MOST_UNSENT_BYTES", 1000)
-    peer = rig.peer()
-    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    peer = rig.slow_peer()
+    peer.send_bytes(request(ECHO, 1, bytes(LARGE)))
     wait_for(lambda: rig.door.tunnels.blocked, "the peer takes no more")
     (tunnel,) = rig.door.tunnels.open
     wait_for(lambda: not tunnel._peer.wanted & READABLE, "it is not read from")
-    assert len(peer.receive().body) == 15 << 20
+    assert len(peer.receive().body) == LARGE
     assert peer.ask(ECHO, {}, b"again").body == b"again"
 
 
 def test_what_a_peer_does_not_take_in_the_end_is_dropped(rig, monkeypatch):
     monkeypatch.setattr(tunnels_module, "RETRY_S", 0.01)
     monkeypatch.setattr(tunnels_module, "LINGER_S", 0.05)
-    peer = rig.peer()
-    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    peer = rig.slow_peer()
+    peer.send_bytes(request(ECHO, 1, bytes(LARGE)))
     wait_for(lambda: rig.door.tunnels.blocked, "the peer takes no more")
     (conn,) = rig.server.connections.values()
     conn.close()
@@ -235,8 +235,8 @@ def test_what_a_peer_does_not_take_in_the_end_is_dropped(rig, monkeypatch):
 def test_a_peer_that_takes_little_is_seen_to_take_it(rig, monkeypatch):
     """epoll says so only when a third of the send buffer is free."""
     monkeypatch.setattr(tunnels_module, "RETRY_S", 0.01)
-    peer = rig.peer()
-    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    peer = rig.slow_peer()
+    peer.send_bytes(request(ECHO, 1, bytes(LARGE)))
     wait_for(lambda: rig.door.tunnels.blocked, "the peer takes no more")
     (tunnel,) = rig.door.tunnels.open
     left = tunnel._taken_at

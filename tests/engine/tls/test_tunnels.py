@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from tests.support.remoting import ECHO, HOT, request
-from tests.support.tls import client_context
+from tests.support.tls import LARGE, client_context
 from tests.support.waiting import wait_for
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -59,8 +59,7 @@ def test_large_bodies_pass_both_ways_whole(rig):
 
 def test_a_peer_that_reads_late_gets_everything_and_the_broker_waits(rig):
     rig.server.outbox_high_bytes = 1 << 20
-    peer = rig.peer()
-    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)  # the kernel keeps little for it
+    peer = rig.slow_peer()
     peer.sock.setblocking(False)
     bodies = [random.Random(opaque).randbytes(1 << 20) for opaque in range(24)]
     frames = memoryview(b"".join(request(ECHO, opaque, body) for opaque, body in enumerate(bodies)))
@@ -91,10 +90,10 @@ def test_a_peer_that_reads_late_gets_everything_and_the_broker_waits(rig):
 
 
 def test_a_peer_that_takes_nothing_for_a_moment_is_sent_to_again(rig):
-    peer = rig.peer()
-    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    peer = rig.slow_peer()
+    peer.send_bytes(request(ECHO, 1, bytes(LARGE)))
     wait_for(lambda: rig.door.tunnels.blocked, "the tunnel waits for its peer")
-    assert len(peer.receive().body) == 15 << 20
+    assert len(peer.receive().body) == LARGE
     wait_for(lambda: not rig.door.tunnels.blocked, "the peer has taken it")
 
 
@@ -119,8 +118,8 @@ def test_a_peer_that_goes_closes_its_connection(rig, how):
 
 
 def test_a_peer_that_goes_half_way_through_a_large_answer_leaves_nothing_behind(rig):
-    peer = rig.peer()
-    peer.send_bytes(request(ECHO, 1, bytes(15 << 20)))
+    peer = rig.slow_peer()
+    peer.send_bytes(request(ECHO, 1, bytes(LARGE)))
     peer.sock.recv(100_000)
     peer.sock.close()
     wait_for(lambda: not rig.server.connections and not rig.door.tunnels.count, "all is closed")
