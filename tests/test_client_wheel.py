@@ -20,8 +20,12 @@ from tests.support.waiting import ends
 pytest_plugins = ("appliance.pytest_rocketbox",)
 
 SENDS_AND_CONSUMES = """
-import sys, sysconfig
-from rocketbox import Client
+import asyncio, sys, sysconfig
+from rocketbox import Client, aio
+
+async def send():
+    async with aio.Client(server, timeout=60) as client:
+        await client.producer().send(topic, "of asyncio", tags="none")
 
 server, topic, group = sys.argv[1:]
 with Client(server, timeout=60) as client:
@@ -30,6 +34,7 @@ with Client(server, timeout=60) as client:
         assert message.message_id == sent.message_id and message.text == "äpfel " * 1000
         print(message.keys, message.properties["region"])
         break
+asyncio.run(send())
 
 others = [name for name in sys.modules if name.partition(".")[0] in ("appliance", "msgspec", "zlib_ng")]
 assert not others, others

@@ -311,15 +311,18 @@ async def test_a_plain_check_is_called_in_a_thread(client, rocketmq_topic, rocke
 
 
 @in_loop
-async def test_a_cancelled_poll_takes_nothing(client, rocketmq_topic, rocketmq_group):
+async def test_a_cancelled_poll_takes_nothing(client, rocketmq_topic, rocketmq_group, monkeypatch):
     async with client:
         producer = client.producer()
         await producer.send(rocketmq_topic, "0", shard=1)
         consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        begun, start = [], consumer._core.start
+        monkeypatch.setattr(consumer._core, "start", lambda: begun.append(1) or start())
         joining = asyncio.create_task(consumer.poll(PATIENT))
         await asyncio.sleep(0)
         joining.cancel()  # the consumer joins nevertheless, and once
         assert [message.text for message in await consumer.poll(PATIENT)] == ["0"]
+        assert begun == [1]
         texts, cancelled = [], 0
         for number in range(1, 20):
             waiting = asyncio.create_task(consumer.poll(PATIENT))

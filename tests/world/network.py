@@ -41,8 +41,8 @@ class _Way:
 
     def __init__(self, network: Network, name: str, source: socket.socket, sink: socket.socket) -> None:
         self._network = network
-        self.name, self.number = name, len(network._ways)
-        self.source, self._sink = source, sink
+        self.name = name
+        self._source, self._sink = source, sink
         self._queue: deque[tuple[float, bytes]] = deque()
         self._carries = False
         self._ended = False
@@ -51,14 +51,12 @@ class _Way:
         """Take in what was sent since the last time. b"" means that the sender closed."""
         while not self._ended:
             try:
-                data = self.source.recv(1 << 16)
+                data = self._source.recv(1 << 20)
             except BlockingIOError:
                 return
             except OSError:
                 data = b""
-            if not data:
-                self._ended = True
-                self._network.arrivals.unregister(self.source)
+            self._ended = not data
             self._queue.append((self._network.scheduler.now + self._network.delay_of(self.name), data))
             if not self._carries:
                 self._carries = True
@@ -141,9 +139,7 @@ class Network:
         self.numbers = 0
         #: Threads that wait for sockets.
         self.waiters: deque[Task] = deque()
-        self._ways: dict[int, _Way] = {}
-        #: Says which ways have something to take in: to ask each of them takes longer than all else here.
-        self.arrivals = select.epoll()
+        self._ways: list[_Way] = []
         self._sockets: list[socket.socket] = []
 
     def heal(self) -> None:
@@ -161,10 +157,8 @@ class Network:
             self.scheduler.wake(self.waiters.popleft())
 
     def take_in(self) -> None:
-        if self._ways:
-            found = [self._ways[fd] for fd, _ in self.arrivals.poll(0)]
-            for way in sorted(found, key=lambda way: way.number):  # a descriptor's number is of this process
-                way.take_in()
+        for way in self._ways:
+            way.take_in()
 
     def listen(self, address: str) -> _Listener:
         self.listeners[address] = listener = _Listener(self, address)
@@ -182,16 +176,13 @@ class Network:
         (slave, near), (master, far) = socket.socketpair(), socket.socketpair()
         for sock in (slave, near, master, far):
             sock.setblocking(False)
-        for way in (_Way(self, "to master", near, far), _Way(self, "to slave", far, near)):
-            self._ways[way.source.fileno()] = way
-            self.arrivals.register(way.source, select.EPOLLIN)
+        self._ways += [_Way(self, "to master", near, far), _Way(self, "to slave", far, near)]
         self._sockets += [near, far]
         listener.knock(_Quiet(master))
         self.stir()
         return _Quiet(slave)
 
     def close(self) -> None:
-        self.arrivals.close()
         for sock in self._sockets:
             sock.close()
         for listener in list(self.listeners.values()):

@@ -238,6 +238,7 @@ PLANTED = (
         ENGINE + "broker/processors/pull.py",
         "hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms",
         "hold_ms = fields.suspend_ms",
+        100,
     ),
     Planted(
         "pulls give as many messages as before their limit was changed",
