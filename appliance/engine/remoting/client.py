@@ -103,7 +103,7 @@ class RemotingClient:
         sock = self._sock
         if sock is not None:
             try:
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of TLS would end TLS, not the call
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of TLS takes TLS from under the call
             except OSError:
                 pass
 

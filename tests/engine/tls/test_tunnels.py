@@ -8,6 +8,8 @@ import struct
 
 import pytest
 
+from appliance.engine.remoting.event_loop import EventLoop
+from appliance.engine.tls.tunnels import Tunnel, Tunnels
 from tests.support.remoting import ECHO, HOT, request
 from tests.support.tls import LARGE, client_context
 from tests.support.waiting import wait_for
@@ -130,6 +132,34 @@ def test_a_refusal_arrives_before_the_connection_ends(rig):
     peer.send_bytes(b"\x7f\xff\xff\xff" + bytes(100))
     assert "bad frame" in peer.receive().remark
     assert peer.is_closed()
+
+
+def test_an_answer_arrives_though_the_server_has_closed_and_takes_no_more(pair):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context().wrap_bio(to_client, to_server)
+    tls = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, tls, client, tls):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    client.write(b"one more request")
+    peer, sock = socket.socketpair()
+    near, far = socket.socketpair()
+    near.sendall(b"the answer")
+    near.close()
+    sock.setblocking(False)
+    far.setblocking(False)
+    loop = EventLoop(name="tls-io")
+    tunnel = Tunnel(Tunnels(loop), sock, far, tls, (to_server, to_client), b"")
+    loop.call_soon(tunnel.begin)
+    loop.start()
+    with peer:
+        while data := peer.recv(65536):
+            to_client.write(data)
+    assert client.read(65536) == b"the answer"
+    loop.stop()
+    loop.close()
 
 
 def test_bytes_that_are_no_tls_end_the_connection(rig):
