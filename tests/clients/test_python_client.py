@@ -17,7 +17,7 @@ from appliance.client import (
     Retry,
 )
 from tests.clients.agents import Agent, ClientFailed
-from tests.clients.conftest import JAVA, Target, newest_first
+from tests.clients.conftest import JAVA, Target, create_topic, newest_first
 from tests.clients.messages import Message, places, plain
 from tests.support.waiting import wait_for
 
@@ -101,10 +101,8 @@ def test_what_python_sends_back_is_retried_by_whoever_has_the_retry_queue(
 
 
 @beside_java
-def test_requests_are_answered_across_languages(
-    agent: Agent, target: Target, new_topic: Callable[..., str], group: str
-) -> None:
-    topics = [new_topic(queues=1), new_topic(queues=1)]
+def test_requests_are_answered_across_languages(agent: Agent, target: Target, topic: str, group: str) -> None:
+    topics = [create_topic(agent, target, f"{topic}_{whose}", queues=1) for whose in ("theirs", "ours")]
     names = [f"{group}-asks", f"{group}-replies"]
     for name in names:
         agent.do(
