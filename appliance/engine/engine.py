@@ -223,7 +223,7 @@ class Engine:
             from .tls.door import Door
 
             self._door = Door(config.broker, self.server, self._clock)
-            self.server.door = self._door
+            self.server.door = self._door.take
         advertised = config.advertise or _advertised(config.bind)
         if config.broker.access_control != "off":
             from .access.parts import Access

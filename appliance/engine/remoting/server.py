@@ -6,6 +6,7 @@ Several listeners (broker, VIP, name server) share one event loop; each has its 
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import math
 import resource
@@ -16,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from ..errors import StartError
 from ..host_port import join_host_port
@@ -118,21 +118,17 @@ class _Listener:
             # A new descriptor is the lowest free number, so this process uses at least as many.
             if sock.fileno() >= self._server.descriptors_for_peers:
                 # Behind this tick's events, some of which may be of the descriptor that becomes free.
-                self._server.loop.call_soon(partial(self._server.take_in_place, sock, address, self))
+                self._server.loop.call_soon(partial(self._server.take_in_place, sock, address, self.dispatcher))
                 return  # one a tick, as these descriptors are not for peers
             try:
-                self.serve(sock, address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._server.door is None:
+                    self._server.adopt(sock, address, self.dispatcher)
+                else:
+                    self._server.door(sock, address, functools.partial(self._adopt, address))
             except OSError as error:  # the peer has gone already
                 logger.info("server: lost a new connection: %s", error)
                 sock.close()
-
-    def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """Serve a new connection, or let the door decide how. Raises OSError if the peer has gone."""
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._server.door is None:
-            self._server.adopt(sock, address, self.dispatcher)
-        else:
-            self._server.door.take(sock, address, partial(self._adopt, address))
 
     def _adopt(self, address: tuple[str, int], sock: socket.socket) -> None:
         """Serve a connection that the door lets in, by the table that the port has by then."""
@@ -157,14 +153,8 @@ class RefusalLog:
             self._count, self._told_at = 0, self._loop.monotonic
 
 
-class Door(Protocol):
-    """Decides how new connections are served. On remoting-io."""
-
-    def take(self, sock: socket.socket, address: tuple[str, int], adopt: Callable[[socket.socket], None]) -> None:
-        """Take an accepted socket. adopt: serves it, or one in its place, as a plain connection."""
-
-    def give_way(self) -> bool:
-        """Close a connection that has sent nothing for a while; False if there is none."""
+#: Takes an accepted socket, its peer's address, and a function that serves the socket as a plain connection.
+Door = Callable[[socket.socket, tuple[str, int], Callable[[socket.socket], None]], None]
 
 
 class RemotingServer(ServerState):
@@ -275,15 +265,12 @@ class RemotingServer(ServerState):
         if self.reading_paused or dispatcher.paused:
             conn.update_reading()
 
-    def take_in_place(self, sock: socket.socket, address: tuple[str, int], listener: _Listener) -> None:
+    def take_in_place(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
         """Take a peer for which there is no descriptor in place of another one, from the address with the most
         connections; refuse it if its own address has as many."""
         found = None
         try:
-            if self._listeners and (
-                (self.door is not None and self.door.give_way())
-                or self._make_room(address_of(encode_host(address[0], address[1])))
-            ):
+            if self._listeners and self._make_room(address_of(encode_host(address[0], address[1]))):
                 found = sock.dup()  # under the number that has become free
         except OSError as error:
             logger.info("server: lost a new connection: %s", error)
@@ -291,7 +278,7 @@ class RemotingServer(ServerState):
             sock.close()
         if found is not None and found.fileno() < self.descriptors_for_peers:
             try:
-                listener.serve(found, address)
+                self.adopt(found, address, dispatcher)
                 return
             except OSError as error:  # the peer has gone already
                 logger.info("server: lost a new connection: %s", error)

@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 #: First byte of a TLS connection: a record of a handshake. The first byte of a frame is 0 or 1.
 _HANDSHAKE = b"\x16"
-#: A connection that has sent nothing for so long gives way when there are no descriptors left. Clients send at once.
-GIVES_WAY_S = 1.0
 #: Time between two looks if the certificate's files have changed.
 WATCH_S = 5.0
 
@@ -85,14 +83,6 @@ class Door:
             if first:
                 self._server.note_refusal("tlsMode is enforcing, closed a connection without TLS")
             sock.close()
-
-    def give_way(self) -> bool:
-        """Close the connection that has sent nothing for longest, if that is long enough; False if there is none."""
-        oldest = next(iter(self._silent.values()), None)
-        if oldest is None or self._server.loop.monotonic - oldest.since < GIVES_WAY_S:
-            return False
-        self.decide(oldest, b"")
-        return True
 
     def _drop(self, unknown: _Unknown) -> None:
         fd = unknown.sock.fileno()

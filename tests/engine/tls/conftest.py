@@ -21,7 +21,7 @@ class TlsRig(Rig):
 
     def prepare(self):
         self.door = Door(self.options, self.server, self.loop.clock)
-        self.server.door = self.door
+        self.server.door = self.door.take
         self.door.start()
 
     @property

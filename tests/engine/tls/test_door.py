@@ -1,7 +1,6 @@
 """The first byte of a connection, the two modes, and handshakes that are hostile, slow or too many."""
 
 import contextlib
-import os
 import socket
 import ssl
 
@@ -220,37 +219,6 @@ def test_a_peer_that_takes_nothing_is_not_read_from_while_much_waits_for_it(rig,
     wait_for(lambda: not tunnel._peer.wanted & READABLE, "it is not read from")
     assert len(peer.receive().body) == LARGE
     assert peer.ask(ECHO, {}, b"again").body == b"again"
-
-
-@pytest.mark.parametrize("mode", ["enforcing", "permissive"])
-def test_one_that_is_taken_in_place_of_another_comes_through_the_door(rigs, monkeypatch, mode):
-    rig = rigs(mode)
-    held = os.open(os.devnull, os.O_RDONLY)
-
-    def make_room(address):
-        os.close(held)  # its number goes to the next one
-        return True
-
-    monkeypatch.setattr(rig.server, "_make_room", make_room)
-    rig.server.descriptors_for_peers = held + 1
-    plain = rig.plain()
-    plain.send(ECHO)
-    if mode == "enforcing":
-        assert is_closed(plain.sock)
-        assert rig.seen == []
-    else:
-        assert plain.receive().code == 0
-
-
-def test_one_that_sends_nothing_gives_way_when_there_is_no_descriptor_left(rig, monkeypatch):
-    monkeypatch.setattr(door_module, "GIVES_WAY_S", 0.0)
-    with raw(rig.address) as silent:
-        wait_for(lambda: rig.door._silent, "it is waited for")
-        (unknown,) = rig.door._silent.values()
-        rig.server.descriptors_for_peers = unknown.sock.fileno() + 1
-        plain = rig.plain()
-        assert is_closed(silent)
-        assert plain.ask(ECHO, {}, b"x").body == b"x"
 
 
 def test_what_a_peer_does_not_take_in_the_end_is_dropped(rig, monkeypatch):
