@@ -6,7 +6,6 @@ Several listeners (broker, VIP, name server) share one event loop; each has its 
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import math
 import resource
@@ -17,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from ..errors import StartError
 from ..host_port import join_host_port
@@ -118,17 +118,21 @@ class _Listener:
             # A new descriptor is the lowest free number, so this process uses at least as many.
             if sock.fileno() >= self._server.descriptors_for_peers:
                 # Behind this tick's events, some of which may be of the descriptor that becomes free.
-                self._server.loop.call_soon(partial(self._server.take_in_place, sock, address, self.dispatcher))
+                self._server.loop.call_soon(partial(self._server.take_in_place, sock, address, self))
                 return  # one a tick, as these descriptors are not for peers
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._server.door is None:
-                    self._server.adopt(sock, address, self.dispatcher)
-                else:
-                    self._server.door(sock, address, functools.partial(self._adopt, address))
-            except OSError as error:  # the peer has gone already
-                logger.info("server: lost a new connection: %s", error)
-                sock.close()
+            self.take(sock, address)
+
+    def take(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """Take an accepted socket: serve it, or have the door decide how."""
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._server.door is None:
+                self._server.adopt(sock, address, self.dispatcher)
+            else:
+                self._server.door(sock, address, partial(self._adopt, address))
+        except OSError as error:  # the peer has gone already
+            logger.info("server: lost a new connection: %s", error)
+            sock.close()
 
     def _adopt(self, address: tuple[str, int], sock: socket.socket) -> None:
         """Serve a connection that the door lets in, by the table that the port has by then."""
@@ -136,6 +140,22 @@ class _Listener:
             self._server.adopt(sock, address, self.dispatcher)
         else:
             sock.close()
+
+
+class Guest(Protocol):
+    """What counts for its address while it holds a descriptor: a connection, or one that the door still looks at."""
+
+    born_host: bytes
+    last_active: float
+
+    @property
+    def remote_host(self) -> str: ...
+
+    @property
+    def unread(self) -> bool: ...
+
+    def close(self) -> None:
+        """Close it at once, if called on remoting-io."""
 
 
 class RefusalLog:
@@ -166,7 +186,7 @@ class RemotingServer(ServerState):
         # Owned by the remoting-io thread.
         self.connections: dict[int, Connection] = {}
         # Address -> its connections, the oldest first; and the address that had the most, as of when.
-        self._of_addresses: dict[bytes, dict[Connection, None]] = {}
+        self._of_addresses: dict[bytes, dict[Guest, None]] = {}
         self._crowd = b""
         self._crowd_at = -math.inf
         self.dirty: list[Outbox] = []
@@ -261,35 +281,43 @@ class RemotingServer(ServerState):
         conn = Connection(self, sock, dispatcher, encode_host(host, port))
         self.loop.watch(conn.fd, READABLE, self._watcher(conn))
         self.connections[conn.fd] = conn
-        self._of_addresses.setdefault(address_of(conn.born_host), {})[conn] = None
+        self.count(conn)
         if self.reading_paused or dispatcher.paused:
             conn.update_reading()
 
-    def take_in_place(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
+    def count(self, guest: Guest) -> None:
+        """Count a descriptor for the address of its peer, until `uncount`."""
+        self._of_addresses.setdefault(address_of(guest.born_host), {})[guest] = None
+
+    def uncount(self, guest: Guest) -> None:
+        address = address_of(guest.born_host)
+        others = self._of_addresses.get(address, {})
+        others.pop(guest, None)
+        if not others:
+            self._of_addresses.pop(address, None)
+
+    def take_in_place(self, sock: socket.socket, address: tuple[str, int], listener: _Listener) -> None:
         """Take a peer for which there is no descriptor in place of another one, from the address with the most
         connections; refuse it if its own address has as many."""
         found = None
         try:
-            if self._listeners and self._make_room(address_of(encode_host(address[0], address[1]))):
+            if self.accepts(listener) and self.make_room(encode_host(address[0], address[1])):
                 found = sock.dup()  # under the number that has become free
         except OSError as error:
             logger.info("server: lost a new connection: %s", error)
         finally:
             sock.close()
         if found is not None and found.fileno() < self.descriptors_for_peers:
-            try:
-                self.adopt(found, address, dispatcher)
-                return
-            except OSError as error:  # the peer has gone already
-                logger.info("server: lost a new connection: %s", error)
+            listener.take(found, address)
+            return
         if found is not None:
             found.close()
         self.note_refusal("too many files and connections are open, closed a new connection")
 
-    def _make_room(self, address: bytes) -> bool:
+    def make_room(self, peer: bytes) -> bool:
         """Close the connection that was silent for longest of the address with the most. False if that has not at least
-        two more than `address`: then nobody is closed."""
-        least = len(self._of_addresses.get(address, ())) + 2
+        two more than the address of `peer` (see `message_id.encode_host`): then nobody is closed."""
+        least = len(self._of_addresses.get(address_of(peer), ())) + 2
         crowd = self._of_addresses.get(self._crowd, {})
         now = self.loop.monotonic
         if len(crowd) < least and now - self._crowd_at >= CROWD_SECONDS and self._of_addresses:
@@ -308,11 +336,7 @@ class RemotingServer(ServerState):
         """Take a closing connection off the loop and call the listeners."""
         self.loop.unwatch(conn.fd)
         self.connections.pop(conn.fd, None)
-        address = address_of(conn.born_host)
-        others = self._of_addresses.get(address, {})
-        others.pop(conn, None)
-        if not others:
-            self._of_addresses.pop(address, None)
+        self.uncount(conn)
         self.held_back.pop(conn, None)
         for listener in self._close_listeners:
             try:

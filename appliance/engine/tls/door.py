@@ -11,7 +11,8 @@ from collections.abc import Callable
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..errors import StartError
-from ..protocol.message_id import encode_host
+from ..host_port import join_host_port
+from ..protocol.message_id import decode_host, encode_host
 from ..remoting.event_loop import READABLE, EventLoop
 from ..remoting.server import HOUSEKEEPING_SECONDS, IDLE_SECONDS, RemotingServer
 from .certificate import Certificate
@@ -61,18 +62,18 @@ class Door:
     def take(self, sock: socket.socket, address: tuple[str, int], adopt: Adopt) -> None:
         """Wait for the first byte of a new connection, then have it served."""
         sock.setblocking(False)
-        unknown = _Unknown(self, sock, address, adopt, self._server.loop.monotonic)
-        self._silent[sock.fileno()] = unknown
+        unknown = _Unknown(self, sock, encode_host(address[0], address[1]), adopt, self._server.loop.monotonic)
         self._server.loop.watch(sock.fileno(), READABLE, unknown)
+        self._silent[sock.fileno()] = unknown
+        self._server.count(unknown)
 
     def decide(self, unknown: _Unknown, first: bytes) -> None:
         """Pass a connection on. first: the byte it begins with; empty if it has ended."""
-        sock, address = unknown.sock, unknown.address
+        sock = unknown.sock
         self._drop(unknown)
         if first == _HANDSHAKE:
-            peer = encode_host(address[0], address[1])
             handshakes = self.handshakes
-            handshakes.loop.call_soon(functools.partial(handshakes.begin, sock, peer, unknown.adopt))
+            handshakes.loop.call_soon(functools.partial(handshakes.begin, sock, unknown.born_host, unknown.adopt))
         elif first and self._plain_too:
             try:
                 unknown.adopt(sock)
@@ -88,17 +89,18 @@ class Door:
         fd = unknown.sock.fileno()
         self._server.loop.unwatch(fd)
         del self._silent[fd]
+        self._server.uncount(unknown)
 
     def _close_idle(self) -> None:
         now = self._server.loop.monotonic
         for unknown in list(self._silent.values()):
-            if now - unknown.since > IDLE_SECONDS:
-                self.decide(unknown, b"")
+            if now - unknown.last_active > IDLE_SECONDS:
+                unknown.close()
 
     def turn_away(self) -> None:
         """Close the connections that have sent nothing yet. On remoting-io."""
         for unknown in list(self._silent.values()):
-            self.decide(unknown, b"")
+            unknown.close()
 
     def stop(self, seconds: float) -> None:
         """Give the tunnels so long to pass their last bytes on, then end the threads. The server's connections are
@@ -118,16 +120,26 @@ class Door:
 
 
 class _Unknown:
-    """Watches a new connection until its first byte is there."""
+    """Watches a new connection until its first byte is there. Counts for its address, as connections do."""
 
-    __slots__ = ("_door", "address", "adopt", "since", "sock")
+    __slots__ = ("_door", "adopt", "born_host", "last_active", "sock")
+    #: Its silence means something.
+    unread = False
 
-    def __init__(self, door: Door, sock: socket.socket, address: tuple[str, int], adopt: Adopt, since: float) -> None:
+    def __init__(self, door: Door, sock: socket.socket, born_host: bytes, adopt: Adopt, since: float) -> None:
         self._door = door
         self.sock = sock
-        self.address = address
+        self.born_host = born_host
         self.adopt = adopt
-        self.since = since
+        self.last_active = since
+
+    @property
+    def remote_host(self) -> str:
+        """ "address:port", for logs."""
+        return join_host_port(*decode_host(self.born_host))
+
+    def close(self) -> None:
+        self._door.decide(self, b"")
 
     def on_event(self, mask: int) -> None:
         try:

@@ -119,24 +119,45 @@ class Handshakes:
         self._refusals.note(f"a TLS handshake failed: {reason}")
 
     def finish(self, handshake: _Handshake) -> None:
-        """Serve a connection that has shaken hands: one end of a socket pair becomes a connection of the server, the
-        other one that of a tunnel."""
+        """Serve a connection that has shaken hands."""
         self._leave(handshake)
+        self._server.loop.call_soon(functools.partial(self._join, handshake))
+
+    def _join(self, handshake: _Handshake) -> None:
+        """One end of a socket pair becomes a connection of the server, the other one that of a tunnel. On
+        remoting-io, which alone can make room for them."""
+        sockets = [handshake.sock]
         try:
-            near, far = socket.socketpair()
+            pair = self._pair(handshake.peer)
+            if pair is not None:
+                sockets += pair
+                near, far = pair
+                far.setblocking(False)
+                tunnel = Tunnel(self._tunnels, handshake.sock, far, handshake.tls, handshake.ciphers, handshake.unsent)
+                handshake.adopt(near)
+                self._tunnels.loop.call_soon(tunnel.begin)
+                return
+            self._server.note_refusal("too many files and connections are open, closed a TLS connection")
         except OSError as error:
-            handshake.sock.close()
-            self._refusals.note(f"no sockets for a TLS connection: {error}")
-            return
-        if max(near.fileno(), far.fileno()) >= self._server.descriptors_for_peers:
-            for sock in (near, far, handshake.sock):
-                sock.close()
-            self._refusals.note("too many files and connections are open, closed a TLS connection")
-            return
-        far.setblocking(False)
-        tunnel = Tunnel(self._tunnels, handshake.sock, far, handshake.tls, handshake.ciphers, handshake.unsent)
-        self._tunnels.loop.call_soon(tunnel.begin)
-        self._server.loop.call_soon(functools.partial(handshake.adopt, near))
+            self._server.note_refusal(f"no sockets for a TLS connection: {error}")
+        except Exception:
+            logger.exception("tls: closing a connection after an internal error")
+        for sock in sockets:
+            sock.close()
+
+    def _pair(self, peer: bytes) -> tuple[socket.socket, socket.socket] | None:
+        """Return a socket pair, if need be in place of two connections of the address with the most; None if there is
+        no room."""
+        server = self._server
+        for _ in range(2):
+            near, far = socket.socketpair()
+            if max(near.fileno(), far.fileno()) < server.descriptors_for_peers:
+                return near, far
+            near.close()
+            far.close()
+            if not (server.make_room(peer) and server.make_room(peer)):
+                break
+        return None
 
     def close_all(self) -> None:
         """Close what is under way or waits, after the thread has ended."""

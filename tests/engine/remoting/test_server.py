@@ -222,6 +222,8 @@ def test_one_address_with_all_connections_makes_room_for_others(rig, monkeypatch
     assert [is_served(sock) for sock in others] == [True] * 3 + [False] * 3, "no more than the crowd has"
     assert len(rig.server.connections) == 9
     assert max(rig.server.connections) < rig.server.descriptors_for_peers
+    for conn in list(rig.server.connections.values()):
+        assert conn._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     for sock in sockets:
         sock.close()
     wait_for(lambda: not rig.server._of_addresses, "all have gone")

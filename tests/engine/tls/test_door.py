@@ -1,11 +1,13 @@
 """The first byte of a connection, the two modes, and handshakes that are hostile, slow or too many."""
 
 import contextlib
+import os
 import socket
 import ssl
 
 import pytest
 
+from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.event_loop import READABLE
 from appliance.engine.tls import door as door_module
 from appliance.engine.tls import handshakes as handshakes_module
@@ -207,6 +209,34 @@ def test_a_connection_beyond_the_descriptors_is_closed(rig):
             tls.recv(1)
     assert len(rig.server.connections) == 1
     wait_for(lambda: rig.door.tunnels.count == 1, "nothing is left of it")
+
+
+def test_silent_connections_of_one_address_make_room_for_others_which_pass_the_door_too(rigs, monkeypatch):
+    rig = rigs("enforcing")
+    monkeypatch.setattr(server_module, "address_of", lambda peer: peer[:4])
+    monkeypatch.setattr(server_module, "CROWD_SECONDS", 0.0)
+    with contextlib.ExitStack() as stack:
+
+        def connect(address):
+            target = ("127.0.0.1", rig.port)
+            return stack.enter_context(socket.create_connection(target, timeout=60, source_address=(address, 0)))
+
+        for _ in range(9):
+            connect("127.0.0.1")
+        wait_for(lambda: len(rig.door._silent) == 9, "all are taken")
+        with open(os.devnull) as lowest:
+            rig.server.descriptors_for_peers = lowest.fileno()
+        tls = stack.enter_context(client_context().wrap_socket(connect("127.0.0.2")))
+        tls.sendall(request(ECHO))
+        assert tls.recv(1)
+        assert len(rig.door._silent) == 6, "one has given way for the connection, and two for its tunnel"
+        (conn,) = rig.server.connections.values()
+        assert conn.remote_host == "{}:{}".format(*tls.getsockname())
+        plain = connect("127.0.0.3")
+        plain.sendall(request(ECHO))
+        assert is_closed(plain)
+        assert len(rig.seen) == 1, "nothing is served without TLS"
+    wait_for(lambda: not rig.server._of_addresses, "all have gone")
 
 
 def test_a_peer_that_takes_nothing_is_not_read_from_while_much_waits_for_it(rig, monkeypatch):
