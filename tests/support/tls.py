@@ -20,10 +20,14 @@ LARGE = 9 << 20
 
 
 def make_pair(
-    directory: Path, name: str = "server", password: bytes | None = None, days: int = 36_500
+    directory: Path,
+    name: str = "server",
+    password: bytes | None = None,
+    days: int = 36_500,
+    curve: ec.EllipticCurve | None = None,
 ) -> tuple[Path, Path]:
     """Write a self-signed certificate, valid for `days` from 2020 on, and its key; return their paths."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(curve or ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     begin = datetime.datetime(2020, 1, 1)
     certificate = (

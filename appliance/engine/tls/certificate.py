@@ -51,15 +51,22 @@ class Certificate:
     def _take(self) -> None:
         """Raises ValueError, with nothing changed."""
         context, der = _load(*self._files)
+        end = refusal = ""
+        try:
+            end = _end_of(context, der)
+        except ssl.SSLCertVerificationError as error:
+            # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
+            refusal = error.verify_message
+        except ssl.SSLError as error:  # the key is of a kind that TLS has given up
+            raise ValueError(f"no client could shake hands with {self._files[0]} ({error})") from None
         self.context = context
         digest = hashlib.sha256(der).hexdigest().upper()
         self.fingerprint = ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
         logger.info("tls: serving the certificate in %s, SHA-256 %s", self._files[0], self.fingerprint)
-        try:
-            logger.info("tls: it is valid until %s", _end_of(context, der))
-        except ssl.SSLCertVerificationError as error:
-            # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
-            logger.warning("tls: clients that check certificates refuse this one: %s", error.verify_message)
+        if refusal:
+            logger.warning("tls: clients that check certificates refuse this one: %s", refusal)
+        else:
+            logger.info("tls: it is valid until %s", end)
 
     def _stamps(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
@@ -106,7 +113,7 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
 
 def _end_of(context: ssl.SSLContext, der: bytes) -> str:
     """Return until when the certificate is valid, as it says itself. Raises SSLCertVerificationError if a client that
-    trusts it would refuse it now: it has expired, or is for other purposes.
+    trusts it would refuse it now: it has expired, or is for other purposes; another SSLError if it serves nobody.
 
     The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
     """

@@ -5,6 +5,7 @@ import os
 import ssl
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from appliance.engine.config import BrokerConfig
 from appliance.engine.errors import StartError
@@ -57,8 +58,10 @@ def test_its_end_is_logged_and_one_that_has_expired_is_served_with_a_warning(tmp
             "server.key does not belong to",
         ),
         (lambda pair, tmp_path: make_pair(tmp_path, password=b"x"), "server.key needs a password"),
+        (lambda pair, tmp_path: make_pair(tmp_path, curve=ec.SECP256K1()), "no client could shake hands with"),
+        (lambda pair, tmp_path: (pair.key.unlink(), pair.key.mkdir()), "server.key cannot be read: Is a directory"),
     ],
-    ids=["no certificate", "no key", "text", "zeros", "no key in it", "cut", "another's key", "password"],
+    ids="no certificate,no key,text,zeros,no key in it,cut,another's key,password,curve,directory".split(","),
 )
 def test_a_pair_that_cannot_be_loaded_is_a_clear_refusal(pair, tmp_path, break_it, reason):
     break_it(pair, tmp_path)
@@ -97,7 +100,11 @@ def test_the_old_pair_stays_while_the_new_one_does_not_load(rig, tmp_path, caplo
     assert served(rig.peer()) == old
     os.replace(key, rig.files[1])
     assert rig.door.certificate.look(), "the key has followed"
-    assert served(rig.peer()) == der_of(rig.files[0]) != old
+    new = der_of(rig.files[0])
+    assert served(rig.peer()) == new != old
+    make_pair(tmp_path, curve=ec.SECP256K1())
+    assert not rig.door.certificate.look(), "no client could use it"
+    assert served(rig.peer()) == new
 
 
 def test_the_files_are_looked_at_while_the_server_runs(tmp_path, rigs, monkeypatch):
