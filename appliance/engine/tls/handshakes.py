@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 #: Handshakes at a time, about 50 KiB each; one address may have what it leaves free, see `shares.py`.
 MAX_HANDSHAKES = 512
-#: Connections that may wait for their handshake.
+#: Connections that may wait for their handshake, shared in the same way; half of all that peers may have, if fewer.
 MAX_WAITING = 10_000
 #: Time that a handshake may take, the wait for it included.
 DEADLINE_S = 5.0
@@ -45,15 +45,20 @@ class Handshakes:
         self._refusals = RefusalLog(loop)
         # Owned by the thread.
         self._shares = Shares()
+        self._waits = Shares()
         self._under_way: set[_Handshake] = set()
         # Address -> those that wait, in order; the address that had its turn last is the last one.
         self._waiting: OrderedDict[bytes, OrderedDict[_Handshake, None]] = OrderedDict()
-        self._waiting_count = 0
 
     @property
     def count(self) -> int:
         """Number of handshakes under way. Any thread."""
         return len(self._under_way)
+
+    @property
+    def waiting(self) -> int:
+        """Number of connections that wait for theirs. Any thread."""
+        return self._waits.taken
 
     def begin(self, sock: socket.socket, peer: bytes, adopt: Callable[[socket.socket], None]) -> None:
         """Begin a handshake, or have it wait for others of its address. adopt: serves the plain side; called on
@@ -65,14 +70,13 @@ class Handshakes:
         waiting = self._waiting.get(address)
         if waiting is None and self._shares.take(peer, MAX_HANDSHAKES):
             self._shake(_Handshake(self, sock, peer, adopt))
-        elif self._waiting_count >= MAX_WAITING:
+        elif not self._waits.take(peer, min(MAX_WAITING, self._server.descriptors_for_peers // 2)):
             sock.close()
             self._refusals.note("too many TLS handshakes at once, closed a new connection")
         else:
             if waiting is None:
                 waiting = self._waiting[address] = OrderedDict()
             waiting[_Handshake(self, sock, peer, adopt)] = None
-            self._waiting_count += 1
 
     def _shake(self, handshake: _Handshake) -> None:
         self._under_way.add(handshake)
@@ -108,7 +112,7 @@ class Handshakes:
         if waiting is None or handshake not in waiting:  # it was over before, and has failed by an internal error since
             return
         del waiting[handshake]
-        self._waiting_count -= 1
+        self._waits.give(handshake.peer)
         if not waiting:
             del self._waiting[address]
 

@@ -97,7 +97,7 @@ def test_half_open_handshakes_fill_a_share_only_and_hurt_nobody_else(rig, monkey
         for sock in half_open:
             sock.sendall(b"\x16\x03\x01")
         # Half of the room, less what one more would leave to others; all of this machine is one address.
-        wait_for(lambda: rig.door.handshakes._waiting_count == 85, "the others wait")
+        wait_for(lambda: rig.door.handshakes.waiting == 85, "the others wait")
         assert rig.door.handshakes.count == 15
         assert plain.ask(ECHO, {}, b"x").body == b"x"
         assert earlier.ask(ECHO, {}, b"x").body == b"x"
@@ -123,7 +123,7 @@ def test_handshakes_that_wait_begin_when_others_of_their_address_are_done(rig, m
             sock = stack.enter_context(raw(rig.address))
             sock.sendall(hello())
             later.append(sock)
-        wait_for(lambda: rig.door.handshakes._waiting_count == 20, "they wait")
+        wait_for(lambda: rig.door.handshakes.waiting == 20, "they wait")
         assert rig.door.handshakes.count == 3
         for sock in first:
             sock.close()
@@ -146,39 +146,60 @@ def test_a_handshake_that_ends_makes_room_for_its_address_and_for_one_other(rig,
             monkeypatch.setattr(
                 door_module, "encode_host", lambda host, port: bytes([10, 0, 0, address]) + port.to_bytes(4, "big")
             )
-            before = handshakes.count + handshakes._waiting_count
+            before = handshakes.count + handshakes.waiting
             sock = stack.enter_context(raw(rig.address))
             sock.sendall(b"\x16")
-            wait_for(lambda: handshakes.count + handshakes._waiting_count > before, "it begins or waits")
+            wait_for(lambda: handshakes.count + handshakes.waiting > before, "it begins or waits")
             return sock
 
         if whose == "their own":  # while the first address has one that waits, and no room
             come(1), come(1), come(1), come(1)
             ending = come(2)
             come(2)
-            assert (handshakes.count, handshakes._waiting_count) == (4, 2)
+            assert (handshakes.count, handshakes.waiting) == (4, 2)
         else:
             ending = come(1)
             come(1), come(1), come(2), come(3)
             come(4)
-            assert (handshakes.count, handshakes._waiting_count) == (5, 1)
-        waiting = handshakes._waiting_count
+            assert (handshakes.count, handshakes.waiting) == (5, 1)
+        waiting = handshakes.waiting
         ending.close()
-        wait_for(lambda: handshakes._waiting_count == waiting - 1, "one that waited has begun")
+        wait_for(lambda: handshakes.waiting == waiting - 1, "one that waited has begun")
     wait_for(lambda: not handshakes.count, "they are gone")
 
 
 def test_one_that_waits_is_closed_at_its_deadline_and_others_are_refused(rig, monkeypatch):
     monkeypatch.setattr(handshakes_module, "MAX_HANDSHAKES", 0)
-    monkeypatch.setattr(handshakes_module, "MAX_WAITING", 1)
+    monkeypatch.setattr(handshakes_module, "MAX_WAITING", 4)
     monkeypatch.setattr(handshakes_module, "DEADLINE_S", 0.2)
     with raw(rig.address) as first, raw(rig.address) as second:
         first.sendall(b"\x16")
-        wait_for(lambda: rig.door.handshakes._waiting_count == 1, "it waits")
+        wait_for(lambda: rig.door.handshakes.waiting == 1, "it waits")
         second.sendall(b"\x16")
         assert is_closed(second)
         assert is_closed(first)
     assert not rig.door.handshakes._waiting
+
+
+def test_connections_that_wait_fill_a_share_only(rig, monkeypatch):
+    monkeypatch.setattr(handshakes_module, "MAX_HANDSHAKES", 0)
+    monkeypatch.setattr(handshakes_module, "DEADLINE_S", 600.0)
+    handshakes = rig.door.handshakes
+    monkeypatch.setattr(rig.server, "descriptors_for_peers", 64)
+    with contextlib.ExitStack() as stack:
+
+        def begin(address, port):
+            near, far = socket.socketpair()
+            near.settimeout(60)
+            peer = bytes([10, 0, 0, address]) + port.to_bytes(4, "big")
+            handshakes.loop.call_soon(lambda: handshakes.begin(far, peer, rig.server.adopt))
+            return stack.enter_context(near)
+
+        first = [begin(1, port) for port in range(40)]
+        assert is_closed(first[-1])
+        assert handshakes.waiting == 15, "half of the room for 32, half of all that peers may have"
+        begin(2, 1)
+        wait_for(lambda: handshakes.waiting == 16, "there is room for another address")
 
 
 def test_an_internal_error_ends_one_connection_only(rig, monkeypatch):
