@@ -138,8 +138,9 @@ class Handshakes:
                 near, far = pair
                 far.setblocking(False)
                 tunnel = Tunnel(self._tunnels, handshake.sock, far, handshake.tls, handshake.ciphers, handshake.unsent)
-                handshake.adopt(near)
                 self._tunnels.loop.call_soon(tunnel.begin)
+                sockets = [near]  # the others are the tunnel's now, which ends with this one
+                handshake.adopt(near)
                 return
             self._server.note_refusal("too many files and connections are open, closed a TLS connection")
         except OSError as error:

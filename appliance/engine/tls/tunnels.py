@@ -103,7 +103,7 @@ class _End:
 
 
 class Tunnel:
-    """One connection. Made by the thread of handshakes; everything else on `tls-io`."""
+    """One connection. Made on remoting-io; everything else on `tls-io`."""
 
     def __init__(
         self,

@@ -209,6 +209,11 @@ def test_an_internal_error_ends_one_connection_only(rig, monkeypatch):
         broken.setattr(handshakes_module, "Tunnel", lambda *arguments: 1 / 0)
         with pytest.raises(OSError):
             rig.peer().receive()
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.server, "adopt", lambda *arguments: 1 / 0)
+        with pytest.raises(OSError):
+            rig.peer().receive()
+    wait_for(lambda: rig.door.tunnels.count == 1, "nothing is left of either")
     assert rig.door.handshakes._shares.taken == 0
     assert earlier.ask(ECHO).code == rig.peer().ask(ECHO).code == 0
 
