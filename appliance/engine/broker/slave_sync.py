@@ -32,7 +32,7 @@ from .delays.settled import SettledDelays
 from .groups import SubscriptionGroupManager
 from .offsets import LATELY_MOVED, ConsumerOffsetManager, QueueOffsets, is_brokers_own
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
-from .topic_places import MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
+from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -93,8 +93,10 @@ class SlaveSync(ServiceThread):
         # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
         # of queues that have no message here; None before they were asked for.
         self._seen = -1
-        #: Where the last answer about delayed messages ended.
+        #: Where the last answer about delayed messages ended; and one that waits for this log, with the end of the
+        #: master's.
         self._settled_to = "0:0"
+        self._settled_next: tuple[str, bytes, int] | None = None
         self._ends: tuple[int, list[Deletion]] | None = None
         self._ends_taken = False
         #: Topics that were deleted here, but not at the master.
@@ -192,27 +194,39 @@ class SlaveSync(ServiceThread):
         self._seen = told.seen
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
-        self._take_settled(address)
+        has_settled = self._take_settled(address)
         if self.not_deleted:
             return  # this broker shows less than the master until the queues are there again
-        if not told.log_begin or self._take_ends(address, [config.topic_name for config in self._topics.all()]):
+        names = [config.topic_name for config in self._topics.all()]
+        if (not told.log_begin or self._take_ends(address, names)) and has_settled:
             self.on_taken(told.changes)
 
-    def _take_settled(self, address: str) -> None:
+    def _take_settled(self, address: str) -> bool:
         """Copy which delayed messages the master handled before they were due: delivery steps over them here, should
-        this broker become the master."""
+        this broker become the master. True if none of that is missing.
+
+        They wait until this log, durably, has what the master's had by then. It has the copies that were stored in
+        their place, which the next master may lack; and no other message can come to the place of one of them.
+        """
         while self._settled is not None and not self.stopped:
-            request = RemotingCommand(RequestCode.ROCKETBOX_TOPIC_PLACES, ext_fields={SETTLED: self._settled_to})
-            answer = self._invoke(address, request)
-            if answer.code != ResponseCode.SUCCESS:
-                raise ValueError(f"delayed messages that were handled early: {answer.remark}")
-            place = (answer.ext_fields or {}).get(SETTLED)
-            if place is None:  # an older version
-                return
-            self._settled.take_copies(bytes(answer.body))
-            self._settled_to = place
-            if not answer.body:
-                return
+            if self._settled_next is None:
+                request = RemotingCommand(RequestCode.ROCKETBOX_TOPIC_PLACES, ext_fields={SETTLED: self._settled_to})
+                answer = self._invoke(address, request)
+                if answer.code != ResponseCode.SUCCESS:
+                    raise ValueError(f"delayed messages that were handled early: {answer.remark}")
+                fields = answer.ext_fields or {}
+                if SETTLED not in fields:  # an older version
+                    return True
+                self._settled_next = fields[SETTLED], bytes(answer.body), int(fields[END])
+            place, records, end = self._settled_next
+            if records:
+                if not self._comes_to(end, lambda: self._store.log.durable):
+                    return False
+                self._settled.take_copies(records)
+            self._settled_to, self._settled_next = place, None
+            if not records:
+                return True
+        return True
 
     def _take_table(self, table: ConfigTable, document: Any) -> None:
         if table.take_copy(document):
@@ -249,7 +263,7 @@ class SlaveSync(ServiceThread):
                         found.append(Deletion(topic, 0, missing))
             self._ends = end, found
         end, found = self._ends
-        if store.published < end and not self._comes_to(end):
+        if store.published < end and not self._comes_to(end, lambda: store.log.written):
             return False
         still = []
         for one in found:
@@ -264,10 +278,10 @@ class SlaveSync(ServiceThread):
         self._ends, self._ends_taken = None, True
         return True
 
-    def _comes_to(self, end: int) -> bool:
-        """True if this log comes to `end` within RIPE_S."""
+    def _comes_to(self, end: int, position: Callable[[], int]) -> bool:
+        """True if a position of this log comes to `end` within RIPE_S."""
         until = self.clock.monotonic() + RIPE_S
-        while self._store.log.written < end:
+        while position() < end:
             if self.stopped or self.clock.monotonic() >= until:
                 return False
             self.wait(LOOK_S)

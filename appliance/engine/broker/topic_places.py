@@ -9,13 +9,14 @@ queues go on, and which delayed messages were handled before they were due.
     answer    {"end": the log's, "ends": {"T": {"0": 10}}}
 
     request   field `settled`: of the last answer, 0:0 at first
-    answer    the field `settled`, and records as `delays/settled.py` has them; more of them until there is none
+    answer    the fields `settled` and `end`, and records as `delays/settled.py` has them; more of them until there is
+              none
 
 changes: number of changes by administrators that the answer contains. seen: number of notes of deletions that it
 contains, counted from a random one at each start: who asks what was there before does not step over notes of this one.
 deleted: as `store/retention/deleted_topics.py`
 has it, all notes at first, then the new ones. ends: behind the last message of each queue, which lies before `end` in
-the log. Apache's brokers answer 3.
+the log, as do the copies of what was handled early. Apache's brokers answer 3.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from ..store.retention.deleted_topics import Begin, Deletion
 
 #: Not "admin": changes there wait for the members that ask here.
 POOL = "pull-cold"
-#: A field of request and answer: `content:place`, see `SettledDelays.added_since`.
-SETTLED = "settled"
+#: A field of request and answer: `content:place`, see `SettledDelays.added_since`; and one of the answer.
+SETTLED, END = "settled", "end"
 #: Topics in one request for the ends of queues.
 MOST_TOPICS = 1000
 #: Bytes of a name and the JSON around it, at most.
@@ -90,7 +91,8 @@ class TopicPlacesProcessor:
             *place, records = self._settled(*known)
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
-        fields = {SETTLED: "{}:{}".format(*place)}
+        # The end is read last: what was stored in the place of these messages lies before it.
+        fields = {SETTLED: "{}:{}".format(*place), END: str(self._store.log.written)}
         return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=records)
 
     def _places(self, request: RemotingCommand) -> bytes:

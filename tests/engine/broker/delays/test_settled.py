@@ -7,6 +7,7 @@ import random
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,9 @@ from appliance.engine.broker.delays.settled import (
     decode,
     encode,
 )
+from appliance.engine.broker.slave_sync import SlaveSync
+from appliance.engine.broker.topic_places import TopicPlacesProcessor
+from appliance.engine.clock import Clock
 from appliance.engine.store.disk import Disk
 from tests.crash.recording_disk import RecordingDisk
 from tests.engine.test_format_pages import blocks_of, bytes_of_dump
@@ -381,3 +385,27 @@ def test_the_worked_example_is_what_the_code_writes() -> None:
     assert record == Settled(3, 17, 4096, 1_700_000_000_000, How.DROPPED)
     assert encode(record) == data[RECORD_BYTES:]
     assert re.match(r"rocketbox settled delays \d+\n", HEADER.decode())
+
+
+def test_a_copy_waits_for_the_log_of_which_it_speaks(disk, monkeypatch):
+    """A member that came to lead before would step over messages without having the copies in their place, or over
+    others that came to their places."""
+    monkeypatch.setattr("appliance.engine.broker.slave_sync.RIPE_S", 0.0)
+    leader, log = Opened(disk), SimpleNamespace(written=1000)
+    answering = TopicPlacesProcessor(SimpleNamespace(log=log), lambda: 0, lambda: b"{}", leader.added_since)
+    own, own_log = Opened(disk, path=PATH.with_name("own")), SimpleNamespace(written=1000, durable=999)
+    store = SimpleNamespace(log=own_log, paths=SimpleNamespace(root=PATH), disk=disk)
+    sync = SlaveSync(lambda: "", lambda: None, None, None, None, lambda job: job(), store, Clock(), settled=own)
+    sync._invoke = lambda address, request: answering.handle(request, None)
+    assert sync._take_settled("leader")
+    leader.take(1, 2)
+    assert not sync._take_settled("leader")
+    assert own.held() == set()
+    leader.take(3)
+    log.written = 2000  # it goes on, and the member is always a little behind
+    own_log.durable = 1000
+    assert not sync._take_settled("leader")
+    assert own.held() == {1, 2}
+    own_log.durable = 2000
+    assert sync._take_settled("leader")
+    assert own.held() == {1, 2, 3}
