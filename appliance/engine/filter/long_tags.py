@@ -16,6 +16,7 @@ class TagFilter(MessageFilter):
     """Lets the messages through whose tag has one of the hashes."""
 
     __slots__ = ("__weakref__",)
+    lasts = False
 
 
 #: A filter takes up to 30 bytes for each character: 250 MB in the worst case, all of them together.

@@ -26,10 +26,12 @@ class MessageFilter:
     codes: the tag codes that may match, None when an entry's code keeps nothing out. reads_records: True if an entry
     whose code passes is only decided by its record. costly: True if judging a record takes more than some microseconds;
     the I/O thread then leaves it to a pool. names: the properties whose values decide, in the order in which
-    `verdicts_of` gets the values; None if the filter needs the whole map.
+    `verdicts_of` gets the values; None if the filter needs the whole map. lasts: False if the filter counts as in use
+    while anything refers to it (`shelf.py`), so that only its pulls and subscriptions may.
     """
 
     __slots__ = ("codes", "costly", "names", "reads_records")
+    lasts = True
 
     def __init__(self, codes: frozenset[int] | None = None, reads_records: bool = False, costly: bool = False) -> None:
         self.codes = codes

@@ -33,6 +33,7 @@ class SqlFilter(MessageFilter):
     """Lets the messages through whose properties fulfil an expression. Any thread."""
 
     __slots__ = ("__weakref__", "_compiled", "_differ", "_verdicts", "_wanted", "expression")
+    lasts = False
 
     def __init__(self, expression: str, compiled: Sql92Expression) -> None:
         names = compiled.names

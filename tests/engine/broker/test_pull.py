@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from appliance.engine.filter import long_tags
+from appliance.engine.filter import long_tags, sql_filter
+from appliance.engine.filter.shelf import Shelf
 from appliance.engine.protocol.codes import ResponseCode
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
@@ -176,7 +177,7 @@ def test_a_long_tag_expression_is_not_read_on_the_io_thread(peer, topic, engine,
         long_tags, "codes_of", lambda text: threads.append(threading.current_thread().name) or made(text)
     )
     put(peer, topic, b"first", tag="A")
-    expression = "||".join([f"Tag{number}" for number in range(3000)] + ["B", str(id(threads))])
+    expression = "||".join([f"Tag{number}" for number in range(3000)] + ["B", topic])
     consumer = Peer(engine.broker_address)
     fields = {"subscription": expression}
     if by_heartbeat:
@@ -193,6 +194,21 @@ def test_a_long_tag_expression_is_not_read_on_the_io_thread(peer, topic, engine,
     assert found == dict.fromkeys(asked, b"wanted")
     assert set(threads) == {"pool-pull-filter"}
     consumer.close()
+
+
+@pytest.mark.parametrize("kind", ["TAG", "SQL92"])
+def test_a_long_expression_is_not_kept_behind_the_pull_that_had_it(peer, topic, engine, monkeypatch, kind):
+    """A client that has another one each time was refused in the end, for good."""
+    module = long_tags if kind == "TAG" else sql_filter
+    monkeypatch.setattr(module, "_shelves", (Shelf(1 << 30, 2, 8, 1),))
+    put(peer, topic, b"wanted", tag="A")
+    for number in range(20):
+        text = "||".join(["A", *(f"Tag{number}{one}" for one in range(60))])
+        if kind == "SQL92":
+            text = f"TAGS = 'A' AND {number} = {number}" + " AND 1 = 1" * 40
+        answer = peer.ask(11, pull_fields(topic, 0, 0, sysFlag=4, subscription=text, expressionType=kind))
+        assert (answer.code, answer.remark) == (0, "FOUND")
+        assert records(answer.body)[0].body == b"wanted"
 
 
 def test_a_held_pull_gives_up_in_time_and_not_before(peer, topic):

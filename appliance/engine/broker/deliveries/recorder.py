@@ -136,9 +136,10 @@ class DeliveryRecorder(DeliveryState):
         number = conn.told.get(key, -1)
         if number < self.first_number:
             number = self._number_of(conn, group, topic, queue_id, wanted)
-            if len(conn.told) >= _MOST_TOLD:
-                conn.told.clear()
-            conn.told[key] = number
+            if wanted.lasts:  # the key refers to it
+                if len(conn.told) >= _MOST_TOLD:
+                    conn.told.clear()
+                conn.told[key] = number
         while count > 0:
             part = min(count, MOST_COUNT)
             self._put(number, first, part)

@@ -23,6 +23,7 @@ class FilterOfRetries(MessageFilter):
     because otherwise no message would come again."""
 
     __slots__ = ("_data_of", "_wanted")
+    lasts = False
 
     def __init__(self, wanted: MessageFilter, data_of: Callable[[str], FilterData | None]) -> None:
         """data_of: returns the group's entry for a topic."""

@@ -190,7 +190,7 @@ class PullProcessor:
         except NotCompiled as found:
             self._compile_first(found, conn, opaque, fields)
             return
-        if self.compiled is not None and not request.wanted.reads_records and not is_system_group(fields.group):
+        if self.compiled is not None and request.wanted.lasts and not is_system_group(fields.group):
             self.compiled.learn(fields, request)
         offsets = self._offsets
         if offsets.resets and self._path.answer_reset(request):
