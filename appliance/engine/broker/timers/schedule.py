@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -281,10 +281,19 @@ class TimerIndex:
 
     def _sum(self) -> int:
         """Return the value of `bytes`, for a state file without it."""
-        found = sum(map(_waiting_bytes, self._all_fresh()))
-        for run in self._runs:
-            found += sum(_waiting_bytes(one) for piece in run.walk(run.begin) for one in piece)
-        return found
+
+        def counted() -> Iterator[TimerEntry]:
+            pieces = chain([self._all_fresh()], *(run.walk(run.begin) for run in self._runs))
+            entries = (unpack_entry(one) for piece in pieces for one in piece)
+            return (entry for entry in entries if entry.queue_offset >= self.rolled_to)
+
+        marks = {entry.queue_offset: entry.size for entry in counted() if entry.is_mark}
+        found = 0
+        for entry in counted():
+            if not entry.is_mark:
+                found += entry.size
+                marks.pop(entry.queue_offset, None)  # of the same record
+        return found + sum(marks.values())
 
     def clear(self) -> None:
         """Empty the index, so that it can be rebuilt. Waits for a save or a merge that is under way."""
@@ -928,10 +937,6 @@ def _record_bytes(entries: Sequence[TimerEntry]) -> int:
     """Return the bytes of the records of some entries. A message that was rolled has two: a mark and its own."""
     messages = {one.queue_offset for one in entries if not one.is_mark}
     return sum(one.size for one in entries if not one.is_mark or one.queue_offset not in messages)
-
-
-def _waiting_bytes(one: bytes) -> int:
-    return 0 if is_mark(one) else int.from_bytes(one[24:28], "big")
 
 
 def _in_pieces(entries: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
