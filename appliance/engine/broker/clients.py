@@ -159,11 +159,12 @@ class ConsumerGroupInfo:
         return changed
 
     def _said_by_members(self) -> dict[str, list[SubscriptionData]]:
-        """Return topic -> the members' subscriptions to it; of very many, those of the members that came first. Called
-        at most once a heartbeat: each member may have thousands."""
+        """Return topic -> the members' subscriptions to it; of very many, those of the members that came last. These
+        mostly have the newest versions, without which the group would go to and fro. Called at most once a heartbeat:
+        each member may have thousands."""
         found: dict[str, list[SubscriptionData]] = {}
         left = MOST_COMPARED
-        for channel in self.channels.values():
+        for channel in reversed(self.channels.values()):
             said = channel.subscriptions or ()
             left -= len(said)
             if left < 0:
