@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from appliance.engine.broker.processors import reply as reply_module
-from appliance.engine.protocol.command import decode_frame
+from appliance.engine.protocol.command import RemotingCommand, decode_frame
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.remoting import peer_requests
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
@@ -274,6 +275,25 @@ def test_who_answers_no_push_keeps_no_reply_from_others(running):
     requester = running.produce_as("asker", "PG")
     asked = replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
     requester.answer(pushed(requester), 0)
+    assert answer_to(replier, asked).code == 0
+
+
+@pytest.mark.parametrize("code", [REPLY, REPLY_LONG])
+def test_a_reply_whose_push_waits_takes_no_memory_for_its_content(running, code):
+    """Each connection may leave 16 without an answer for 10 s, of 4 MiB each."""
+    requester, replier = running.produce_as("asker", "PG"), running.peer()
+    fields = send_fields(TOPIC, 0, FOR_ME)
+    if code == REPLY_LONG:
+        fields = {LONG_NAMES[key]: fields[key] for key in fields if key in LONG_NAMES}
+    asked = replier.send(code, fields, b"x")
+    question = pushed(requester)
+
+    def contents():
+        waiting = [one for one in gc.get_objects() if isinstance(one, RemotingCommand) and one.code == code]
+        return [(one.body, one.ext_fields) for one in waiting]
+
+    wait_for(lambda: contents() == [(b"", {})], "its content to be let go")
+    requester.answer(question, 0)
     assert answer_to(replier, asked).code == 0
 
 

@@ -96,6 +96,7 @@ class ReplyProcessor:
                 return self._answers.plain(refusal.code, refusal.remark)
         reply.is_pushing = True
         self._push(fields, conn, request.body, reply)
+        request.body, request.ext_fields = b"", {}  # it waits for its answer: very many may, for PUSH_TIMEOUT_S
         return None
 
     def _push(self, fields: SendFields, conn: Connection, body: bytes, reply: _Reply) -> None:
