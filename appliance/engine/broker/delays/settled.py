@@ -176,6 +176,7 @@ class SettledDelays:
         #: True while the file's content is in doubt, as after a failed sync: a new file takes its place before anything
         #: is added.
         self._doubtful = False
+        self._closed = False
         self._owed: list[Settled] = []
 
     # --- at the start
@@ -405,6 +406,8 @@ class SettledDelays:
     # --- the file
 
     def _write(self, records: list[Settled]) -> None:
+        if self._closed:  # the file may be another broker's by now, and a new one would have these records only
+            raise OSError(errno.EBADF, "the broker that would note it has stopped")
         data = b"".join(map(encode, records))
         live = sum(one.count for one in list(self._levels.values()))
         if (1 + live) * RECORD_BYTES + len(data) > MOST_BYTES:
@@ -451,8 +454,9 @@ class SettledDelays:
             self._disk.close(old)
 
     def close(self) -> None:
-        """Close the file, after all writers have ended."""
+        """Close the file; who still comes to write is refused."""
         with self._writing:
+            self._closed = True
             if self._fd >= 0:
                 self._disk.close(self._fd)
                 self._fd = -1

@@ -409,3 +409,13 @@ def test_a_copy_waits_for_the_log_of_which_it_speaks(disk, monkeypatch):
     own_log.durable = 2000
     assert sync._take_settled("leader")
     assert own.held() == {1, 2, 3}
+
+
+def test_who_is_late_writes_no_file_in_place_of_the_one_that_was_closed(disk):
+    """An act, or a copy of the leader's, may take longer than the broker lasts."""
+    before = Opened(disk)
+    before.take(1, 2)
+    before.close()
+    with pytest.raises(OSError, match="stopped"):
+        before.settle([message(3)])
+    assert Opened(disk).held() == {1, 2}
