@@ -9,6 +9,7 @@ import logging
 import re
 import zipfile
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.db import connection
@@ -185,6 +186,34 @@ def test_an_entry_that_begins_from_a_refusal_keeps_what_the_one_that_it_replaces
     form = admin.get(reverse("wire_user", args=["shop"]), {"for": "Topic:orders", "give": "Pub"}).content.decode()
     assert re.findall(r'name="actions" value="(\w+)"[^>]* checked', form) == ["Pub", "Sub", "Get"]
     assert 'value="10.0.0.0/8, 192.0.2.7"' in form
+
+
+def test_an_entry_that_begins_from_a_refusal_takes_the_place_of_none_that_denies(admin, window):
+    made(admin, "shop")
+    entry(admin, "shop", "Topic:orders", actions=["Pub"], decision="Deny")
+
+    def begun() -> tuple[list[str], list[str]]:
+        form = admin.get(reverse("wire_user", args=["shop"]), {"for": "Topic:orders", "give": "Sub"}).content.decode()
+        [policy] = re.findall(r'<option value="(\w+)" selected', form) or [""]
+        return policy, re.findall(r'name="actions" value="(\w+)"[^>]* checked', form)
+
+    assert begun() == ("Default", ["Sub"])
+    entry(admin, "shop", "Topic:orders", actions=["Get"], policy="Default")
+    assert begun() == ("Default", ["Sub", "Get"])
+    entry(admin, "shop", "Topic:orders", actions=["Get"], policy="Default", decision="Deny")
+    assert begun() == ("Custom", []), "both deny: nothing is begun"
+
+
+def test_what_was_refused_of_a_name_with_a_star_leads_to_no_entry(admin, window, site):
+    """A client chooses the name, and the entry for it would allow all that begins so."""
+    peer = SignedPeer(site.broker_address, ("shop", made(admin, "shop")))
+    for name in ("*", "starred*"):
+        assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(name), b"x").code == 16
+    peer.close()
+    page = admin.get(reverse("wire_refusals")).content.decode()
+    for name in ("*", "starred*"):
+        assert f"<code>Topic:{name}</code>" in page
+        assert f"for={quote('Topic:' + name, safe='')}" not in page
 
 
 def test_no_form_of_a_page_sends_what_its_page_does_not_know(admin, window):

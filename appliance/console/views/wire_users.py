@@ -298,12 +298,19 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
 @controlled
 def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     """Show one user: entries, acts, and whether the user may do something. `give` and `for`: action and resource with
-    which an entry begins; since that takes the place of an entry for the same resource, it has what that one has."""
+    which an entry begins. It takes the place of an entry for the same resource, so it has what that one has; and it
+    begins as a default where an own entry denies something else, which would be gone."""
     resource, actions = request.GET.get("for", "")[:300], request.GET.getlist("give")[:1]
-    given: dict[str, Any] = {"resource": resource, "actions": actions}
-    for entry in runtime.window().wire_user(name).entries:
-        if (entry.policy, entry.resource, entry.decision) == ("Custom", resource, "Allow"):
-            given |= {"actions": [*entry.actions, *actions], "sources": ", ".join(entry.sources)}
+    given: dict[str, Any] = {"resource": resource}
+    known = {one.policy: one for one in runtime.window().wire_user(name).entries if one.resource == resource}
+    for policy in ("Custom", "Default"):
+        entry = known.get(policy)
+        if entry is None:
+            given |= {"policy": policy, "actions": actions}
+            break
+        if entry.decision == "Allow":
+            given |= {"policy": policy, "actions": [*entry.actions, *actions], "sources": ", ".join(entry.sources)}
+            break
     return _page(request, name, EntryForm(initial=given))
 
 
