@@ -403,6 +403,8 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
             return await finish_awaiting(self._closing(timeout))
         except BaseException:
             self._session.abort()
+            for consumer in self._push_consumers.values():
+                consumer._has_ended()
             raise
 
     def _is_left_open(self) -> None:

@@ -199,8 +199,11 @@ class PushActs:
         with self._session.shell.lock:
             batch = self._core.begin_batch(held)
         if batch is not None:
-            outcome = yield from self._handling(batch)
-            self._session.shell.start(self._core.finish(batch, outcome))
+            outcome: Outcome | None = None
+            try:
+                outcome = yield from self._handling(batch)
+            finally:
+                self._session.shell.start(self._core.finish(batch, outcome))
 
     def _handling(self, batch: Batch) -> Acts[Outcome]:
         try:

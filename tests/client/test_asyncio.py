@@ -630,6 +630,43 @@ async def test_a_cancelled_close_ends_everything_at_once(troubled, rocketmq_topi
     troubled.resume()
 
 
+@in_loop
+async def test_a_handler_whose_task_is_cancelled_has_ended(client, rocketmq_topic, rocketmq_group):
+    """As when the loop ends: the close that follows does not wait for it."""
+    async with client:
+        await client.producer().send(rocketmq_topic, "0")
+        seen = Seen("0")
+        consumer = client.push_consumer(rocketmq_group, start="first", ordered=True)
+        consumer.subscribe(rocketmq_topic, handler=seen)
+        await consumer.start()
+        await seen.holds.wait()
+        [task] = [one for one in asyncio.all_tasks() if one.get_name() == f"rocketbox-{rocketmq_group}-0"]
+        task.cancel()
+        await wait_in_loop(lambda: len(seen.texts) == 2, "the message again")
+        [task] = [one for one in asyncio.all_tasks() if one.get_name() == f"rocketbox-{rocketmq_group}-1"]
+        closing = asyncio.create_task(consumer.close(timeout=10 * PATIENT))
+        await wait_in_loop(lambda: consumer.is_closed, "the close")
+        task.cancel()
+        assert await closing == CloseReport()
+
+
+@in_loop
+async def test_a_cancelled_close_ends_a_run(client, rocketmq_topic, rocketmq_group):
+    await client.producer().send(rocketmq_topic, "0")
+    seen = Seen("0")
+    consumer = client.push_consumer(rocketmq_group, start="first")
+    consumer.subscribe(rocketmq_topic, handler=seen)
+    running = asyncio.create_task(consumer.run(signals=()))
+    await seen.holds.wait()
+    closing = asyncio.create_task(client.close())
+    await wait_in_loop(lambda: consumer.is_closed, "the close")
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await running
+    assert seen.done == []
+
+
 # --- wrong calls
 
 

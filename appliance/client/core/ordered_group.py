@@ -170,6 +170,9 @@ class OrderedGroup(PushGroup):
         if held.busy is None and not held.dropped:
             super()._offer(held)
 
+    def _of_cancelled(self, batch: Batch) -> Outcome | None:
+        return Outcome(batch.messages)
+
     def _settle(self, batch: Batch, outcome: Outcome) -> Steps[None]:
         failed = list(outcome.failed)
         self._done(batch, [message for message in batch.messages if message not in failed])

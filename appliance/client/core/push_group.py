@@ -235,10 +235,13 @@ class PushGroup(Group[PushHeld]):
             held.has_ticket = True
             self._dispatch(held)
 
-    def finish(self, batch: Batch, outcome: Outcome) -> Steps[None]:
-        """Take what became of a batch: send back what failed, then count it as done."""
+    def finish(self, batch: Batch, outcome: Outcome | None) -> Steps[None]:
+        """Take what became of a batch: send back what failed, then count it as done. outcome: None if its handler was
+        cancelled."""
         try:
-            if not batch.is_settled and batch.counts():
+            if outcome is None and not self.is_stopping:
+                outcome = self._of_cancelled(batch)
+            if outcome is not None and not batch.is_settled and batch.counts():
                 batch.is_settled = True
                 yield from self._settle(batch, outcome)
             yield from self._ended(batch)
@@ -248,6 +251,10 @@ class PushGroup(Group[PushHeld]):
             self.active -= 1
             if not self.active:
                 self._wake()
+
+    def _of_cancelled(self, batch: Batch) -> Outcome | None:
+        """Return what becomes of a batch whose handler was cancelled; None: it is not done, as at the end."""
+        return Outcome(batch.messages) if self._offsets is None else None
 
     def _settle(self, batch: Batch, outcome: Outcome) -> Steps[None]:
         if self._offsets is None:

@@ -196,6 +196,19 @@ def test_what_failed_is_sent_back_before_it_is_passed(fetched):
     assert fetched.commit() == [1]
 
 
+def test_what_was_cancelled_is_sent_back_and_at_the_end_or_of_a_broadcast_not_done():
+    groups = Group(Broker()), Group(Broker()), Group(Broker(), offsets=File())
+    for group in groups:
+        group.fetch()
+        batch = group.begin()
+        if group is groups[1]:
+            group.core.stop()
+        group.finish(batch, None)
+    assert [len(group.broker.fields(36)) for group in groups] == [1, 0, 0]
+    assert [group.held.passed for group in groups] == [1, 0, 0]
+    assert [group.core.active for group in groups] == [0, 0, 0]
+
+
 def test_each_message_of_a_batch_that_failed_is_sent_back():
     group = Group(Broker(), batch=3)
     group.fetch()
