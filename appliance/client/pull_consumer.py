@@ -12,6 +12,7 @@ from .core.requests import Subscription
 from .errors import ClientError, Closed, InvalidOption
 from .message import MessageQueue, ReceivedMessage
 from .session import Session
+from .shells.shell import log_error
 from .wire import topic_name_error
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class PullActs:
         #: Notified, with the client's lock, when there are messages, an error, or the end.
         self._ready = session.bell(session.shell.lock)
         self._core = PullGroup(group, session.core.surroundings, begin=start, wake=self._ready.ring, cache=cache)
+        #: Rings when it has left its group.
+        self._gone = session.bell(session.shell.lock)
+        #: Number of queues that were not committed, once it has left. Guarded by the client's lock.
+        self._left: int | None = None
         # Owned by the thread or task that takes messages.
         self._assigned: tuple[MessageQueue, ...] = ()
         #: Promise of the membership, once it was begun.
@@ -181,18 +186,29 @@ class PullActs:
         return self.leaving(self._session.clock.monotonic() + 3 * self._session.timeout)
 
     def leaving(self, deadline: float) -> Acts[int]:
-        """Do the same as `close`, with a deadline by the client's clock."""
-        if self._core.is_closed or self._session.is_parents:
+        """Do the same as `close`, with a deadline by the client's clock. What one caller began goes on if that is
+        interrupted, and others wait for it, too."""
+        session, core = self._session, self._core
+        if session.is_parents:
             return 0
-        if self._beginning is None:
-            with self._ready.lock:
-                self._core.is_closed = True
-                self._ready.ring()
-            return 0
-        left = yield self._session.wait_until(self._core.leave(self._auto_commit is not None), deadline)
-        with self._session.shell.lock:
+        with self._ready.lock:
+            begins, core.is_closed = not core.is_closed, True
+            if self._beginning is None:
+                self._left = 0
+            self._ready.ring()
+        if begins and self._left is None:
+            session.shell.run(core.leave(self._auto_commit is not None), self._has_parted)
+        yield self._gone.wait_for(lambda: self._left is not None, max(0.0, deadline - session.clock.monotonic()))
+        with session.shell.lock:
+            session.core.part(core)
+        return len(core.held) if self._left is None else self._left
+
+    def _has_parted(self, uncommitted: int | None, error: BaseException | None) -> None:
+        log_error(uncommitted, error)
+        with self._gone.lock:
+            self._left = len(self._core.held) if uncommitted is None else uncommitted
             self._session.core.part(self._core)
-        return len(self._core.held) if left is None else left
+            self._gone.ring()
 
     def _check_open(self) -> None:
         if self._core.is_closed:
@@ -245,7 +261,7 @@ class PullConsumer(PullActs):
 
     def close(self) -> int:
         """Leave the group; commit messages that are done, unless auto_commit is None. Returns the number of queues
-        whose offset could not be committed, so that some of their messages come again."""
+        whose offset could not be committed, so that some of their messages come again; a second call the same."""
         return finish(self._closing())
 
     def __enter__(self) -> PullConsumer:

@@ -435,6 +435,31 @@ async def test_a_consumer_that_waits_ends_when_it_is_closed(client, rocketmq_top
             await consumer.poll()
 
 
+@in_loop
+async def test_a_close_that_was_cancelled_goes_on_and_the_next_waits_for_it(troubled, rocketmq_topic, rocketmq_group):
+    async with aio.Client(troubled.namesrv, timeout=PATIENT) as client:
+        place = (await client.producer().send(rocketmq_topic, "0")).queue
+        assert place in await queues_of(client, rocketmq_topic)
+        consumer = client.pull_consumer(rocketmq_group, start="first")
+        consumer.assign([place])
+        assert (await anext(consumer)).text == "0"
+        consumer.done_with_current()
+        troubled.pause()
+        closing = asyncio.create_task(consumer.close())
+        await wait_in_loop(lambda: consumer.is_closed, "the close")
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        troubled.resume()
+        assert await closing == 0
+        again = client.pull_consumer(rocketmq_group)
+        again.assign([place])
+        assert await again.committed(place) == 1
+
+
 # --- pushing
 
 
