@@ -11,7 +11,6 @@ was begun goes on, and `close` waits for it. Docstrings here say what differs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import threading
 from collections import deque
@@ -300,32 +299,17 @@ class PushConsumer(PushActs):
         return self
 
     async def run(self, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> CloseReport:
-        """Start, wait for one of the signals, for `close` or for a cancellation, and close. After a signal, the next
-        one does what it would without this consumer. Signals are only for the main thread."""
-        loop = asyncio.get_running_loop()
-        before: dict[signal.Signals, Any] = {}
-
-        def put_back() -> None:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-            before.clear()
-
-        def end() -> None:
-            put_back()
-            self._ended.set()
-
+        """Start, wait for one of the signals, for `close` or for a cancellation, and close. A signal ends all runs that
+        wait for it; handlers of the loop's own get it, too. The next one does what it would without these consumers.
+        Signals are only for the main thread."""
         try:
             if threading.current_thread() is threading.main_thread():
-                with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C cancels
-                    for number in signals:
-                        handler = signal.getsignal(number)
-                        loop.add_signal_handler(number, end)
-                        before[number] = handler
+                for number in signals:
+                    _wait_for_signal(number, self._ended)
             await self.start()
             await self._ended.wait()
         finally:
-            put_back()
+            _wait_no_more(self._ended)
             report = await self.close()
         return report
 
@@ -342,6 +326,36 @@ class PushConsumer(PushActs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+#: Signal -> (its handler without the runs that wait for it, their events). Owned by the main thread's loop.
+_awaited: dict[int, tuple[Any, list[asyncio.Event]]] = {}
+
+
+def _wait_for_signal(number: int, ended: asyncio.Event) -> None:
+    """Have a signal set an event. Not by `loop.add_signal_handler`, which has one handler for each signal, and forgets
+    the one before."""
+    if number not in _awaited:
+        loop = asyncio.get_running_loop()
+        _awaited[number] = (signal.getsignal(number) or signal.SIG_DFL, [])
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(_signalled, number))
+    _awaited[number][1].append(ended)
+
+
+def _wait_no_more(ended: asyncio.Event) -> None:
+    """Put back the handlers of signals for which only this event waited."""
+    for number, (before, waiting) in list(_awaited.items()):
+        if ended in waiting:
+            waiting.remove(ended)
+            if not waiting:
+                del _awaited[number]
+                signal.signal(number, before)
+
+
+def _signalled(number: int) -> None:
+    for ended in list(_awaited.get(number, (None, ()))[1]):
+        _wait_no_more(ended)
+        ended.set()
 
 
 class Reader(ReaderActs):

@@ -593,6 +593,27 @@ async def test_a_signal_ends_a_run(client, rocketmq_topic, rocketmq_group):
 
 
 @in_loop
+async def test_a_signal_ends_all_runs_and_reaches_handlers_of_the_loop(client, rocketmq_topic, rocketmq_group):
+    loop, own = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, own.set)
+    async with client:
+        await client.producer().send(rocketmq_topic, "0")
+        handlers, runs = [Seen(), Seen()], []
+        for number, seen in enumerate(handlers):
+            consumer = client.push_consumer(f"{rocketmq_group}-{number}", start="first")
+            consumer.subscribe(rocketmq_topic, handler=seen)
+            runs.append(asyncio.create_task(consumer.run(signals=[signal.SIGUSR1])))
+        await wait_in_loop(lambda: all(seen.done for seen in handlers), "the messages")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert await asyncio.gather(*runs) == [CloseReport(), CloseReport()]
+        await own.wait()
+        own.clear()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await own.wait()
+    loop.remove_signal_handler(signal.SIGUSR1)
+
+
+@in_loop
 async def test_a_handler_that_outlasts_the_close_is_cancelled_and_gets_its_message_again(
     client, box, rocketmq_topic, rocketmq_group
 ):
