@@ -32,7 +32,7 @@ from .push_consumer import PushActs
 from .reader import ReaderActs
 from .session import Session
 from .shells.shell import Done
-from .shells.tasks import TaskBell, TaskShell, TaskWorker, TaskWorkers, settle
+from .shells.tasks import TaskBell, TaskShell, TaskWorker, TaskWorkers, is_own_end, settle
 from .transactional import TransactionActs, TransactionalActs
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ class _Session(Session):
         return workers
 
     def ends_worker(self, error: BaseException) -> bool:
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            return task is not None and task.cancelling() > 0
-        return isinstance(error, GeneratorExit)
+        return is_own_end(error) or isinstance(error, GeneratorExit)
 
 
 def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

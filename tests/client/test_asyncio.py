@@ -31,7 +31,7 @@ from appliance.client import (
     TooMuchInFlight,
     aio,
 )
-from appliance.client.shells.tasks import TaskBell
+from appliance.client.shells.tasks import TaskBell, TaskWorker
 from tests.support.directories import shared_directory
 from tests.support.ports import reserve_port
 from tests.support.waiting import wait_in_loop
@@ -305,6 +305,22 @@ async def test_a_plain_check_is_called_in_a_thread(client, rocketmq_topic, rocke
                 raise ZeroDivisionError
         await wait_in_loop(lambda: where, "the check")
     assert where[0] is not threading.main_thread()
+
+
+@in_loop
+async def test_a_check_that_raises_a_cancellation_does_not_keep_the_next_one_waiting():
+    worker, called = TaskWorker("checks"), asyncio.Event()
+
+    async def cancelled():
+        raise asyncio.CancelledError
+
+    async def next_one():
+        called.set()
+
+    worker.put_locked(cancelled)
+    worker.put_locked(next_one)
+    await called.wait()
+    assert await worker.join(PATIENT)
 
 
 # --- pulling

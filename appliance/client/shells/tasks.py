@@ -262,6 +262,12 @@ class _Link(Link, asyncio.Protocol):
             self.connecting.cancel()
 
 
+def is_own_end(error: BaseException) -> bool:
+    """True if it is this task that is cancelled, and not something for which it waited."""
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    return task is not None and task.cancelling() > 0
+
+
 def _words(error: Exception) -> str:
     number = getattr(error, "errno", None)
     return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
@@ -298,7 +304,9 @@ class TaskWorker:
             while self._waiting:
                 try:
                     await self._waiting.popleft()()
-                except Exception:
+                except (Exception, asyncio.CancelledError) as error:
+                    if is_own_end(error):
+                        raise
                     logger.exception("client: %s goes on after an error", self.name)
         finally:
             self._task = None
