@@ -60,6 +60,11 @@ class _Session(Session):
         self.shell.bind()
         super().begin()
 
+    def check_process(self) -> None:
+        """As of `Session`. Raises InvalidOption in another event loop."""
+        super().check_process()
+        self.shell.check_loop()
+
     def abort(self) -> None:
         """End at once what `Client.close` would wait for."""
         self.is_closed = True
@@ -409,7 +414,9 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
 
     async def close(self, timeout: float = CLOSE_S) -> CloseReport:
         """As of `appliance.client.Client`. If this is cancelled, it ends everything at once: messages that no handler
-        is done with come again, and sends in flight fail."""
+        is done with come again, and sends in flight fail. Raises InvalidOption in another event loop."""
+        if not self._session.is_parents:
+            self._session.shell.check_loop()
         try:
             return await finish_awaiting(self._closing(timeout))
         except BaseException:

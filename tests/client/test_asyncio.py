@@ -746,7 +746,10 @@ def test_a_client_belongs_to_one_loop_and_process(box, rocketmq_topic):
         client._session.pid -= 1
         with pytest.raises(InvalidOption, match="another event loop"):
             await asyncio.to_thread(asyncio.run, send())
-        await client.close()
+        for call in (client.producer().flush, client.close):
+            with pytest.raises(InvalidOption, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, call())
+        assert await client.close() == CloseReport()
 
     asyncio.run(send_and_close())
     with pytest.raises(Closed):

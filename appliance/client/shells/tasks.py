@@ -13,7 +13,7 @@ import socket
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -84,10 +84,14 @@ class TaskShell(Shell):
             running = asyncio.get_running_loop()
         except RuntimeError:
             raise InvalidOption("A client of asyncio is used in coroutines, which an event loop runs.") from None
-        if self._loop is None:
-            self._loop = running
-        elif self._loop is not running:
-            raise InvalidOption("This client belongs to another event loop: make an aio.Client in each.")
+        self._loop = self._loop or running
+        self.check_loop()
+
+    def check_loop(self) -> None:
+        """Raise InvalidOption in another loop than that of the first call; a thread without a loop is no error."""
+        with suppress(RuntimeError):
+            if self._loop not in (None, asyncio.get_running_loop()):
+                raise InvalidOption("This client belongs to another event loop: make an aio.Client in each.")
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
