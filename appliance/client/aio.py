@@ -50,10 +50,6 @@ class _Session(Session):
     shell: TaskShell
     takes_coroutines = True
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._workers: list[TaskWorkers] = []
-
     def begin(self) -> None:
         """As of `Session`. Raises InvalidOption outside of this client's event loop."""
         self.check_usable()
@@ -66,11 +62,9 @@ class _Session(Session):
         self.shell.check_loop()
 
     def abort(self) -> None:
-        """End at once what `Client.close` would wait for."""
+        """End all connections at once, and take no more calls."""
         self.is_closed = True
         self.shell.abort()
-        for workers in self._workers:
-            workers.cancel()
 
     def _make_shell(self) -> TaskShell:
         return TaskShell(self.core.opened, self.core.asked, self.notes)
@@ -106,9 +100,7 @@ class _Session(Session):
         return TaskWorker(name, most)
 
     def workers(self, name: str, most: int, work: Callable[[Any], Acts[None]]) -> TaskWorkers:
-        workers = TaskWorkers(name, most, lambda thing: finish_awaiting(work(thing)))
-        self._workers.append(workers)
-        return workers
+        return TaskWorkers(name, most, lambda thing: finish_awaiting(work(thing)))
 
     def ends_worker(self, error: BaseException) -> bool:
         return is_own_end(error) or isinstance(error, GeneratorExit)
@@ -318,6 +310,11 @@ class PushConsumer(PushActs):
     async def close(self, timeout: float = CLOSE_S) -> CloseReport:
         return await finish_awaiting(self._closing(timeout))
 
+    def abort(self) -> None:
+        """Cancel its handlers, and end `run`. For the client's end."""
+        self._workers.cancel()
+        self._has_ended()
+
     def _has_ended(self) -> None:
         self._ended.set()
 
@@ -422,7 +419,7 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
         except BaseException:
             self._session.abort()
             for consumer in self._push_consumers.values():
-                consumer._has_ended()
+                consumer.abort()
             raise
 
     def _is_left_open(self) -> None:

@@ -3,10 +3,12 @@ and a close that is awaited leaves nothing behind."""
 
 import asyncio
 import functools
+import gc
 import os
 import re
 import signal
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -727,6 +729,16 @@ async def test_a_cancelled_close_ends_a_run(client, rocketmq_topic, rocketmq_gro
         await closing
     await running
     assert seen.done == []
+
+
+@in_loop
+async def test_nothing_is_kept_of_a_consumer_that_was_closed():
+    async with aio.Client("127.0.0.1:1") as client:
+        closed = weakref.ref(client.push_consumer("g"))
+        await closed().close()
+        client.push_consumer("g")
+        gc.collect()
+        assert closed() is None
 
 
 # --- wrong calls
