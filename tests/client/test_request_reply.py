@@ -117,6 +117,9 @@ def test_a_pushed_reply_is_its_requesters():
     question = Question(lambda: woken.append(1))
     assert not take_reply({"other": question}, "b:1", push())
     assert take_reply({"id": question}, "b:1", push())
+    second = push()
+    second.body = b"another group's"
+    assert not take_reply({"id": question}, "b:1", second)
     assert question.reply.body == b"reply"
     assert woken == [1]
 

@@ -51,7 +51,7 @@ def take_reply(questions: Mapping[str, Question], address: str, push: RemotingCo
     who, fields = f"broker at {address}", push.ext_fields
     text = fields.get("properties", "")
     question = questions.get(decode_properties(text).get(_CORRELATION_ID, ""))
-    if question is None:
+    if question is None or question.reply is not None:
         return False
     try:
         born, stored = (_host(fields[name]) for name in ("bornHost", "storeHost"))
