@@ -3,9 +3,9 @@
     async with aio.Client("127.0.0.1:9876") as client:
         await client.producer().send("orders", "paid")
 
-A client belongs to the event loop of its first call. It has no thread of its own: files, and functions that are no
-coroutine functions, are called by `asyncio.to_thread`. A caller that is cancelled while it waits has no result; what
-was begun goes on, and `close` waits for it. Docstrings here say what differs.
+A client belongs to the event loop of its first call. It has no thread but for functions of yours that are no
+coroutine functions; files and names are the loop's executor's. A caller that is cancelled while it waits has no
+result; what was begun goes on, and `close` waits for it. Docstrings here say what differs.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Session(Session):
     def call(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         if is_async(function):
             return function(*arguments)
-        return asyncio.to_thread(_in_thread, function, *arguments)
+        return self.shell.in_thread(partial(function, *arguments))
 
     def bell(self, lock: object = None) -> TaskBell:
         return TaskBell()
@@ -104,13 +104,6 @@ class _Session(Session):
 
     def ends_worker(self, error: BaseException) -> bool:
         return is_own_end(error) or isinstance(error, GeneratorExit)
-
-
-def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except StopIteration as error:  # which a future cannot hold
-        raise RuntimeError(f"{function!r} raised StopIteration") from error
 
 
 class Producer(ProducerActs):
@@ -281,7 +274,7 @@ class PullConsumer(PullActs):
 
 class PushConsumer(PushActs):
     """Made by `Client.push_consumer`. Handlers are coroutine functions, in up to `workers` tasks, or plain functions,
-    which `asyncio.to_thread` calls. At the end of `close`, handlers that go on are cancelled: their messages come
+    in as many threads. At the end of `close`, handlers that go on are cancelled: their messages come
     again."""
 
     def __init__(self, session: Session, group: str, **options: Any) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -533,6 +534,31 @@ async def test_plain_functions_are_handlers_too(client, rocketmq_topic, rocketmq
         await consumer.start()
         await wait_in_loop(lambda: found.count("stops") == 2, "the second attempt")
     assert threading.main_thread() not in threads
+
+
+@in_loop
+async def test_plain_functions_that_wait_keep_no_connection_waiting(client, box, rocketmq_topic, rocketmq_group):
+    """Names are looked up by the loop's executor."""
+    loop, go = asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        loop.set_default_executor(executor)
+        held = []
+
+        def handler(message):
+            held.append(message)
+            go.wait()
+
+        async with client:
+            await asyncio.gather(*(client.producer().send(rocketmq_topic, str(number)) for number in range(4)))
+            consumer = client.push_consumer(rocketmq_group, start="first")
+            consumer.subscribe(rocketmq_topic, handler=handler)
+            await consumer.start()
+            try:
+                await wait_in_loop(lambda: len(held) == 4, "all handlers")
+                async with aio.Client(box.namesrv.replace("127.0.0.1", "localhost"), timeout=PATIENT) as other:
+                    await other.producer().send(f"{rocketmq_topic}-other", "x")
+            finally:
+                go.set()
 
 
 @in_loop

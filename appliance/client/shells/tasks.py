@@ -1,4 +1,5 @@
-"""Performs the core's effects on an event loop of asyncio, uvloop's too. No thread, but for files and names.
+"""Performs the core's effects on an event loop of asyncio, uvloop's too. Files and names are for the loop's executor;
+functions of the user, which may take long, have threads of their own: no connection waits for them.
 
 All of it runs on the loop of the client's first call, so its locks are none. Requests that are made in one turn of the
 loop leave in one write.
@@ -14,8 +15,9 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core.steps import CallFailed
 from ..errors import Closed, InvalidOption
@@ -24,7 +26,12 @@ from ..wire import RemotingCommand, split_host_port
 from .link import Link
 from .shell import CLOSED, CONNECT_S, Bell, Shell, safely
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 Result = TypeVar("Result")
+
+_NO_MOST = 1 << 30
 
 
 class TaskBell(Bell):
@@ -76,6 +83,7 @@ class TaskShell(Shell):
         self._links: dict[str, _Link] = {}
         self._sleeping: dict[int, tuple[asyncio.TimerHandle, Callable[[Any], None]]] = {}
         self._order = itertools.count()
+        self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
     def bind(self) -> None:
@@ -123,12 +131,27 @@ class TaskShell(Shell):
     def abort(self) -> None:
         """End all connections; waiting calls fail."""
         self._is_closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
         for link in list(self._links.values()):
             link.fail(CallFailed("closed", CLOSED))
         sleeping, self._sleeping = self._sleeping, {}
         for timer, resume in sleeping.values():
             timer.cancel()
             safely(partial(resume, Closed(CLOSED)))
+
+    def in_thread(self, act: Callable[[], Result]) -> Awaitable[Result]:
+        """Call a function of the user's in a thread. Those who ask see to it that there are not too many. Raises
+        Closed."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        if self._is_closed:
+            raise Closed(CLOSED)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_NO_MOST, "rocketbox-calls")
+        context = copy_context()
+        call = partial(_without_stop, act)
+        return asyncio.get_running_loop().run_in_executor(self._threads, lambda: context.run(call))
 
     def forget(self, link: Link) -> None:
         if self._links.get(link.address) is link:
@@ -159,6 +182,13 @@ class TaskShell(Shell):
         done = self.loop.run_in_executor(None, act)
         done.add_done_callback(lambda future: resume(future.result()))
         return False, None
+
+
+def _without_stop(act: Callable[[], Result]) -> Result:
+    try:
+        return act()
+    except StopIteration as error:  # which a future cannot hold
+        raise RuntimeError(f"{act!r} raised StopIteration") from error
 
 
 def settle(promised: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
