@@ -261,6 +261,12 @@ class PullConsumer(PullActs):
     async def close(self) -> int:
         return await finish_awaiting(self._closing())
 
+    def abort(self) -> None:
+        """End iterations and polls. For the client's end."""
+        self._core.is_closed = True
+        self._ready.ring()
+        self._has_parted(None, None)
+
     async def __aenter__(self) -> PullConsumer:
         return self
 
@@ -411,7 +417,9 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
             return await finish_awaiting(self._closing(timeout))
         except BaseException:
             self._session.abort()
-            for consumer in self._push_consumers.values():
+            for handling in self._push_consumers.values():
+                handling.abort()
+            for consumer in self._consumers.values():
                 consumer.abort()
             raise
 

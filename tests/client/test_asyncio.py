@@ -741,19 +741,25 @@ async def test_a_handler_whose_task_is_cancelled_has_ended(client, rocketmq_topi
 
 
 @in_loop
-async def test_a_cancelled_close_ends_a_run(client, rocketmq_topic, rocketmq_group):
+async def test_a_cancelled_close_ends_runs_and_iterations(client, rocketmq_topic, rocketmq_group):
     await client.producer().send(rocketmq_topic, "0")
     seen = Seen("0")
     consumer = client.push_consumer(rocketmq_group, start="first")
     consumer.subscribe(rocketmq_topic, handler=seen)
     running = asyncio.create_task(consumer.run(signals=()))
     await seen.holds.wait()
+    puller = client.pull_consumer(f"{rocketmq_group}-pulls", start="first").subscribe(rocketmq_topic)
+    assert (await anext(puller)).text == "0"
+    waiting = asyncio.create_task(anext(puller, "its end"))
+    await wait_in_loop(lambda: puller._ready._waiting, "the iteration")
     closing = asyncio.create_task(client.close())
     await wait_in_loop(lambda: consumer.is_closed, "the close")
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
     await running
+    assert await waiting == "its end"
+    assert await puller.close() >= 1, "queues that were not committed"
     assert seen.done == []
 
 
