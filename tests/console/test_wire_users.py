@@ -169,6 +169,10 @@ def test_what_was_refused_leads_to_the_entry_that_allows_it(admin, window, site)
     assert "What was refused" in text_of(admin.get(reverse("wire_refusals")))
     page = admin.get(reverse("wire_refusals"), {"q": "Topic:refused"}).content.decode()
     assert "refused &lt;b&gt;" in page
+    told = admin.get(reverse("wire_refusals"), {"q": "Topic:refused", "format": "csv"}).content.decode().splitlines()
+    assert told[0] == "user,resource,actions,reason,request,address,count,first_at,last_at"
+    [at] = re.findall(r"^shop,Topic:refused <b>,Pub,no_entry,SEND_MESSAGE_V2,127.0.0.1,1,(.*),\1$", told[1])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", at)
     [address] = re.findall(r'href="([^"]+)#entry"', page)
     form = admin.get(html.unescape(address)).content.decode()
     assert re.search(r'name="actions" value="Pub"[^>]* checked', form)

@@ -227,7 +227,7 @@ def wire_access(request: HttpRequest) -> HttpResponse:
 
         try:
             if wants_csv(request):
-                header = ("user", "type", "actions", "some addresses")
+                header = ("user", "type", "actions", "some")
                 rows = ((one.user, one.user_type, " ".join(one.actions), " ".join(one.some)) for one in all_rows(fetch))
                 return csv_answer("wire-access", header, list(rows)[:CSV_ROWS])
             context["page"] = fetch(page_number(request), PAGE_SIZE)
@@ -248,7 +248,7 @@ def wire_refusals(request: HttpRequest) -> HttpResponse:
         return runtime.window().wire_refusals(q, sort, page, size)
 
     if wants_csv(request):
-        header = ("user", "resource", "actions", "reason", "request", "address", "count", "first", "last")
+        header = ("user", "resource", "actions", "reason", "request", "address", "count", "first_at_ms", "last_at_ms")
         rows = (
             (
                 one.user,
