@@ -58,6 +58,8 @@ OPERATIONS = {
     "wire_user": "wire-users/{name}",
     "wire_users": "wire-users?q sort",
 }
+#: Page -> the parameter without which its operation answers nothing.
+NEEDED = {"search": "q", "wire_access": "resource"}
 
 
 def curl(request: HttpRequest) -> str:
@@ -69,6 +71,8 @@ def curl(request: HttpRequest) -> str:
     path, _, names = operation.partition("?")
     path = path.format(**{name: quote(str(value), safe="") for name, value in match.kwargs.items()})
     asked = {name: request.GET[name] for name in names.split() if request.GET.get(name)}
+    if match.view_name in NEEDED and NEEDED[match.view_name] not in asked:
+        return ""
     root = request.build_absolute_uri("/").rstrip("/") + request.META.get("SCRIPT_NAME", "").rstrip("/")
     address = f"{root}/api/v1/{path}{'?' if asked else ''}{urlencode(asked)}"
     return f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {shlex.quote(address)}'

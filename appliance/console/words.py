@@ -762,7 +762,7 @@ SENTENCES: dict[str, str] = {
     "waiting_unsure": gettext_noop("It may have been stored; it will also be delivered when it is due."),
     "waiting_not_saved": gettext_noop("This cannot be saved: %(reason)s. It will be delivered when it is due."),
     "waiting_done_for_now": gettext_noop(
-        "Done; but this cannot be saved: %(reason)s. After a restart it may come again."
+        "Done; but it may come again, after a restart or at the next leader: %(reason)s."
     ),
     "transactions_unrecorded": gettext_noop(
         "How transactions end cannot be written down; dropped so far: %(count)d: %(reason)s."

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from appliance.api.api import openapi
-from appliance.console.curl import OPERATIONS
+from appliance.console.curl import NEEDED, OPERATIONS
 from appliance.engine.errors import Conflict
 from tests.api.test_pairs import ALONE, PAGE_OF
 from tests.support.engine import RunningEngine
@@ -49,6 +49,8 @@ def test_it_is_an_operation_with_these_parameters(page: str):
     [operation] = [ways for known, ways in openapi()["paths"].items() if re.sub(r"{\w+}", "{}", known) == shape]
     known = {one["name"] for one in operation["get"]["parameters"] if one["in"] == "query"}
     assert set(names.split()) <= known
+    needed = [one["name"] for one in operation["get"]["parameters"] if one["in"] == "query" and one["required"]]
+    assert needed == [NEEDED[page]] if page in NEEDED else needed == []
 
 
 @pytest.mark.parametrize(
@@ -79,4 +81,6 @@ def test_a_page_behind_a_path_tells_that_path(client_as):
 
 
 def test_no_page_without_a_twin_tells_one(client_as):
+    assert "as-curl" not in client_as("admin").get("/search/").content.decode()
+    assert "as-curl" in client_as("admin").get("/search/?q=x").content.decode()
     assert "as-curl" not in client_as("admin").get("/create/topic/").content.decode()

@@ -420,7 +420,7 @@ TEMPLATES: dict[str, str] = {
     "waiting_refused": "It was not stored: %(reason)s. It will be delivered when it is due.",
     "waiting_unsure": "It may have been stored; it will also be delivered when it is due.",
     "waiting_not_saved": "This cannot be saved: %(reason)s. It will be delivered when it is due.",
-    "waiting_done_for_now": "Done; but this cannot be saved: %(reason)s. After a restart it may come again.",
+    "waiting_done_for_now": "Done; but it may come again, after a restart or at the next leader: %(reason)s.",
     # transactions
     "half_gone": "The half message is no longer in the log.",
     "half_topic_gone": "The topic %(topic)s that it is for does not exist: it cannot be committed.",

@@ -444,7 +444,7 @@ def test_a_full_disk_drops_nothing_and_says_so(running: RunningEngine, monkeypat
         act = running.window.act_on_waiting("deliver_now", [place_of(running, "key-b")])
     assert act.counts == {"done_for_now": 1}
     assert act.results[0].why is not None
-    assert "After a restart" in str(act.results[0].why)
+    assert "after a restart" in str(act.results[0].why)
     assert [row.unique_id for row in rows(running)] == ["key-a"]
     assert running.window.act_on_waiting("drop", [place_of(running, "key-a")]).done == 1
     running.restart()
