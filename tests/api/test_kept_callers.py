@@ -88,6 +88,8 @@ def test_whatever_is_not_listed_is_refused_to_who_is_kept_to_some_names(kept, me
     address = address_of(route)
     if route.endswith("retention/clean"):
         address += "?what=log"
+    if route.endswith("wire-access"):
+        address += "?resource=Topic:ours-a"
     if route.endswith("decision"):
         address += "?action=Pub&resource=Topic:ours-a"
     if route.endswith("needs/mutes"):

@@ -278,7 +278,10 @@ def harms_nothing(tmp_path: Path, seed: int, excused: Excused, count: int, one_w
         with at_most(MOST_BYTES):
             sent = attack(engine, seed, excused, count, one_way)
     finally:
+        pools = list(engine._pools.values())
         engine.stop()
+        for pool in pools:  # what waits in them would go on beside the next test, without these files
+            assert pool.stop(ANSWER_S)
     assert not excused.found
     assert damage(tmp_path) == []
     engine = start_engine(tmp_path)

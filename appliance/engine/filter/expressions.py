@@ -86,15 +86,15 @@ def quick_filter(kind: str | None, expression: str | None, peer: bytes | None = 
     """Do the same as `make_filter`, for the I/O thread. Raises NotCompiled for a text that is new and long, or the
     first of all."""
     text = expression or ""
-    if (kind == SQL92 and not is_quick(text)) or (kind in TAG_TYPES and not _are_quick_tags(text)):
+    if (kind == SQL92 and not is_quick(text)) or (
+        len(text) > QUICK_CHARS and kind in TAG_TYPES and not _are_known_tags(text)
+    ):
         raise NotCompiled(kind, text)
     return make_filter(kind, expression, peer)
 
 
-def _are_quick_tags(expression: str) -> bool:
-    """True if a tag expression is short, or its filter is known already."""
-    if len(expression) <= QUICK_CHARS:
-        return True
+def _are_known_tags(expression: str) -> bool:
+    """True if the filter of a long tag expression is known already."""
     return _long_tags is not None and _long_tags.known_tag_filter(expression) is not None
 
 
