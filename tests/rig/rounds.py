@@ -24,7 +24,7 @@ from tests.clients.agents import Agent, start_go, start_java
 from tests.rig import checker
 from tests.rig.broker_set import BrokerSet, Kind, Node
 from tests.rig.checker import Replica
-from tests.rig.drain import described, drain, wait_quiet
+from tests.rig.drain import QUIET_S, described, drain, wait_quiet
 from tests.rig.history import Send, read_history
 from tests.rig.raw_load import RawLoad
 from tests.support.etcd import EtcdMember
@@ -381,8 +381,12 @@ class Rounds:
         topic, log_start, before = self._last
         try:
             self._brokers.restart_all()
-            wait_quiet(self._brokers.nodes, topic, QUEUES)
-            wrong = checker.changed(before, drain(self._brokers.nodes, topic, QUEUES, log_start))
+            deadline = time.monotonic() + QUIET_S
+            while True:  # before they have their roles all show nothing, and so agree
+                wait_quiet(self._brokers.nodes, topic, QUEUES)
+                wrong = checker.changed(before, drain(self._brokers.nodes, topic, QUEUES, log_start))
+                if not wrong or time.monotonic() > deadline:
+                    break
             assert not wrong, "\n".join(wrong)
         except Exception as failed:
             self._fail(seed, (), failed)
