@@ -179,7 +179,7 @@ def test_they_outlive_a_stop_and_come_late_when_nobody_was_there(tmp_path):
 
     running = RunningEngine(tmp_path)
     running.put("Orders", b"first", queue=1)
-    at = now_ms() + 500
+    at = now_ms() + 4000  # none of them is due before the stop
     for n in range(300):
         running.put("Orders", b"%d" % n, properties=f"TIMER_DELIVER_MS\x01{at + n % 3 * 1500}\x02")
     running.hang_up()

@@ -201,8 +201,10 @@ def test_by_a_filter_levels_and_times_alike(running: RunningEngine) -> None:
     running.put("Other", b"x")
     timed(running, b"other", due, topic="Other")
     indexed(running)
-    act = running.window.act_on_waiting("deliver_now", topic=TOPIC)
-    assert (act.asked, act.done, act.more) == (2, 2, False)
+    acts = [running.window.act_on_waiting("deliver_now", topic=TOPIC)]
+    while acts[-1].more:  # a search may end early on a busy machine
+        acts.append(running.window.act_on_waiting("deliver_now", topic=TOPIC))
+    assert (sum(act.asked for act in acts), sum(act.done for act in acts)) == (2, 2)
     assert sorted(bodies(running, TOPIC)) == [b"first", b"level", b"timed"]
     assert names(page(running).rows) == ["other"]
 
