@@ -77,6 +77,8 @@ final class PushConsumers {
             // Without it the client interrupts its listener and commits no offset of what that has just returned from.
             consumer.setAwaitTerminationMillisWhenShutdown(20_000);
         }
+        // After 3 s, its default, it closes the connection to the name server, and all that was asked there fails.
+        consumer.setMqClientApiTimeout(15_000);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name));
