@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from msgspec import json
 
+from ..console.curl import root_of
 from .problems import PROBLEMS, TYPE_PREFIX
 
 # The operations are imported in the functions: they take 18 MB, which pages do not need.
@@ -28,8 +29,7 @@ def docs(request: HttpRequest) -> HttpResponse:
     """The same as a page: every operation, what it needs, its parameters and its body."""
     from .api import openapi
 
-    address = request.build_absolute_uri("/").rstrip("/") + request.META.get("SCRIPT_NAME", "").rstrip("/")
-    context = {"groups": _by_tag(openapi(), address), "problems": PROBLEMS, "prefix": TYPE_PREFIX}
+    context = {"groups": _by_tag(openapi(), root_of(request)), "problems": PROBLEMS, "prefix": TYPE_PREFIX}
     return render(request, "api_docs.html", context)
 
 

@@ -73,6 +73,16 @@ def curl(request: HttpRequest) -> str:
     asked = {name: request.GET[name] for name in names.split() if request.GET.get(name)}
     if match.view_name in NEEDED and NEEDED[match.view_name] not in asked:
         return ""
-    root = request.build_absolute_uri("/").rstrip("/") + request.META.get("SCRIPT_NAME", "").rstrip("/")
-    address = f"{root}/api/v1/{path}{'?' if asked else ''}{urlencode(asked)}"
+    return command(request, f"{path}{'?' if asked else ''}{urlencode(asked)}")
+
+
+def command(request: HttpRequest, path: str) -> str:
+    """Return the command that asks for a path below /api/v1/, quoted as an address has it."""
+    address = f"{root_of(request)}/api/v1/{path}"
     return f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {shlex.quote(address)}'
+
+
+def root_of(request: HttpRequest) -> str:
+    """Return the address under which this server was asked, with the path before it, and without a slash at its
+    end."""
+    return request.build_absolute_uri("/").rstrip("/") + request.META.get("SCRIPT_NAME", "").rstrip("/")

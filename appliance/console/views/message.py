@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ..access import allows
 from ..audit import audit
+from ..curl import command
 from .window import asks_the_engine
 
 if TYPE_CHECKING:
@@ -95,11 +95,9 @@ def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
 
 def _curl(request: HttpRequest, row: MessageRow) -> str:
     """Return the commands that read the message in a shell, with an API token."""
-    address = request.build_absolute_uri(reverse("overview") + f"api/v1/messages/{row.offset_id}")
-    lines = [f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {address}']
-    if allows(request.user, "message_content"):
-        lines.append(f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {address}/body')
-    return "\n".join(lines)
+    path = f"messages/{row.offset_id}"
+    paths = [path, f"{path}/body"] if allows(request.user, "message_content") else [path]
+    return "\n".join(command(request, path) for path in paths)
 
 
 def _place(row: MessageRow) -> str:

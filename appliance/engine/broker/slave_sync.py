@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 from .topics import TopicConfigManager
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 #: Period of the rounds. Apache's slaves ask for timers in this period, and for the rest once a minute: all of it is
@@ -328,16 +329,18 @@ class SlaveSync(ServiceThread):
                     by_hand.setdefault((group, topic), set()).add(number)
         if any(one[0] == CHECK_GROUP for one in found) and not self._is_ripe(address):
             found = [one for one in found if one[0] != CHECK_GROUP]
-        while found and not self.stopped:
-            some, found = found[:_OFFSETS_A_TURN], found[_OFFSETS_A_TURN:]
-            self._on_loop(partial(self._offsets.take_copies, some, by_hand))
-        while gone and not self.stopped:
-            some_gone, gone = gone[:_OFFSETS_A_TURN], gone[_OFFSETS_A_TURN:]
-            self._on_loop(partial(self._offsets.forget_copies, some_gone))
+        self._in_turns(found, lambda some: self._offsets.take_copies(some, by_hand))
+        self._in_turns(gone, self._offsets.forget_copies)
         # Moved here when this broker was the master. What became of them since is in the table; when it is the master
         # again, they are not done once more.
         for moved_here in list(self._offsets.resets):
             self._offsets.pending.end(moved_here)
+
+    def _in_turns(self, offsets: list[T], act: Callable[[list[T]], None]) -> None:
+        """Have the loop's thread do something with offsets, a few at a time."""
+        while offsets and not self.stopped:
+            some, offsets = offsets[:_OFFSETS_A_TURN], offsets[_OFFSETS_A_TURN:]
+            self._on_loop(partial(act, some))
 
     def _take_delays(self, address: str) -> None:
         """Write the file of delays for the case that this broker becomes the master; nothing on a slave reads it."""
