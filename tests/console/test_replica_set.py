@@ -277,7 +277,7 @@ def test_a_message_with_the_unique_id_of_one_that_was_cut_is_not_taken_for_it(ru
     leader.put("CutTwin", b"another", properties=properties)
     name = cut_tail(running, "CutTwin", 1, properties=properties)
     assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["sent"]
-    assert leader.window.messages("CutTwin", limit=5).total == 2
+    assert leader.window.messages.page("CutTwin", limit=5).total == 2
     assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
 
 
@@ -288,7 +288,7 @@ def test_the_next_retry_of_a_message_is_not_taken_for_the_one_before(running, br
     body = b"cut %d 0" % int(name.split("-")[2])
     leader.put("CutRetry", body, properties=properties, j=1)
     assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["sent"]
-    assert leader.window.messages("CutRetry", limit=5).total == 2
+    assert leader.window.messages.page("CutRetry", limit=5).total == 2
     assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
 
 
@@ -301,7 +301,7 @@ def test_a_job_sends_all_of_a_file_and_counts_what_became_of_them(client_as, run
     assert runner.run_waiting() == 1
     job = jobs.board().get(answer.headers["Location"].split("/")[2])
     assert (job.state, job.counts) == ("done", {"sent": 120, "there": 0, "left_out": 0, "failed": 0})
-    assert leader.window.messages("CutJob", limit=500).total == 120
+    assert leader.window.messages.page("CutJob", limit=500).total == 120
     assert job.id in text_of(client_as("operator"), f"/replication/quarantine/{name}/")
 
 
@@ -310,7 +310,7 @@ def test_halves_are_not_sent_again_and_delayed_ones_wait_again(running, broker, 
     [one], _ = broker.send_quarantined(name)
     assert one.topic == "SCHEDULE_TOPIC_XXXX"
     assert one.outcome == "sent"
-    [row] = leader.window.waiting().rows
+    [row] = leader.window.waiting.page().rows
     assert (row.level, row.topic) == (5, "CutDelayed")
     assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
     half = cut_tail(running, "CutHalf", 1, properties="TRAN_MSG\x01true\x02PGROUP\x01PG\x02", f=4)

@@ -12,10 +12,10 @@ from appliance.engine.errors import Conflict, InvalidInput
 from appliance.engine.failover.quarantine import keep
 from appliance.engine.store.log.raw_log import RawLog
 from appliance.engine.window.changes import preview
-from appliance.engine.window.engine_admin import EngineAdmin
 from appliance.engine.window.replicas.replica_set import ElectionView, MemberView, QuarantineFile, SetView
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Change
+from appliance.engine.window.window import Window
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
@@ -117,7 +117,7 @@ def cut_tail(running: RunningEngine, topic: str = "CutTail", count: int = 2, **s
 
 
 @contextmanager
-def member_of(window: EngineAdmin, made: MadeSet) -> Iterator[MadeSet]:
+def member_of(window: Window, made: MadeSet) -> Iterator[MadeSet]:
     """A running engine becomes a member of the set, as far as its window is concerned."""
     parts = window._parts
     assert parts is not None
