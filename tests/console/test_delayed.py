@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from appliance.engine.window.waiting.views.snapshots import WaitingPlace
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 
 from appliance.console.models import AuditEntry
 from tests.support.engine import Peer, send_fields

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 
 import pytest
-from appliance.engine.window.figures.traffic.measurements import Measurement
+from appliance.engine.window.figures.measurements import Measurement
 
 from appliance.console.history import codes, recorder, series
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME, HistoryFile

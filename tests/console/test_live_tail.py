@@ -5,7 +5,7 @@ import re
 
 import msgspec
 import pytest
-from appliance.engine.window.messages.views.tail import TailLook, TailRow
+from appliance.engine.window.messages.tail import TailLook, TailRow
 
 from appliance.console import live_tail
 from appliance.console.live_tail import LiveTail, TooMany, Viewer, frame_of, wish_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from appliance.engine.window.waiting.views.snapshots import WaitingPlace
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 from django.test import Client
 
 from appliance import runtime

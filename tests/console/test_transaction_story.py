@@ -1,7 +1,7 @@
 """The page of a message tells of its transaction, in words and in Chinese, hostile names and reasons included."""
 
 import pytest
-from appliance.engine.window.transactions.views.snapshots import HalfPlace
+from appliance.engine.window.transactions.snapshots import HalfPlace
 from django.utils.html import escape
 
 from tests.support.waiting import wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from appliance.engine.window.transactions.views.snapshots import HalfPlace
+from appliance.engine.window.transactions.snapshots import HalfPlace
 
 from appliance import runtime
 from appliance.console.models import AuditEntry

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from appliance.engine.window.waiting.views.snapshots import WaitingPlace
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 
 from appliance.engine.protocol.properties import decode_properties
 from tests.exchange.both_ways import BROKER_NAME

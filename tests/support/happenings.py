@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from appliance.engine.window.transactions.views.snapshots import HalfPlace
+from appliance.engine.window.transactions.snapshots import HalfPlace
 
 from appliance.engine.broker.transactions.decisions import NOBODY
 from appliance.engine.remoting.dispatcher import WorkerPool

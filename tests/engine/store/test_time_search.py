@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from types import SimpleNamespace
 
 import pytest
-from appliance.engine.window.messages.views.queue_reader import QueueReader
+from appliance.engine.window.messages.queue_reader import QueueReader
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import tracemalloc
 import zlib
 
 import pytest
-from appliance.engine.window.messages.views.bodies import DECODE_LIMIT_BYTES, view_body
+from appliance.engine.window.messages.bodies import DECODE_LIMIT_BYTES, view_body
 
 from appliance.engine.window.messages.views import bodies
 

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
-from appliance.engine.window.dead_letters.views.snapshots import ReplayJob
+from appliance.engine.window.dead_letters.snapshots import ReplayJob
 from msgspec.structs import replace
 
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ, REPLAYED

@@ -6,7 +6,7 @@ import shutil
 import time
 
 import pytest
-from appliance.engine.window.messages.views.queue_reader import QueueReader
+from appliance.engine.window.messages.queue_reader import QueueReader
 
 from appliance.engine.window.figures.traffic import look_ahead, measures
 from tests.support.waiting import wait_for

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from appliance.engine.window.messages.views.story import MOST_PASSED
-from appliance.engine.window.waiting.views.snapshots import WaitingPlace
+from appliance.engine.window.messages.story import MOST_PASSED
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 
 from appliance.engine.broker.deliveries import history
 from appliance.engine.broker.deliveries.history import MOST_FOUND

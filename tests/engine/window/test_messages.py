@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from appliance.engine.window.messages.views.views import Cursor, cursor_of
+from appliance.engine.window.messages.views import Cursor, cursor_of
 
 from appliance.engine.cursors import encode_cursor
 from appliance.engine.errors import InvalidInput, NotFound

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from appliance.engine.window.waiting.views.snapshots import WaitingPlace
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 
 from appliance.engine.broker.replay.provenance import REPLAY_JOB
 from appliance.engine.protocol.message_id import decode_offset_id

@@ -7,7 +7,7 @@ import time
 import zlib
 
 import pytest
-from appliance.engine.window.messages.views.tail import Tail, TailRow
+from appliance.engine.window.messages.tail import Tail, TailRow
 
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.window.messages.views import tail as tail_module

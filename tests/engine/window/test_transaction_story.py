@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from appliance.engine.window.transactions.views.snapshots import HalfPlace
+from appliance.engine.window.transactions.snapshots import HalfPlace
 
 from appliance.engine.loop_calls import run_on_loop
 from appliance.engine.window.messages.views import snapshots as m

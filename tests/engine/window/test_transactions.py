@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from appliance.engine.window.transactions.views.snapshots import HalfPlace, OpenTransaction
+from appliance.engine.window.transactions.snapshots import HalfPlace, OpenTransaction
 
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from appliance.engine.window.transactions.views import views as views

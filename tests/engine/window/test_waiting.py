@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from appliance.engine.window.waiting.views.snapshots import WaitingPlace, WaitingRow
+from appliance.engine.window.waiting.snapshots import WaitingPlace, WaitingRow
 
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound
 from appliance.engine.protocol.codes import RequestCode

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from appliance.engine.window.waiting.views.snapshots import WaitingPage, WaitingPlace, WaitingRow
+from appliance.engine.window.waiting.snapshots import WaitingPage, WaitingPlace, WaitingRow
 
 from appliance.engine.broker.timers.claims import Claim
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from appliance.engine.window.figures.traffic.measurements import Measurement
+from appliance.engine.window.figures.measurements import Measurement
 
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME
 from appliance.console.history.recorder import Recorder

@@ -5,8 +5,8 @@ import random
 from typing import Any
 
 import pytest
-from appliance.engine.window.figures.traffic.measures import Budget
-from appliance.engine.window.waiting.views.timers import TimedPlace, TimedWalk, WaitingTimers
+from appliance.engine.window.figures.measures import Budget
+from appliance.engine.window.waiting.timers import TimedPlace, TimedWalk, WaitingTimers
 
 from appliance.engine.broker.sending.outcome import PutOutcome
 from appliance.engine.broker.timers import delivery, schedule
