@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from appliance.engine.window.waiting.snapshots import WaitingPlace
 from django.test import Client
 
 from appliance import runtime
@@ -20,6 +19,7 @@ from appliance.commands.remote import run
 from appliance.console import tokens
 from appliance.engine.store.disk import DiskUsage
 from appliance.engine.window.health import disk_room
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 from tests.console.conftest import pretend_running
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from appliance.engine.window.waiting.snapshots import WaitingPlace
 
 from appliance.engine.broker.replay.provenance import REPLAY_JOB
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.store.index.index_file import IndexFile
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
