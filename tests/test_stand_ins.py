@@ -148,6 +148,8 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: Classes that share method names with a part but stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "support/sending.py:HostileSend": "a request, in the bytes that a stranger sends",
+    "client/core/test_client_core.py:Left": "a part of the client",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",

@@ -168,17 +168,17 @@ def test_topics_of_the_system_stay_as_they_are(running):
 
 def test_a_group_is_made_changed_and_deleted(running):
     admin = running.window
-    assert admin.create_group("CG", retry_max_times=5).applied
+    assert admin.group_commands.create("CG", retry_max_times=5).applied
     with pytest.raises(Conflict):
-        admin.create_group("CG")
-    change = admin.edit_group("CG", consume_enable=False)
+        admin.group_commands.create("CG")
+    change = admin.group_commands.edit("CG", consume_enable=False)
     assert fields(change) == {"consume_enable": ("true", "false")}
     assert codes(change.warnings) == ["consumption_off"]
-    settings = admin.group("CG").settings
+    settings = admin.groups.detail("CG").settings
     assert (settings.retry_max_times, settings.consume_enable, settings.revision) == (5, False, change.revision)
-    assert admin.delete_group("CG").applied
+    assert admin.group_commands.delete("CG").applied
     with pytest.raises(NotFound):
-        admin.group("CG")
+        admin.groups.detail("CG")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_nothing_is_done_after_the_stop(running):
     admin = running.window
     running.engine._pools["admin"].stop()
     with pytest.raises(Unavailable):
-        admin.create_topic("Orders")
+        admin.topic_commands.create("Orders")
 
 
 def test_the_settings_are_listed_and_shown_by_their_names(running):

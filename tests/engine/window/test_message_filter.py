@@ -38,12 +38,12 @@ def own_orders(running):
 
 def walk(admin, text, topic="Orders", **options):
     """Return (the n of the messages found, pages)."""
-    pages = [admin.messages(topic, filter_text=text, **options)]
+    pages = [admin.messages.page(topic, filter_text=text, **options)]
     limit = options.get("limit", 50)
     budget = options.get("budget_ms", 250.0)
     while pages[-1].next_cursor:
         cursor = pages[-1].next_cursor
-        pages.append(admin.messages(topic, filter_text=text, cursor=cursor, limit=limit, budget_ms=budget))
+        pages.append(admin.messages.page(topic, filter_text=text, cursor=cursor, limit=limit, budget_ms=budget))
     return [int(row.keys[0][1:]) for page in pages for row in page.rows], pages
 
 

@@ -13,10 +13,10 @@ from tests.support.engine import send_fields
 
 def walk(admin, topic, **options):
     """Walk all pages; return (rows, pages)."""
-    pages = [admin.messages(topic, **options)]
+    pages = [admin.messages.page(topic, **options)]
     limit = options.get("limit", 50)
     while pages[-1].next_cursor:
-        pages.append(admin.messages(topic, cursor=pages[-1].next_cursor, limit=limit))
+        pages.append(admin.messages.page(topic, cursor=pages[-1].next_cursor, limit=limit))
     return [row for page in pages for row in page.rows], pages
 
 

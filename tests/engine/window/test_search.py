@@ -14,7 +14,7 @@ def keyed(keys="", unique=""):
 def pages(admin, text, between=lambda: None, **options):
     found, cursor, count = [], None, 0
     while True:
-        page = admin.search(text, cursor=cursor, **options)
+        page = admin.search.page(text, cursor=cursor, **options)
         found += page.hits
         cursor, count = page.next_cursor, count + 1
         if cursor is None:

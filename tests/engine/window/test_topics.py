@@ -72,18 +72,18 @@ def test_lists_are_filtered_sorted_and_cut(running):
     time.sleep(0.01)
     running.put("b-1", b"x")
     admin = running.window
-    assert names(admin.topics(q="B-")) == ["b-1", "b-2"]
-    assert names(admin.topics(kind="FIFO")) == ["a-1"]
-    assert names(admin.topics(sort="-queues")) == ["c-1", "a-1", "b-2", "b-1"]
-    assert names(admin.topics(sort="-messages"))[:2] == ["c-1", "b-1"]
-    assert names(admin.topics(sort="-bytes"))[:2] == ["c-1", "b-1"]
-    assert names(admin.topics(sort="oldest"))[:2] == ["c-1", "b-1"], "topics without an age come last"
-    page = admin.topics(page=2, page_size=3)
+    assert names(admin.topics.page(q="B-")) == ["b-1", "b-2"]
+    assert names(admin.topics.page(kind="FIFO")) == ["a-1"]
+    assert names(admin.topics.page(sort="-queues")) == ["c-1", "a-1", "b-2", "b-1"]
+    assert names(admin.topics.page(sort="-messages"))[:2] == ["c-1", "b-1"]
+    assert names(admin.topics.page(sort="-bytes"))[:2] == ["c-1", "b-1"]
+    assert names(admin.topics.page(sort="oldest"))[:2] == ["c-1", "b-1"], "topics without an age come last"
+    page = admin.topics.page(page=2, page_size=3)
     assert (names(page), page.total, page.page, page.pages) == (["c-1"], 4, 2, 2)
-    assert admin.topics(page=99, page_size=3).page == 2
+    assert admin.topics.page(page=99, page_size=3).page == 2
     for wrong in ({"sort": "colour"}, {"page_size": 0}, {"page_size": 501}, {"show": "mine"}):
         with pytest.raises(InvalidInput):
-            admin.topics(**wrong)
+            admin.topics.page(**wrong)
 
 
 def test_one_topic_shows_each_queue(running):

@@ -148,9 +148,10 @@ def test_a_cursor_goes_with_its_filter(running):
 
 @pytest.mark.parametrize("limit", [0, 501, -1])
 def test_limits(running, limit):
-    for ask in ("open_transactions", "discarded_transactions", "resolved_transactions"):
+    views = running.window.transactions
+    for ask in (views.open, views.discarded, views.ended):
         with pytest.raises(InvalidInput):
-            getattr(running.window, ask)(limit=limit)
+            ask(limit=limit)
 
 
 # --- discarded ones
