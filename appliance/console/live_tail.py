@@ -45,7 +45,7 @@ BODY_CHARS = 240
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The messages that a viewer wants to see: the arguments of `Window.tail`."""
+    """The messages that a viewer wants to see: the arguments of `Tails.begin`."""
 
     topic: str
     tags: str
@@ -190,7 +190,7 @@ class LiveTail:
             raise TooMany("all")
 
     def add(self, wish: Wish, viewer: Viewer) -> None:
-        """Add a viewer; the first one of a wish opens its tail. Raises TooMany, and what `Window.tail` raises."""
+        """Add a viewer; the first one of a wish opens its tail. Raises TooMany, and what `Tails.begin` raises."""
         self.admit(viewer.user)
         with self._lock:
             watch = self._watches.get(wish)

@@ -215,7 +215,7 @@ class Options:
     # --- changing
 
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See Window.change_configuration."""
+        """See OptionCommands.change."""
         from . import snapshots as s
 
         before = self.listing()

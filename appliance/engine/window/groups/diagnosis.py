@@ -2,7 +2,7 @@
 
 One look for each kind of finding, all over one snapshot of offsets and clients. A look that lacks data returns
 "unknown" with the reason; it never guesses. The broker cannot see why a client commits nothing; only the client can
-report that (`Window.running_info` asks it).
+report that (`Asking.running_info` asks it).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ..admin_pool import AdminPool
 from ..options import Options
 from ..sentences import say
 
-#: Values of `what` of Window.clean.
+#: Values of `what` of RetentionPart.clean.
 CLEANABLE = ("log", "queues", "topics")
 
 
