@@ -83,13 +83,13 @@ class MadeSet:
     def view(self) -> SetView:
         return self.seen
 
-    def switch(self, to: str, dry_run: bool, by: str) -> Change:
+    def switch(self, to: str = "", *, dry_run: bool = False, by: str = "") -> Change:
         if self.seen.role != "leader":
             raise Conflict(say("set_fenced"))
         change = preview(to, {"leader": self.seen.leader}, {"leader": to})
         return self._done("switch", to, change, dry_run, by)
 
-    def adopt(self, uuid: str, confirm: str, dry_run: bool, by: str) -> Change:
+    def adopt(self, uuid: str, confirm: str, *, dry_run: bool = False, by: str = "") -> Change:
         if confirm != self.seen.set:
             raise InvalidInput("confirm", say("set_no_leader", set=self.seen.set))
         change = preview(self.seen.set, {"leader": ""}, {"leader": uuid}, [say("set_one_copy")])
