@@ -1,9 +1,10 @@
-"""Tags of lists, which many pages have alike. They are built in, so no template loads them."""
+"""Tags for what many pages have alike: tables, headings. They are built in, so no template loads them."""
 
 from __future__ import annotations
 
 from django import template
 from django.template.base import FilterExpression, Parser, Token, kwarg_re, render_value_in_context
+from django.template.loader_tags import BLOCK_CONTEXT_KEY
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -32,6 +33,12 @@ class TableNode(template.Node):
             heads = self.heads.render(context)
             rows = self.rows.render(context)
         return mark_safe(f"{self.opening}<thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>")
+
+
+@register.simple_tag(takes_context=True)
+def block_again(context: template.Context, name: str) -> SafeString:
+    """Return what a block of the page renders, at a second place."""
+    return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).nodelist.render(context)
 
 
 @register.tag
@@ -67,8 +74,8 @@ class HeaderNode(template.Node):
 
 @register.tag
 def th(parser: Parser, token: Token) -> HeaderNode:
-    """`{% th _("Group") num lag=_("Behind") hidden _("Acts") %}`: headers of columns. num: of figures; hidden: only read
-    out. Cells find a label that has a key as `labels.KEY`."""
+    """`{% th _("Group") num lag=_("Behind") hidden _("Acts") %}`: headers of columns. num: of figures; hidden: only
+    read out. Cells find a label that has a key as `labels.KEY`."""
     words = iter(token.split_contents()[1:])
     labels = []
     for word in words:
