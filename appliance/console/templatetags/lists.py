@@ -1,12 +1,19 @@
-"""Tags for what many pages have alike: tables, headings. They are built in, so no template loads them."""
+"""Tags for what many pages have alike: tables, panels, facts, filters. They are built in, so no template loads them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from django import template
 from django.template.base import FilterExpression, Parser, Token, kwarg_re, render_value_in_context
 from django.template.loader_tags import BLOCK_CONTEXT_KEY
-from django.utils.html import conditional_escape, format_html
+from django.urls import reverse
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from .pages import word
 
 register = template.Library()
 
@@ -76,11 +83,11 @@ class HeaderNode(template.Node):
 def th(parser: Parser, token: Token) -> HeaderNode:
     """`{% th _("Group") num lag=_("Behind") hidden _("Acts") %}`: headers of columns. num: of figures; hidden: only
     read out. Cells find a label that has a key as `labels.KEY`."""
-    words = iter(token.split_contents()[1:])
+    bits = iter(token.split_contents()[1:])
     labels = []
-    for word in words:
-        kind = word if word in _HEADERS else ""
-        key, label = kwarg_re.fullmatch(next(words) if kind else word).groups()  # type: ignore[union-attr]
+    for bit in bits:
+        kind = bit if bit in _HEADERS else ""
+        key, label = kwarg_re.fullmatch(next(bits) if kind else bit).groups()  # type: ignore[union-attr]
         labels.append((kind, key or "", parser.compile_filter(label)))
     return HeaderNode(labels)
 
@@ -105,4 +112,114 @@ def sort_header(context: template.Context, key: str, label: str, kind: str = "")
         format_html(' aria-sort="{}"', "descending" if down else "ascending") if here else "",
         query.urlencode(),
         text,
+    )
+
+
+@register.simple_tag
+def none(columns: int, sentence: str) -> SafeString:
+    """Return the row of a table that has no other."""
+    return format_html('<tr><td colspan="{}" class="soft">{}</td></tr>', columns, sentence)
+
+
+@register.simple_block_tag
+def panel(content: SafeString, title: str, css: str = "", id: str = "", body: bool = False) -> SafeString:
+    """Return a panel with a title. body: the block has text, which keeps a distance from the edges."""
+    return format_html(
+        '<section class="panel{}"{}><header><h2>{}</h2></header>\n{}</section>',
+        f" {css}" if css else "",
+        format_html(' id="{}"', id) if id else "",
+        title,
+        format_html('<div class="body">{}</div>', content) if body else content,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def fact(context: template.Context, name: object, value: object, code: bool = False) -> SafeString:
+    """Return an entry of a list of facts. code: its value is a name of programs."""
+    shown = render_value_in_context(value, context)
+    return format_html(
+        "<dt>{}</dt>\n<dd>{}</dd>",
+        render_value_in_context(name, context),
+        format_html("<code>{}</code>", shown) if code else shown,
+    )
+
+
+@register.simple_tag
+def buttons(label: str, view: str, *names: object, css: str = "go") -> SafeString:
+    """Return the button of a form, and "Cancel", which leads to a view."""
+    return format_html(
+        '<div class="actions"><button class="btn {}">{}</button>\n<a class="btn" href="{}">{}</a></div>',
+        css,
+        label,
+        reverse(view, args=names),
+        _("Cancel"),
+    )
+
+
+@register.simple_block_tag
+def filters(content: SafeString, sort: str | None = None) -> SafeString:
+    """Return the form that narrows a list; the block has its fields. sort: the order, which stays."""
+    return format_html(
+        '<form class="filter" method="get" role="search" aria-label="{0}">{1}{2}'
+        '<button class="btn">{0}</button></form>',
+        _("Filter"),
+        content,
+        "" if sort is None else format_html('<input type="hidden" name="sort" value="{}">\n', sort),
+    )
+
+
+@register.simple_tag
+def text_field(name: str, label: str, value: object, css: str = "", **attributes: object) -> SafeString:
+    """Return a filter's field for text. css: the class of its <div>; attributes: more of its <input>'s."""
+    return format_html(
+        '<div{0}><label for="{1}">{2}</label>\n<input id="{1}" name="{1}" value="{3}"{4} autocomplete="off"></div>',
+        format_html(' class="{}"', css) if css else "",
+        name,
+        label,
+        value,
+        format_html_join("", ' {}="{}"', attributes.items()),
+    )
+
+
+@register.simple_tag
+def search_field(label: str, value: object) -> SafeString:
+    """Return a filter's field for a part of a name."""
+    return text_field("q", label, value, type="search")
+
+
+@register.simple_tag
+def choice_field(
+    name: str,
+    label: str,
+    chosen: object,
+    *choices: Any,
+    words: Sequence[str] = (),
+    any: str = "",
+) -> SafeString:
+    """Return a filter's field with a choice. choices: values and their texts in turn, or one list of pairs; words:
+    values instead whose texts are `WORDS`; any: the text for all of them."""
+    if words:
+        choices = ([(value, word(value)) for value in words],)
+    pairs = choices[0] if len(choices) == 1 else zip(choices[::2], choices[1::2], strict=True)
+    return format_html(
+        '<div><label for="{0}">{1}</label>\n<select id="{0}" name="{0}">{2}{3}</select></div>',
+        name,
+        label,
+        format_html('<option value="">{}</option>', any) if any else "",
+        format_html_join(
+            "\n",
+            '<option value="{}"{}>{}</option>',
+            ((value, mark_safe(" selected" if value == chosen else ""), text) for value, text in pairs),
+        ),
+    )
+
+
+@register.simple_tag
+def check_field(name: str, label: str, checked: object) -> SafeString:
+    """Return a filter's box."""
+    return format_html(
+        '<label class="check"><input type="checkbox" name="{}" value="yes"{}> {}</label>',
+        name,
+        mark_safe(" checked" if checked else ""),
+        label,
     )
