@@ -11,6 +11,7 @@ from django.template.loader_tags import BLOCK_CONTEXT_KEY
 from django.urls import reverse
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from .pages import word
@@ -222,4 +223,23 @@ def check_field(name: str, label: str, checked: object) -> SafeString:
         name,
         mark_safe(" checked" if checked else ""),
         label,
+    )
+
+
+@register.simple_tag
+def chip(value: str, **tones: str) -> SafeString:
+    """Return the word of a value as a chip. tones: the tone -> values that have it, with spaces between them."""
+    tone = next((f" {tone}" for tone, values in tones.items() if value in values.split()), "")
+    return format_html('<span class="chip{}">{}</span>', tone, word(value))
+
+
+@register.simple_tag
+def tick(unique_id: str | None, *place: object) -> SafeString:
+    """Return the cell with the box that picks one message of a list, by its place and, if it is short, its id."""
+    short = unique_id if unique_id and len(unique_id) <= 64 else ""
+    return format_html(
+        '<td class="tick"><input type="checkbox" name="pick" value="{}" aria-label="{} {}"></td>',
+        "-".join(map(str, (*place, short))),
+        _("Choose"),
+        Truncator(place[-1] if unique_id is None else unique_id).chars(66),
     )
