@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from ..access import allows
@@ -172,6 +173,15 @@ def id_code(text: str) -> SafeString:
     if text == ending(text):
         return format_html("<code>{}</code>", text)
     return format_html('<code class="cut" title="{}"><span>{}</span>{}</code>', text, text[:-12], text[-12:])
+
+
+@register.filter
+def id_link(row: Any) -> SafeString:
+    """Return the id of a message as a link to it."""
+    named = row.offset_id if row.unique_id is None else row.unique_id
+    return format_html(
+        '<a href="{}">{}</a>', reverse("message", args=[row.offset_id]), id_code(Truncator(named).chars(66))
+    )
 
 
 @register.filter
