@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
+from ..template_tags import thousands
 from .pages import word
 
 register = template.Library()
@@ -116,10 +117,10 @@ def sort_header(context: template.Context, key: str, label: str, kind: str = "")
     )
 
 
-@register.simple_tag
-def none(columns: int, sentence: str) -> SafeString:
-    """Return the row of a table that has no other."""
-    return format_html('<tr><td colspan="{}" class="soft">{}</td></tr>', columns, sentence)
+@register.simple_block_tag
+def empty_row(content: SafeString, columns: int) -> SafeString:
+    """Return the row of a table that has no other: the block says why."""
+    return format_html('<tr><td colspan="{}" class="soft">{}</td></tr>', columns, content)
 
 
 @register.simple_block_tag
@@ -131,6 +132,47 @@ def panel(content: SafeString, title: str, css: str = "", id: str = "", body: bo
         format_html(' id="{}"', id) if id else "",
         title,
         format_html('<div class="body">{}</div>', content) if body else content,
+    )
+
+
+@register.simple_block_tag
+def form_panel(content: SafeString, novalidate: bool = False) -> SafeString:
+    """Return a narrow panel with a form that is posted to its own page. novalidate: only the server checks it."""
+    return format_html(
+        '<section class="panel narrow"><form class="body" method="post"{}>{}</form></section>',
+        mark_safe(" novalidate" if novalidate else ""),
+        content,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def action(
+    context: template.Context, label: str, view: str, *names: object, css: str = "", query: str = ""
+) -> SafeString | str:
+    """Return a button that leads to a view; "" for users who may not open it."""
+    if not context["can"][view]:
+        return ""
+    address = reverse(view, args=names) + (f"?{query}" if query else "")
+    return format_html('<a class="btn{}" href="{}">{}</a>', f" {css}" if css else "", address, label)
+
+
+@register.simple_tag(takes_context=True)
+def tab(
+    context: template.Context,
+    name: str,
+    label: str,
+    view: str,
+    *names: object,
+    query: str = "",
+    count: int | None = None,
+) -> SafeString:
+    """Return a link to a part of a page; the one whose name is the page's `tab` is marked. count: shown behind it."""
+    return format_html(
+        '<a href="{}"{}>{}{}</a>',
+        reverse(view, args=names) + (f"?{query}" if query else ""),
+        mark_safe(' class="on" aria-current="page"' if context["tab"] == name else ""),
+        label,
+        "" if count is None else format_html(" <b>{}</b>", thousands(count)),
     )
 
 
