@@ -276,6 +276,12 @@ def chip(value: str, **tones: str) -> SafeString:
 
 
 @register.simple_tag
+def chip_if(holds: object, label: str, other: str, yes: str = "good", no: str = "bad") -> SafeString:
+    """Return one of two labels as a chip. yes, no: their tones."""
+    return format_html('<span class="chip {}">{}</span>', *((yes, label) if holds else (no, other)))
+
+
+@register.simple_tag
 def tick(unique_id: str | None, *place: object) -> SafeString:
     """Return the cell with the box that picks one message of a list, by its place and, if it is short, its id."""
     short = unique_id if unique_id and len(unique_id) <= 64 else ""
