@@ -45,7 +45,8 @@ def marked() -> set[str]:
         text = path.read_text(encoding="utf-8")
         # Django doubles the percent signs of a template's text before it looks it up.
         found.update(
-            (a or b).replace("%", "%%") for a, b in re.findall(r"""\{% translate (?:"([^"]*)"|'([^']*)')""", text)
+            (a or b).replace("%", "%%")
+            for a, b in re.findall(r"""(?:\{% translate |_\()(?:"([^"]*)"|'([^']*)')""", text)
         )
     for path in (ROOT / "appliance/console").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
