@@ -9,17 +9,14 @@ from __future__ import annotations
 from difflib import unified_diff
 from pathlib import Path
 
-from appliance.console import scope
 from appliance.console.access import ACCESS, MASTERS_WORK
+from appliance.console.acts import ACTS, CALLS
+from appliance.console.scope import NAMES
 from appliance.request_bodies import TAKES
 
 from .test_access import PATTERNS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "access.txt"
-NAMES = {
-    "own": scope.OWN, "list": scope.LISTS, "topic": scope.OF_A_TOPIC, "group": scope.OF_A_GROUP,
-    "replay": scope.OF_A_REPLAY,
-}  # fmt: skip
 
 
 def described() -> list[str]:
@@ -33,7 +30,7 @@ def _line(address: str, key: str) -> str:
     said = [", ".join((rule.role or "everyone", *rule.grants))]
     said += [f"door {rule.door}"] if rule.door else []
     said += [f"body {TAKES[key]}"] if key in TAKES else []
-    said += [f"names {kind}" for kind, pages in NAMES.items() if key in pages]
+    said += [f"names {NAMES[key]}"] if key in NAMES else []
     said += ["master"] if key in MASTERS_WORK else []
     return f"{address}: {'; '.join(said)}"
 
@@ -41,3 +38,10 @@ def _line(address: str, key: str) -> str:
 def test_the_tables_are_what_the_golden_text_says():
     known, here = GOLDEN.read_text(encoding="utf-8").splitlines(), described()
     assert known == here, "\n".join(unified_diff(known, here, "golden/access.txt", "the tables", n=0, lineterm=""))
+
+
+def test_a_page_and_an_operation_have_one_row_each():
+    names = [act.name for act in ACTS]
+    assert len(names) == len(set(names))
+    said = {(call.operation, page, call.takes) for page, call in CALLS}
+    assert len(said) == len({operation for operation, _, _ in said}), "several commands of one operation differ"
