@@ -7,6 +7,7 @@ from django.urls import path
 
 from . import converters  # noqa: F401  (registers <name:...>)
 from .acts import ACTS
+from .acts.row import Act
 
 
 def _view(where: str) -> Any:
@@ -14,13 +15,13 @@ def _view(where: str) -> Any:
     return getattr(import_module(f"{__package__}.views.{module}"), name)
 
 
-def _parts_given(address: str) -> list[bool]:
+def _arguments_last(act: Act) -> list[bool]:
     """Sort key: of addresses that fit both, the one with a word comes before the one with an argument in its place."""
-    return [part.startswith("<") for part in address.split("/")]
+    return [part.startswith("<") for part in (act.address or "").split("/")]
 
 
-_ADDRESSES = {act.address: act for act in ACTS if act.address is not None}
 urlpatterns = [
-    path(address, _view(act.view), name=act.name)
-    for address, act in sorted(_ADDRESSES.items(), key=lambda one: _parts_given(one[0]))
+    path(act.address, _view(act.view), name=act.name)
+    for act in sorted(ACTS, key=_arguments_last)
+    if act.address is not None
 ]
