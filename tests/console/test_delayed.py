@@ -8,7 +8,7 @@ import time
 import pytest
 
 from appliance.console.models import AuditEntry
-from appliance.engine.window.waiting_snapshots import WaitingPlace
+from appliance.engine.window.waiting.snapshots import WaitingPlace
 from tests.support.engine import Peer, send_fields
 from tests.support.waiting import wait_for
 

@@ -11,7 +11,7 @@ from appliance.console.models import User
 from appliance.console.patterns import Names
 from appliance.console.scope import NAMES
 from appliance.engine.broker.offset_resets.targets import Earliest
-from appliance.engine.window import lateness
+from appliance.engine.window.health import lateness
 from tests.support.engine import Peer
 from tests.support.members import Member
 

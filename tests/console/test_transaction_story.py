@@ -3,7 +3,7 @@
 import pytest
 from django.utils.html import escape
 
-from appliance.engine.window.transactions_snapshots import HalfPlace
+from appliance.engine.window.transactions.snapshots import HalfPlace
 from tests.support.waiting import wait_for
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"

@@ -8,7 +8,7 @@ import pytest
 
 from appliance import runtime
 from appliance.console.models import AuditEntry
-from appliance.engine.window.transactions_snapshots import HalfPlace
+from appliance.engine.window.transactions.snapshots import HalfPlace
 from tests.console.conftest import age_login
 from tests.support.halves import set_aside
 

@@ -12,7 +12,8 @@ import pytest
 
 from appliance.engine.broker import standing_queues
 from appliance.engine.fastjson import loads
-from appliance.engine.window import diagnosis, lateness
+from appliance.engine.window.groups import diagnosis
+from appliance.engine.window.health import lateness
 from tests.support.engine import RunningEngine, pull_fields, start_engine
 from tests.support.waiting import wait_for
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from appliance.engine.window import look_ahead, measures
-from appliance.engine.window.queue_reader import QueueReader
+from appliance.engine.window.figures import look_ahead, measures
+from appliance.engine.window.messages.queue_reader import QueueReader
 from tests.support.waiting import wait_for
 
 

@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from appliance.engine.errors import InvalidInput, NotFound
-from appliance.engine.window import tail as tail_module
-from appliance.engine.window.tail import Tail, TailRow
+from appliance.engine.window.messages import tail as tail_module
+from appliance.engine.window.messages.tail import Tail, TailRow
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 

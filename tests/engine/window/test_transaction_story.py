@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from appliance.engine.loop_calls import run_on_loop
-from appliance.engine.window import message_snapshots as m
-from appliance.engine.window.transactions_snapshots import HalfPlace
+from appliance.engine.window.messages import snapshots as m
+from appliance.engine.window.transactions.snapshots import HalfPlace
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     GROUP,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
-from appliance.engine.window import transactions as views
-from appliance.engine.window.transactions_snapshots import HalfPlace, OpenTransaction
+from appliance.engine.window.transactions import views as views
+from appliance.engine.window.transactions.snapshots import HalfPlace, OpenTransaction
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     GROUP,
