@@ -24,8 +24,8 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from appliance.engine.clock import SYSTEM
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.record import MAGIC_V1, Record, encode_record
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.index.index_recovery import IndexSettings
 from appliance.engine.store.index.index_service import IndexService
 from appliance.engine.store.paths import StorePaths
