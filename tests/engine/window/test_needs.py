@@ -12,9 +12,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.disk import DiskUsage
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.store.disk import DiskUsage
 from appliance.engine.store.retention.clean_rules import Watermarks
 from appliance.engine.window.health import broker_checks, disk_room, lateness
 from appliance.engine.window.health.disk_room import DiskFigures
