@@ -19,8 +19,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import DatabaseError, connection, transaction
 
@@ -33,6 +32,9 @@ from .secret_addresses import without_secret
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+
+    from ..engine.window.sentences import Sentence
+    from ..engine.window.snapshots import Check
 
 logger = logging.getLogger(__name__)
 
@@ -265,19 +267,12 @@ def look() -> Verdict:
     return Verdict("audit_none", {}) if seal is None else seal.look(DatabaseTable(), _is_marked())
 
 
-@dataclass(frozen=True, slots=True)
-class SealCheck:
-    """One check for the pages of checks, of the same shape as the engine's (`EngineAdmin.checks`)."""
-
-    name: str
-    level: str
-    sentence: Verdict
-
-
-def health_check() -> SealCheck:
+def health_check() -> Check:
     """Return the audit log's check. It is cheap, since every page of checks calls it."""
+    from ..engine.window.snapshots import Check
+
     found = look()
-    return SealCheck("audit", "ok" if found.is_well else "failed", found)
+    return Check("audit", "ok" if found.is_well else "failed", cast("Sentence", found))
 
 
 def check(rest_s: float = 0.0) -> Verdict:
