@@ -11,7 +11,7 @@ from appliance.console.models import User
 from appliance.console.patterns import Names
 from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_REPLAY, OF_A_TOPIC, OWN
 from appliance.engine.broker.offset_resets.targets import Earliest
-from appliance.engine.window import lateness
+from appliance.engine.window import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -101,7 +101,7 @@ def test_who_has_no_pattern_sees_all(people):
 
 def test_no_page_leads_where_a_user_with_patterns_may_not_go(kept, broker, monkeypatch):
     """Each link and form of the pages that are open to them, with a group that consumes a topic that is not."""
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     broker.create_topic("orders-links", read_queues=1, write_queues=1)
     broker.create_topic("payments-links", read_queues=1, write_queues=1)
     broker.create_group("billing-links")
