@@ -25,7 +25,7 @@ from .. import runtime
 from ..engine.errors import AdminError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from ..engine.window.tail import Tail, TailLook
+    from ..engine.window.messages.tail import Tail, TailLook
 
 logger = logging.getLogger(__name__)
 

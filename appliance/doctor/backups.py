@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ..engine.backup import BackupError, read_manifest
-from ..engine.window import limits
+from ..engine.window.health import limits
 from .diagnosis import Diagnosis, size_text
 
 

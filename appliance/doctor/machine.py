@@ -13,7 +13,7 @@ from ..engine import hotpath
 from ..engine.hotpath.building import what_is_missing
 from ..engine.hotpath.choice import Choice
 from ..engine.store.disk import Disk
-from ..engine.window import limits
+from ..engine.window.health import limits
 from .diagnosis import Diagnosis
 
 #: No RocketBox ran before 2025.

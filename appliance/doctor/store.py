@@ -13,7 +13,7 @@ from ..engine.store.findings import Finding
 from ..engine.store_tools.offline_store import OfflineStore
 from ..engine.store_tools.problems import DAMAGE, Problems
 from ..engine.store_tools.small_files_check import SmallFilesCheck, checkpoint_times, saved_findings, table_in
-from ..engine.window import limits
+from ..engine.window.health import limits
 from .diagnosis import Diagnosis, size_text
 
 #: Recent findings are listed one by one, up to so many.

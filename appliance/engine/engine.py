@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .seat import Seat
     from .tls.door import Door
     from .window.engine_admin import EngineAdmin
-    from .window.system import Addresses
+    from .window.process.system import Addresses
 
 logger = logging.getLogger(__name__)
 
@@ -115,11 +115,11 @@ class Engine:
             self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
         )
         if self._membership is not None and self.broker_address is not None and self.ha_address is not None:
-            from .window.own_replica_set import OwnReplicaSet
+            from .window.replicas.member import OwnReplicaSet
 
             window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
         if self._access is not None:
-            from .window.wire_users import WireUsers
+            from .window.access.users import WireUsers
 
             access = self._access
             window.take_users(WireUsers(access.book, self.config.broker.access_control, access.gate.refusals))
@@ -163,7 +163,7 @@ class Engine:
 
     def addresses(self) -> Addresses:
         """Return the addresses that are advertised to clients."""
-        from .window.system import Addresses
+        from .window.process.system import Addresses
 
         return Addresses(self.broker_address, self.namesrv_address)
 

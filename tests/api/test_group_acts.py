@@ -11,7 +11,7 @@ import pytest
 from appliance.commands.remote import show
 from appliance.commands.remote.run import parse
 from appliance.console.models import AuditEntry
-from appliance.engine.window import limits
+from appliance.engine.window.health import limits
 from tests.support.dead_letters import make_group
 from tests.support.members import Member
 

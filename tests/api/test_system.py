@@ -11,7 +11,7 @@ from appliance.console.audit import record
 from appliance.console.models import AuditEntry
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
-from appliance.engine.window import system
+from appliance.engine.window.process import system
 
 from .conftest import answer_of, problem_of
 

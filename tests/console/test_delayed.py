@@ -6,9 +6,9 @@ import re
 import time
 
 import pytest
+from appliance.engine.window.waiting.views.snapshots import WaitingPlace
 
 from appliance.console.models import AuditEntry
-from appliance.engine.window.waiting_snapshots import WaitingPlace
 from tests.support.engine import Peer, send_fields
 from tests.support.waiting import wait_for
 

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.console.models import AuditEntry, User
 from appliance.engine.broker import member_questions
-from appliance.engine.window import limits
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 

@@ -5,10 +5,10 @@ import re
 
 import msgspec
 import pytest
+from appliance.engine.window.messages.views.tail import TailLook, TailRow
 
 from appliance.console import live_tail
 from appliance.console.live_tail import LiveTail, TooMany, Viewer, frame_of, wish_of
-from appliance.engine.window.tail import TailLook, TailRow
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"

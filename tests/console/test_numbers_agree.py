@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from appliance.engine.window.waiting.views.snapshots import WaitingPlace
 from django.test import Client
 
 from appliance import runtime
 from appliance.commands.remote import run
 from appliance.console import tokens
 from appliance.engine.store.disk import DiskUsage
-from appliance.engine.window import disk_room
-from appliance.engine.window.waiting_snapshots import WaitingPlace
+from appliance.engine.window.health import disk_room
 from tests.console.conftest import pretend_running
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine

@@ -11,7 +11,7 @@ from appliance.console.models import User
 from appliance.console.patterns import Names
 from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_REPLAY, OF_A_TOPIC, OWN
 from appliance.engine.broker.offset_resets.targets import Earliest
-from appliance.engine.window import limits
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 

@@ -85,7 +85,7 @@ def test_a_page_that_ended_early_says_so(broker, topic, found, monkeypatch):
     for _ in range(3):
         broker.send_test_message(topic, b"x", keys=(f"{topic}-cut",))
     assert "ended early" not in found(f"{topic}-cut").content.decode()
-    monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", 2)
+    monkeypatch.setattr("appliance.engine.window.messages.search.MOST_RECORDS", 2)
     page = found(f"{topic}-cut").content.decode()
     assert "This page ended early" in page
     assert "2 messages, and there may be more" in page

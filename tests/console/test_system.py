@@ -12,7 +12,7 @@ from appliance.console.option_texts import OPTION_TEXTS
 from appliance.engine import hotpath
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
-from appliance.engine.window import system
+from appliance.engine.window.process import system
 
 OPTION = "notifyConsumerIdsChangedEnable"
 

@@ -1,9 +1,9 @@
 """The page of a message tells of its transaction, in words and in Chinese, hostile names and reasons included."""
 
 import pytest
+from appliance.engine.window.transactions.views.snapshots import HalfPlace
 from django.utils.html import escape
 
-from appliance.engine.window.transactions_snapshots import HalfPlace
 from tests.support.waiting import wait_for
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from appliance.engine.window.transactions.views.snapshots import HalfPlace
 
 from appliance import runtime
 from appliance.console.models import AuditEntry
-from appliance.engine.window.transactions_snapshots import HalfPlace
 from tests.console.conftest import age_login
 from tests.support.halves import set_aside
 

@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from appliance.engine.window.waiting.views.snapshots import WaitingPlace
 
 from appliance.engine.protocol.properties import decode_properties
-from appliance.engine.window.waiting_snapshots import WaitingPlace
 from tests.exchange.both_ways import BROKER_NAME
 from tests.exchange.test_all_kinds_pending import COMMIT, Turn, ours
 from tests.support.apache import ApacheBroker, ask

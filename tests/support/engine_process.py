@@ -159,8 +159,9 @@ def _set_clock(ahead_s: int) -> None:
 
 
 def _run(data_dir: Path, options: dict[str, Any]) -> None:
-    from appliance.engine.window.transactions_snapshots import HalfPlace
-    from appliance.engine.window.waiting_snapshots import WaitingPlace
+    from appliance.engine.window.transactions.views.snapshots import HalfPlace
+    from appliance.engine.window.waiting.views.snapshots import WaitingPlace
+
     from tests.support.dead_letters import make_group, put_dead_letters
     from tests.support.engine import RunningEngine
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from appliance.engine.window.transactions.views.snapshots import HalfPlace
+
 from appliance.engine.broker.transactions.decisions import NOBODY
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.store.disk import DiskUsage
-from appliance.engine.window import disk_room
-from appliance.engine.window.transactions_snapshots import HalfPlace
+from appliance.engine.window.health import disk_room
 from tests.support.engine import Peer, pull_fields, send_fields
 from tests.support.figures import SkippingClock, WatchedEngine
 from tests.support.waiting import wait_for

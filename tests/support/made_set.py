@@ -13,7 +13,7 @@ from appliance.engine.failover.quarantine import keep
 from appliance.engine.store.log.raw_log import RawLog
 from appliance.engine.window.changes import preview
 from appliance.engine.window.engine_admin import EngineAdmin
-from appliance.engine.window.replica_set import ElectionView, MemberView, QuarantineFile, SetView
+from appliance.engine.window.replicas.replica_set import ElectionView, MemberView, QuarantineFile, SetView
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Change
 from tests.support.engine import RunningEngine

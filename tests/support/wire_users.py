@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from appliance.engine.access.book import Book
+from appliance.engine.window.access.users import WireUsers
 from appliance.engine.window.engine_admin import EngineAdmin
-from appliance.engine.window.wire_users import WireUsers
 
 
 @contextmanager

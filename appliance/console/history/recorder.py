@@ -37,7 +37,7 @@ from .file import (
 )
 
 if TYPE_CHECKING:
-    from ...engine.window.measurements import Measurement
+    from ...engine.window.figures.measurements import Measurement
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from .work import JobFailed, Work
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from ...engine.window.quarantine import SentAgain
+    from ...engine.window.replicas.quarantine import SentAgain
 
 NAME = "quarantine-send"
 #: Messages of one step; each is looked up at the leader before it is sent.

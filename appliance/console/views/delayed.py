@@ -25,7 +25,7 @@ from .changes import failure_audited, is_final
 from .window import PAGE_SIZE, asks_the_engine, refusal_text, time_asked, time_shown, topic_names
 
 if TYPE_CHECKING:
-    from ...engine.window.waiting_snapshots import WaitingAct, WaitingOutcome
+    from ...engine.window.waiting.snapshots import WaitingAct, WaitingOutcome
 
 #: Level, offset and unique id.
 Place = tuple[int, int, str | None]

@@ -20,7 +20,7 @@ from ..curl import command
 from .window import asks_the_engine
 
 if TYPE_CHECKING:
-    from ...engine.window.message_snapshots import MessageRow
+    from ...engine.window.messages.snapshots import MessageRow
 
 FORMS = ("json", "text", "hex", "base64")
 SHOWN_BYTES = 64 << 10

@@ -22,8 +22,8 @@ from .changes import form_status, is_final, is_submitted
 from .window import asks_the_engine, refusal_text
 
 if TYPE_CHECKING:
-    from ...engine.window.asking_snapshots import DirectConsumption
-    from ...engine.window.message_snapshots import MessageRow
+    from ...engine.window.clients.asking_snapshots import DirectConsumption
+    from ...engine.window.messages.snapshots import MessageRow
 
 #: A client's result -> words.
 RESULTS = {

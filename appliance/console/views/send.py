@@ -25,7 +25,7 @@ from ..templatetags.pages import ms_as_duration
 from .window import MomentField, asks_the_engine, refusal_text, topic_names
 
 if TYPE_CHECKING:
-    from ...engine.window.message_snapshots import MessageDraft, SentMessage
+    from ...engine.window.messages.snapshots import MessageDraft, SentMessage
 
 MAX_BODY_CHARACTERS = 4 << 20
 

@@ -25,7 +25,7 @@ from .changes import add_refusal, failure_audited, form_status, is_final, is_sub
 from .window import PAGE_SIZE, asks_the_engine, refusal_text, topic_names
 
 if TYPE_CHECKING:
-    from ...engine.window.transactions_snapshots import TransactionAct, TransactionOutcome
+    from ...engine.window.transactions.snapshots import TransactionAct, TransactionOutcome
 
 #: A half message's offset and its unique id.
 Place = tuple[int, str | None]

@@ -31,7 +31,7 @@ from .changes import add_refusal, before_and_after, failure_audited, form_status
 from .window import CSV_ROWS, PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
 
 if TYPE_CHECKING:
-    from ...engine.window.wire_user_snapshots import WireUser, WireUserChange
+    from ...engine.window.access.snapshots import WireUser, WireUserChange
 
 SET, DELETED = "wire-user.set", "wire-user.delete"
 ENTRY_SET, ENTRY_DELETED = "wire-acl.set", "wire-acl.delete"

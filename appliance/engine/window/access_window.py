@@ -11,8 +11,8 @@ from .process_window import ProcessWindow
 from .sentences import say
 
 if TYPE_CHECKING:
-    from .wire_user_snapshots import Decision, WireUser, WireUserChange
-    from .wire_users import WireUsers
+    from .access.snapshots import Decision, WireUser, WireUserChange
+    from .access.users import WireUsers
 
 
 class AccessWindow(ProcessWindow):

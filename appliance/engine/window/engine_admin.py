@@ -2,7 +2,7 @@
 
 A method copies a table with one C call, then touches frozen values only. It never locks remoting-io and never has it
 build a list (D10, D11); it reads from the disk in the caller's thread. Errors: `errors.AdminError` and its subclasses.
-The returned types are in `snapshots.py`, `message_snapshots.py` and the other `*_snapshots.py`.
+The returned types are in `snapshots.py` here and in each folder.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 from ..broker.offset_resets.targets import Target
 from ..errors import InvalidInput
-from . import asking_snapshots as asking
-from . import diagnosis_snapshots as diagnosis
-from . import message_snapshots as m
 from . import snapshots as s
-from .bodies import view_body
-from .measurements import Measurement
-from .message_draft import draft_of
-from .offset_commands import target_of
-from .offset_snapshots import OffsetReset
+from .clients import asking_snapshots as asking
+from .figures.measurements import Measurement
+from .groups import diagnosis_snapshots as diagnosis
+from .messages import snapshots as m
+from .messages.bodies import view_body
+from .messages.draft import draft_of
+from .messages.tail import Tail, Wanted
+from .offsets.commands import target_of
+from .offsets.snapshots import OffsetReset
+from .process.retention import Retention
 from .replication_window import ReplicationWindow
-from .retention import Retention
 from .sentences import say
-from .tail import Tail, Wanted
-from .topic_views import route_of, settings_of
+from .topics.views import route_of, settings_of
 
 
 class EngineAdmin(ReplicationWindow):

@@ -7,11 +7,11 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..protocol.names import DLQ_PREFIX
-from . import message_snapshots as m
-from . import replay_snapshots as r
 from . import snapshots as s
-from .dead_letters import filter_of
-from .messages import copy_of
+from .dead_letters import snapshots as r
+from .dead_letters.views import filter_of
+from .messages import snapshots as m
+from .messages.views import copy_of
 from .sentences import say
 from .transactions_window import TransactionsWindow
 

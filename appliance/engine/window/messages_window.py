@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import message_snapshots as m
 from .letters_window import LettersWindow
-from .message_looks import query_of
-from .messages import copy_of
+from .messages import snapshots as m
+from .messages.matching import query_of
+from .messages.views import copy_of
 
 #: Rest as a multiple of a page's work: a user asks for one page at a time, so a page rests less than a job.
 PAGE_GENTLE = 0.5

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..broker.topics import TopicConfigManager
     from . import snapshots as s
     from .admin_pool import AdminPool
-    from .system_snapshots import Configuration, Option
+    from .process.system_snapshots import Configuration, Option
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class Options:
     # --- reading
 
     def listing(self) -> Configuration:
-        from .system_snapshots import Configuration
+        from .process.system_snapshots import Configuration
 
         config = self._config
         found = []
@@ -191,7 +191,7 @@ class Options:
         return Configuration(tuple(found), _revision(found))
 
     def _row(self, section: str, name: str, option: Field[Any], value: str) -> Option:
-        from .system_snapshots import Option
+        from .process.system_snapshots import Option
 
         meta = option.metadata
         kind = _kind(option)

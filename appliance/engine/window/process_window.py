@@ -16,21 +16,21 @@ from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_act import WireAct
 from ..wire_audit import WireAudit
-from .checks import Checks
-from .log_ring import LogRing
+from .health.checks import Checks
 from .options import Options
-from .replica_set import ReplicaSet, SetView, seen
+from .process.log_ring import LogRing
+from .process.system import Addresses, SystemView
+from .process.system_snapshots import Configuration, LogLine, SystemInfo
+from .replicas.judgement import set_checks, set_metrics
+from .replicas.replica_set import ReplicaSet, SetView, seen
 from .sentences import say
-from .set_judgement import set_checks, set_metrics
 from .snapshots import Change, Check
-from .system import Addresses, SystemView
-from .system_snapshots import Configuration, LogLine, SystemInfo
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..namesrv.namesrv import NameServer
     from .broker_parts import BrokerParts
-    from .upstream_metrics import Sample
+    from .figures.upstream_metrics import Sample
 
 
 class ProcessWindow:

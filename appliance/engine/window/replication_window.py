@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import Unavailable
-from .replica_set import seen
+from .replicas.replica_set import seen
 from .report_window import ReportWindow
 from .sentences import say
 
 if TYPE_CHECKING:
-    from .quarantine import QuarantinePage, SentAgain
-    from .replication_snapshots import Replication
+    from .replicas.quarantine import QuarantinePage, SentAgain
+    from .replicas.snapshots import Replication
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .backup_window import BackupWindow
 
 if TYPE_CHECKING:
-    from .report_inputs import ReportInputs
+    from .process.report_inputs import ReportInputs
 
 
 class ReportWindow(BackupWindow):

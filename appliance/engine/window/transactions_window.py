@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import transactions_snapshots as t
-from .transactions import Wanted
+from .transactions import snapshots as t
+from .transactions.views import Wanted
 from .waiting_window import WaitingWindow
 
 #: One transaction; also as (half offset, unique id or None), for callers that import nothing of the engine.

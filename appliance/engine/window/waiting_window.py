@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from . import waiting_snapshots as w
 from .access_window import AccessWindow
-from .waiting import Wanted
+from .waiting import snapshots as w
+from .waiting.views import Wanted
 
 #: One message; also as (level, queue offset, unique id or None), for callers that import nothing of the engine.
 WaitingPlaceLike = w.WaitingPlace | tuple[int, int, str | None]

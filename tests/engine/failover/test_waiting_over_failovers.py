@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from appliance.engine.window.waiting.views.views import WaitingPlace
 
-from appliance.engine.window.waiting import WaitingPlace
 from tests.support.engine import send_fields
 from tests.support.members_of_set import DELETE_TOPIC, SEND, make, wait_for_same_log
 from tests.support.waiting import wait_for

@@ -14,7 +14,7 @@ from appliance.engine import fastjson
 from appliance.engine.broker import member_questions
 from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
-from appliance.engine.window import asking as asking_module
+from appliance.engine.window.clients import asking as asking_module
 from tests.support.golden import GOLDEN, frames
 
 JAVA_5 = 479

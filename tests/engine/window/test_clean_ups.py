@@ -222,7 +222,7 @@ def test_what_cannot_be_asked(running, options):
 
 def test_nothing_is_deleted_while_it_cannot_be_told_what_waits(running, monkeypatch):
     group(running, "a")
-    monkeypatch.setattr("appliance.engine.window.clean_ups.BUDGET_MS", -1.0)
+    monkeypatch.setattr("appliance.engine.window.topics.clean_ups.BUDGET_MS", -1.0)
     running.put("T", b"one", properties="DELAY\x0118\x02")
     with pytest.raises(Unavailable):
         clean(running, "groups")

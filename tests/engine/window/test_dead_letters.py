@@ -7,11 +7,11 @@ from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
+from appliance.engine.window.dead_letters.views.snapshots import ReplayJob
 from msgspec.structs import replace
 
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ, REPLAYED
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable
-from appliance.engine.window.replay_snapshots import ReplayJob
 from appliance.engine.window.sentences import TEMPLATES
 from tests.support.dead_letters import copies, dead_letter, make_group, put, put_dead_letters
 from tests.support.engine import RunningEngine

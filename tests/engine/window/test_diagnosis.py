@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from appliance.engine.errors import NotFound
-from appliance.engine.window import diagnosis, limits
+from appliance.engine.window.groups import diagnosis
+from appliance.engine.window.health import limits
 from tests.support.engine import RunningEngine, pull_fields
 from tests.support.waiting import wait_for
 
@@ -260,7 +261,7 @@ def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
 
 def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkeypatch):
     monkeypatch.setattr(limits, "STUCK_S", 0.1)
-    monkeypatch.setattr("appliance.engine.window.diagnosis.DELIVERIES_KEPT_S", 0.0)
+    monkeypatch.setattr("appliance.engine.window.groups.diagnosis.DELIVERIES_KEPT_S", 0.0)
     peer = running.join("c1", "CG")
     running.put("Orders", b"x", b"y")
     running.commit("CG", "Orders", 0, 1)

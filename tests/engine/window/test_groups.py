@@ -5,7 +5,7 @@ import time
 import pytest
 
 from appliance.engine.errors import NotFound
-from appliance.engine.window import needs
+from appliance.engine.window.health import needs
 from tests.support.engine import pull_fields
 from tests.support.waiting import wait_for
 

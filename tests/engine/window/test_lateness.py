@@ -12,7 +12,7 @@ import pytest
 
 from appliance.engine.broker import standing_queues
 from appliance.engine.fastjson import loads
-from appliance.engine.window import limits
+from appliance.engine.window.health import limits
 from tests.support.engine import RunningEngine, pull_fields, start_engine
 from tests.support.waiting import wait_for
 

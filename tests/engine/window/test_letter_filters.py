@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.errors import InvalidInput
 from appliance.engine.protocol.properties import encode_properties
-from appliance.engine.window import dead_letter_facts, letter_walk
+from appliance.engine.window.dead_letters.views import facts as dead_letter_facts
+from appliance.engine.window.dead_letters.views import walk as letter_walk
 from tests.support.dead_letters import copies, dead_letter, make_group, properties_of, put
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for

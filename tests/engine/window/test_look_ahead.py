@@ -6,9 +6,9 @@ import shutil
 import time
 
 import pytest
+from appliance.engine.window.messages.views.queue_reader import QueueReader
 
-from appliance.engine.window import look_ahead, measures
-from appliance.engine.window.queue_reader import QueueReader
+from appliance.engine.window.figures.traffic import look_ahead, measures
 from tests.support.waiting import wait_for
 
 

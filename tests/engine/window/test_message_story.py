@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from appliance.engine.window.messages.views.story import MOST_PASSED
+from appliance.engine.window.waiting.views.snapshots import WaitingPlace
 
 from appliance.engine.broker.deliveries import history
 from appliance.engine.broker.deliveries.history import MOST_FOUND
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import encode_properties
-from appliance.engine.window import message_snapshots as m
-from appliance.engine.window.message_story import MOST_PASSED
-from appliance.engine.window.waiting_snapshots import WaitingPlace
+from appliance.engine.window.messages.views import snapshots as m
 from tests.support.engine import Peer, RunningEngine, pull_fields, records
 from tests.support.waiting import wait_for
 

@@ -3,11 +3,11 @@
 import time
 
 import pytest
+from appliance.engine.window.messages.views.views import Cursor, cursor_of
 
 from appliance.engine.cursors import encode_cursor
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.protocol.properties import encode_properties
-from appliance.engine.window.messages import Cursor, cursor_of
 from tests.support.engine import send_fields
 
 

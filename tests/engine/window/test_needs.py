@@ -16,8 +16,8 @@ from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
 from appliance.engine.store.disk import DiskUsage
 from appliance.engine.store.retention.clean_rules import Watermarks
-from appliance.engine.window import broker_checks, disk_room, limits
-from appliance.engine.window.disk_room import DiskFigures
+from appliance.engine.window.health import broker_checks, disk_room, limits
+from appliance.engine.window.health.disk_room import DiskFigures
 from tests.support.waiting import wait_for
 
 #: A minute of the incident is a tenth of a second here.
@@ -63,7 +63,7 @@ def watched(running, monkeypatch):
 
 @pytest.fixture
 def rates_known_soon(monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.limits.RATE_KNOWN_S", 0.2)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.2)
 
 
 def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known_soon):

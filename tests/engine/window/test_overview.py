@@ -10,7 +10,7 @@ from appliance.engine.config import EngineConfig
 from appliance.engine.engine import Engine
 from appliance.engine.errors import InvalidInput, Unavailable
 from appliance.engine.store.findings import Finding
-from appliance.engine.window import live
+from appliance.engine.window.figures.traffic import live
 from appliance.engine.window.sentences import TEMPLATES, say
 from tests.support.engine import pull_fields
 from tests.support.waiting import wait_for

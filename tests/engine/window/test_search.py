@@ -30,7 +30,7 @@ def told(hits):
 @pytest.fixture(autouse=True)
 def _pages_have_time(monkeypatch):
     """However slow the machine is, a page ends where its test says."""
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 60_000.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def test_pages_hold_every_hit_once_while_messages_come(running, limit):
 
 
 def test_a_page_that_runs_out_of_time_goes_on(shop, monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 0.0)
     page = shop.window.search("order-1")
     assert (told(page.hits), page.truncated) == ([("key", "Returns", 2)], True)
     rest, _ = pages(shop.window, "order-1")
     assert [hit.row.topic for hit in rest] == ["Returns", "Orders", "Carts"]
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 60_000.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
     page = shop.window.search("order-1", cursor=page.next_cursor)
     assert [hit.row.topic for hit in page.hits] == ["Orders", "Carts"]
     assert not page.truncated

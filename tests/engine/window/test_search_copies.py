@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from appliance.engine.window.waiting.views.snapshots import WaitingPlace
 
 from appliance.engine.broker.replay.provenance import REPLAY_JOB
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.store.index.index_file import IndexFile
-from appliance.engine.window.waiting_snapshots import WaitingPlace
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
@@ -32,7 +32,7 @@ def told(hits):
 @pytest.fixture(autouse=True)
 def _pages_have_time(monkeypatch):
     """However slow the machine is, a page ends where its test says."""
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 60_000.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_copies_are_hits_where_they_are_asked_for(shop):
 def test_pages_hold_every_message_once(shop, monkeypatch):
     """However little a page reads, an original that was found by a copy is not shown again."""
     for limit, stretch in itertools.product((1, 2, 3, 500), (500, 4)):
-        monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", stretch)
+        monkeypatch.setattr("appliance.engine.window.messages.search.MOST_RECORDS", stretch)
         found, cursor = [], None
         for _ in range(50):
             page = shop.window.search("C-1027", cursor=cursor, limit=limit)
@@ -193,7 +193,7 @@ def test_traces_are_copies_too(running):
 
 
 def test_a_page_reads_so_much_and_no_more(running, monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", 10)
+    monkeypatch.setattr("appliance.engine.window.messages.search.MOST_RECORDS", 10)
     for number in range(25):
         running.put(f"topic-{number % 3}", b"x", properties=text(number))
     read = []
@@ -212,7 +212,7 @@ def test_a_page_reads_so_much_and_no_more(running, monkeypatch):
 
 
 def test_a_page_reads_so_many_bytes_and_no_more(running, monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.search.MOST_BYTES", 100_000)
+    monkeypatch.setattr("appliance.engine.window.messages.search.MOST_BYTES", 100_000)
     for number in range(4):
         running.put("payments", b"x" * 60_000, properties=text(number))
     page = running.window.search("C-1027")
@@ -221,11 +221,11 @@ def test_a_page_reads_so_many_bytes_and_no_more(running, monkeypatch):
 
 
 def test_a_page_looks_at_so_many_topics_at_a_time(running, monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.search.BLOCK", 2)
+    monkeypatch.setattr("appliance.engine.window.messages.search.BLOCK", 2)
     for number in range(5):
         running.put(f"topic-{number}", b"x", properties=text(number))
     assert len(running.window.search("C-1027").hits) == 5
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 0.0)
     page = running.window.search("nobody's")
     assert (page.hits, page.truncated, page.searched_topics) == ((), True, 2)
     found, cursor = [], None
@@ -243,8 +243,8 @@ def test_more_than_can_be_stepped_over_ends_a_search_and_says_so(running, monkey
     alone = {"topic": "payments", "copies": True}
     first = running.window.search("C-1027", **alone)
     assert len(first.hits) == 50
-    monkeypatch.setattr("appliance.engine.window.search.STEP_OVER_S", -1.0)
-    monkeypatch.setattr("appliance.engine.window.search.MOST_RECORDS", 100)
+    monkeypatch.setattr("appliance.engine.window.messages.search.STEP_OVER_S", -1.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.MOST_RECORDS", 100)
     page = running.window.search("C-1027", cursor=first.next_cursor, limit=500, **alone)
     assert page.next_cursor is not None
     last = running.window.search("C-1027", cursor=page.next_cursor, **alone)
@@ -257,15 +257,15 @@ def test_a_disk_that_is_too_slow_for_all_topics_ends_a_page_and_the_next_looks_a
     looked = []
     find = IndexFile.chain
     monkeypatch.setattr(IndexFile, "chain", lambda file, code, *more: (looked.append(code), find(file, code, *more))[1])
-    monkeypatch.setattr("appliance.engine.window.search.STEP_OVER_S", -1.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.STEP_OVER_S", -1.0)
     page = running.window.search("C-1027")
     assert (page.hits, page.truncated, page.searched_topics) == ((), True, 0)
     assert len(looked) == 1
-    monkeypatch.setattr("appliance.engine.window.search.STEP_OVER_S", 60.0)
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.STEP_OVER_S", 60.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 0.0)
     page = running.window.search("C-1027", cursor=page.next_cursor)
     assert (page.truncated, page.searched_topics) == (True, 2)
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 60_000.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
     rest = running.window.search("C-1027", cursor=page.next_cursor)
     assert rest.next_cursor is None
     assert len({hit.row.topic for hit in page.hits + rest.hits}) == len(page.hits + rest.hits) == 20
@@ -277,7 +277,7 @@ def test_a_page_may_end_between_two_files_of_the_index(make_running, monkeypatch
         running.put(f"topic-{number % 3}", b"x", properties=text(number))
     assert running.window.search("nobody's").truncated is False
     assert len(running.engine.broker.store.index.files) > 5
-    monkeypatch.setattr("appliance.engine.window.search.PAGE_BUDGET_MS", 0.0)
+    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 0.0)
     page = running.window.search("nobody's")
     assert (page.hits, page.truncated, page.searched_topics) == ((), True, 0)
     found, cursor, count = [], None, 0

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from appliance.engine.window import limits, stuck_transactions
+from appliance.engine.window.health import limits
+from appliance.engine.window.transactions import stuck as stuck_transactions
 from tests.engine.broker.transactions.test_transactions import COMMIT, GROUP, end, question, send_half
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for

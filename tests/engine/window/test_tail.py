@@ -7,10 +7,10 @@ import time
 import zlib
 
 import pytest
+from appliance.engine.window.messages.views.tail import Tail, TailRow
 
 from appliance.engine.errors import InvalidInput, NotFound
-from appliance.engine.window import tail as tail_module
-from appliance.engine.window.tail import Tail, TailRow
+from appliance.engine.window.messages.views import tail as tail_module
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 

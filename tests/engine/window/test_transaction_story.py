@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from appliance.engine.window.transactions.views.snapshots import HalfPlace
 
 from appliance.engine.loop_calls import run_on_loop
-from appliance.engine.window import message_snapshots as m
-from appliance.engine.window.transactions_snapshots import HalfPlace
+from appliance.engine.window.messages.views import snapshots as m
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     GROUP,

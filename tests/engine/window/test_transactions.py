@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from appliance.engine.window.transactions.views.snapshots import HalfPlace, OpenTransaction
 
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
-from appliance.engine.window import transactions as views
-from appliance.engine.window.transactions_snapshots import HalfPlace, OpenTransaction
+from appliance.engine.window.transactions.views import views as views
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     GROUP,

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from appliance.engine.window import unread_deletion
-from appliance.engine.window.disk_room import DiskFigures, DiskRoom
-from appliance.engine.window.unread_deletion import Ahead
+from appliance.engine.window.health import unread_deletion
+from appliance.engine.window.health.disk_room import DiskFigures, DiskRoom
+from appliance.engine.window.health.unread_deletion import Ahead
 from tests.support.waiting import wait_for
 
 HOUR_MS = 3_600_000
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def losing(running, monkeypatch):
     """A broker whose rates are known at once, with a topic whose messages are kept for 40 hours."""
-    monkeypatch.setattr("appliance.engine.window.limits.RATE_KNOWN_S", 0.05)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     running.put("Orders", b"x")
     table = running.engine.broker.topics
     config = table.get("Orders")
@@ -118,9 +118,9 @@ def test_the_room_until_files_go_whatever_their_age(losing, monkeypatch):
 
 def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(losing, monkeypatch):
     later(monkeypatch, 39)
-    monkeypatch.setattr("appliance.engine.window.limits.RATE_KNOWN_S", 3600.0)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 3600.0)
     assert needs(losing) == []
-    monkeypatch.setattr("appliance.engine.window.limits.RATE_KNOWN_S", 0.05)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     losing.commit("gone", "Orders", 0, 1)
     losing.sample()
     assert needs(losing) == []
@@ -129,7 +129,7 @@ def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(
 
 def test_a_look_without_time_goes_by_the_judgement_of_the_last_minute(losing, monkeypatch):
     """Else the needs of many groups would come and go."""
-    monkeypatch.setattr("appliance.engine.window.needs.LOOK_BUDGET_MS", 0)
+    monkeypatch.setattr("appliance.engine.window.health.needs.LOOK_BUDGET_MS", 0)
     later(monkeypatch, 30)
     assert needs(losing) == []
     assert passed(losing) == {"gone": 75}

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from appliance.engine.window.waiting.views.snapshots import WaitingPlace, WaitingRow
 
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import Record
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
-from appliance.engine.window import waiting_kinds
-from appliance.engine.window.waiting_snapshots import WaitingPlace, WaitingRow
+from appliance.engine.window.waiting.views import kinds as waiting_kinds
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, start_engine
 from tests.support.waiting import wait_for
 

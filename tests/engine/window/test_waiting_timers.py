@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from appliance.engine.window.waiting.views.snapshots import WaitingPage, WaitingPlace, WaitingRow
 
 from appliance.engine.broker.timers.claims import Claim
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
-from appliance.engine.window.waiting_snapshots import WaitingPage, WaitingPlace, WaitingRow
 from tests.engine.window.test_waiting import bodies, delay, stored
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
