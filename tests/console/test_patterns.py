@@ -11,7 +11,7 @@ from appliance.console.models import User
 from appliance.console.patterns import Names
 from appliance.console.scope import NAMES
 from appliance.engine.broker.offset_resets.targets import Earliest
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -102,7 +102,7 @@ def test_who_has_no_pattern_sees_all(people):
 
 def test_no_page_leads_where_a_user_with_patterns_may_not_go(kept, broker, monkeypatch):
     """Each link and form of the pages that are open to them, with a group that consumes a topic that is not."""
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     broker.topic_commands.create("orders-links", read_queues=1, write_queues=1)
     broker.topic_commands.create("payments-links", read_queues=1, write_queues=1)
     broker.group_commands.create("billing-links")
