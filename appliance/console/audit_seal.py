@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..engine import file_sync
+from ..engine.translatable import gettext_noop
 from .directory_turn import turn_in
 
 KEY_FILE = "audit-key"
@@ -40,23 +41,27 @@ KEY_BYTES = 32
 #: The fields of an entry that its digest covers, in this order.
 COVERED = ("at_ms", "actor", "actor_kind", "address", "action", "target", "before", "after", "result", "request_id")
 
-#: code -> the sentence of a verdict, in English; `words.AUDIT_SENTENCES` repeats them for the catalogue.
+#: code -> the sentence of a verdict, in English.
 TEMPLATES = {
-    "audit_none": "There is no audit log yet.",
-    "audit_whole": "The audit log is whole; entries: %(count)d.",
-    "audit_cut": (
+    "audit_none": gettext_noop("There is no audit log yet."),
+    "audit_whole": gettext_noop("The audit log is whole; entries: %(count)d."),
+    "audit_cut": gettext_noop(
         "The newest entries of the audit log are missing, up to entry %(last)d; in all: %(missing)d. "
         "They were cut off, or an older copy of the settings database was restored."
     ),
-    "audit_altered": (
+    "audit_altered": gettext_noop(
         "Entry %(entry)d of the audit log does not match the one before it: something was changed, removed or inserted "
         "there."
     ),
-    "audit_fewer": "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them.",
-    "audit_no_head": "The file audit-head, which says where the audit log ends, is gone.",
-    "audit_bad_head": "The file audit-head, which says where the audit log ends, was altered or damaged.",
-    "audit_no_key": "The file audit-key is gone: older entries of the audit log cannot be checked any more.",
-    "audit_unreadable": "The audit log cannot be checked: %(file)s cannot be read (%(reason)s).",
+    "audit_fewer": gettext_noop(
+        "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them."
+    ),
+    "audit_no_head": gettext_noop("The file audit-head, which says where the audit log ends, is gone."),
+    "audit_bad_head": gettext_noop("The file audit-head, which says where the audit log ends, was altered or damaged."),
+    "audit_no_key": gettext_noop(
+        "The file audit-key is gone: older entries of the audit log cannot be checked any more."
+    ),
+    "audit_unreadable": gettext_noop("The audit log cannot be checked: %(file)s cannot be read (%(reason)s)."),
 }
 
 

@@ -1,4 +1,4 @@
-"""Every key of a report has its words, and what the console repeats is what the others say."""
+"""Every key of a report has its words."""
 
 from __future__ import annotations
 
@@ -7,21 +7,7 @@ import re
 import pytest
 
 from appliance.console.reports import sentences, words
-from spark_reports import machine
 from spark_reports.reports import keys
-from spark_reports.run import failures
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (sentences.FAILURES, failures.SENTENCES),
-        (sentences.WHATS, machine.WHATS),
-        (sentences.HOWS, machine.HOWS),
-    ],
-)
-def test_the_sentences_of_others_are_repeated_for_the_catalogue(ours, theirs):
-    assert ours == theirs
 
 
 def test_a_key_that_a_newer_run_has_is_readable():

@@ -1,5 +1,6 @@
-"""The whole sentences of the reports, in English for the catalogue: notes, failures of runs, and what is missing for
-Spark. `spark_reports` has no catalogue but its own copies of some tables; a test compares them."""
+"""The whole sentences of the reports in the reader's language: notes, failures of runs, and what is missing for Spark.
+
+The English of the notes is here; that of the others is in `spark_reports`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
+
+from spark_reports.run import failures
 
 from .words import plainly
 
@@ -132,78 +135,6 @@ EXPLAINING = frozenset(
 #: Name of a note's value -> its unit.
 UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms"}
 
-#: The same as `spark_reports.run.failures.SENTENCES`.
-FAILURES: dict[str, str] = {
-    "spark_missing": gettext_noop("Spark cannot be used here: %(text)s"),
-    "spark_not_started": gettext_noop("Spark did not start; the log says why."),
-    "spark_died": gettext_noop(
-        "Spark's process ended before it was done; the log may say why. Most often memory ran out."
-    ),
-    "killed": gettext_noop("A process of the run was killed (%(signal)s); most often memory ran out."),
-    "crashed": gettext_noop("The run ended by an error of RocketBox's own: %(text)s"),
-    "memory": gettext_noop(
-        "The run took %(took)d MiB of memory, more than the %(limit)d MiB that it may have, and was ended."
-    ),
-    "timeout": gettext_noop("The run was not done after %(minutes)d minutes, and was ended."),
-    "no_space": gettext_noop("There is no space left on the disk of %(place)s."),
-    "disk_low": gettext_noop(
-        "The run was ended, since only %(free)d MiB were free on the disk of %(place)s, and the broker needs them."
-    ),
-    "cancelled": gettext_noop("The run was cancelled."),
-    "broker_ended": gettext_noop("The broker ended while the run went on."),
-    "interrupted": gettext_noop("RocketBox ended while the run went on."),
-    "vanished": gettext_noop("The run's processes were killed; nobody knows by whom. The log may say more."),
-    "store_changed": gettext_noop("The store was changed while it was read: %(text)s"),
-    "pandas": gettext_noop("This version of pandas does not fit: %(text)s"),
-    "low_memory": gettext_noop(
-        "The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d."
-    ),
-    "low_disk": gettext_noop(
-        "The run was not begun: it needs %(needed)d MiB of free disk in %(place)s, and there are %(free)d."
-    ),
-    "not_started": gettext_noop("The run could not be started: %(text)s"),
-    "data_gone": gettext_noop("The log holds no messages of %(day)s."),
-    "no_broker": gettext_noop("No broker runs here."),
-    "stopped": gettext_noop("RocketBox was stopped while the run went on."),
-}
-
-#: The same as `spark_reports.machine.WHATS` and `HOWS`.
-WHATS: dict[str, str] = {
-    "python_old": gettext_noop("Spark needs Python 3.11 or newer, and this is %(version)s."),
-    "packages_missing": gettext_noop("Spark's Python packages are not installed: %(names)s."),
-    "package_wrong": gettext_noop("%(name)s %(version)s does not fit: reports need %(wanted)s."),
-    "package_broken": gettext_noop("%(name)s is installed with a version that nobody can read: %(version)s."),
-    "java_missing": gettext_noop("There is no Java on this machine; Spark needs Java 17 or newer."),
-    "java_old": gettext_noop("Java %(version)s in %(home)s is too old: Spark needs Java 17 or newer."),
-    "java_home_empty": gettext_noop("JAVA_HOME is %(home)s, where there is no bin/java."),
-    "java_broken": gettext_noop("%(path)s does not say which Java it is: %(reason)s."),
-    "room_small": gettext_noop(
-        "%(place)s, where Spark keeps temporary files, has %(free)s free, and a run may need %(needed)s."
-    ),
-    "room_refused": gettext_noop("%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s."),
-    "user_unnamed": gettext_noop(
-        "User %(uid)s has no name on this machine, and Java starts Spark for nobody without one."
-    ),
-    "memory_small": gettext_noop("%(free)s of memory are free, and a run needs %(needed)s."),
-}
-HOWS: dict[str, str] = {
-    "user": gettext_noop("run as a user that has a name, or add a line for this one to /etc/passwd"),
-    "python": gettext_noop("install a newer Python, remove .venv, and start again"),
-    "checkout": gettext_noop(
-        "stop this server and start it with script/server --reports, which installs Java and Spark once"
-    ),
-    "image": gettext_noop("use the image that docker build --target reports makes; it has Java and Spark"),
-    "one_file": gettext_noop(
-        "the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip"
-    ),
-    "pip": gettext_noop("pip install 'rocketbox[console,reports]', and install Java 17 or newer"),
-    "java_home": gettext_noop("set JAVA_HOME to the directory of Java 17 or newer, or unset it, and start again"),
-    "java": gettext_noop("install Java 17 or newer, and set JAVA_HOME to its directory"),
-    "room": gettext_noop("make room, or set TMPDIR to a place with more and start again"),
-    "right": gettext_noop("make it writable for this user, or set TMPDIR to another place and start again"),
-    "memory": gettext_noop("give this machine or container more memory, or stop something"),
-}
-
 
 def note(key: str, values: Mapping[str, str]) -> str:
     """Return the sentence of a note; for an unknown note, its key and values made readable."""
@@ -218,11 +149,13 @@ def note(key: str, values: Mapping[str, str]) -> str:
 
 def failure(run: RunRecord) -> str:
     """Return the reason why a run failed, in the reader's language; "" if it did not fail."""
-    return _filled(FAILURES, run.why, run.values, run.error)
+    return _filled(failures.SENTENCES, run.why, run.values, run.error)
 
 
 def missing(one: Missing) -> tuple[str, str]:
     """Return two sentences: what is missing, and how to mend that."""
+    from spark_reports.machine import HOWS, WHATS
+
     return _filled(WHATS, one.code, one.args, one.what), _filled(HOWS, one.mend, one.args, one.how)
 
 
