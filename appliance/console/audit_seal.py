@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..engine import file_sync
-from ..engine.translatable import gettext_noop
+from ..engine.translatable import Plural, english, gettext_noop, ngettext_lazy
 from .directory_turn import turn_in
 
 KEY_FILE = "audit-key"
@@ -42,12 +42,17 @@ KEY_BYTES = 32
 COVERED = ("at_ms", "actor", "actor_kind", "address", "action", "target", "before", "after", "result", "request_id")
 
 #: code -> the sentence of a verdict, in English.
-TEMPLATES = {
+TEMPLATES: dict[str, str | Plural] = {
     "audit_none": gettext_noop("There is no audit log yet."),
-    "audit_whole": gettext_noop("The audit log is whole; entries: %(count)d."),
-    "audit_cut": gettext_noop(
-        "The newest entries of the audit log are missing, up to entry %(last)d; in all: %(missing)d. "
-        "They were cut off, or an older copy of the settings database was restored."
+    "audit_whole": ngettext_lazy(
+        "The audit log is whole and has %(count)d entry.", "The audit log is whole and has %(count)d entries."
+    ),
+    "audit_cut": ngettext_lazy(
+        "The newest %(missing)d entry of the audit log is missing, up to entry %(last)d. It was cut off, or an "
+        "older copy of the settings database was restored.",
+        "The newest %(missing)d entries of the audit log are missing, up to entry %(last)d. They were cut off, "
+        "or an older copy of the settings database was restored.",
+        "missing",
     ),
     "audit_altered": gettext_noop(
         "Entry %(entry)d of the audit log does not match the one before it: something was changed, removed or inserted "
@@ -72,7 +77,7 @@ class Verdict(NamedTuple):
     args: dict[str, Any]
 
     @property
-    def template(self) -> str:
+    def template(self) -> str | Plural:
         return TEMPLATES[self.code]
 
     @property
@@ -80,7 +85,7 @@ class Verdict(NamedTuple):
         return self.code in ("audit_whole", "audit_none")
 
     def __str__(self) -> str:
-        return self.template % self.args
+        return english(self.template, self.args) % self.args
 
 
 class Row(NamedTuple):

@@ -38,7 +38,7 @@ def test_every_key_of_a_report_has_its_words():
 
 @pytest.mark.parametrize("key", keys.NOTES)
 def test_every_note_is_a_sentence_of_the_values_that_it_has(key):
-    assert set(re.findall(r"%\((\w+)\)s", sentences.NOTES[key])) <= set(keys.NOTES[key])
+    assert set(re.findall(r"%\((\w+)\)s", str(sentences.NOTES[key]))) <= set(keys.NOTES[key])
     assert sentences.note(key, dict.fromkeys(keys.NOTES[key], "7")).endswith(".")
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop, ngettext
 
+from appliance.engine.translatable import Plural, ngettext_lazy
 from spark_reports.run import failures
 
 from .words import plainly
@@ -19,18 +20,24 @@ if TYPE_CHECKING:
 
     from .records import RunRecord
 
-NOTES: dict[str, str] = {
-    "deleted_unread": gettext_noop(
-        "Retention deleted messages before they were read: messages: %(messages)s. Most of them were those of group "
-        "%(group)s in topic %(topic)s: %(most)s; groups and topics in all: %(pairs)s."
+NOTES: dict[str, str | Plural] = {
+    "deleted_unread": ngettext_lazy(
+        "Retention deleted %(messages)s message before it was read. The most affected is group %(group)s in "
+        "topic %(topic)s with %(most)s, of %(pairs)s pairs of group and topic.",
+        "Retention deleted %(messages)s messages before they were read. The most affected is group %(group)s "
+        "in topic %(topic)s with %(most)s, of %(pairs)s pairs of group and topic.",
+        "messages",
     ),
     "incidents": gettext_noop(
         "Sends that were refused: %(refused_sends)s. Log files deleted before their retention was over: "
         "%(forced_deletions)s. Starts of the broker: %(starts)s. Time that it did not run: %(down)s."
     ),
-    "not_delivered": gettext_noop(
-        "Messages that were not delivered by midnight: %(messages)s, most of them to group %(group)s: %(most)s. A "
-        "percentile that lies among those that still wait is a dash."
+    "not_delivered": ngettext_lazy(
+        "%(messages)s message was not delivered by midnight. Group %(group)s waits for the most, %(most)s. A "
+        "percentile that lies among those that still wait is a dash.",
+        "%(messages)s messages were not delivered by midnight. Group %(group)s waits for the most, %(most)s. A "
+        "percentile that lies among those that still wait is a dash.",
+        "messages",
     ),
     "unfinished_day": gettext_noop("The day was not over when this was made: it goes to %(until)s."),
     "made_late": gettext_noop(
@@ -48,25 +55,36 @@ NOTES: dict[str, str] = {
     ),
     "days_missing": gettext_noop("Of the last %(of)s days, %(days)s have no facts and are missing in the sums."),
     "lag_not_measured": gettext_noop("No group was measured that day: how far behind they were is not known."),
-    "groups_left_out": gettext_noop("The plot shows the first groups of the table: %(shown)s of %(of)s."),
-    "gap": gettext_noop(
-        "Parts of the log were deleted or cut off before they were read, and are not in the figures: "
-        "places: %(places)s, the first in the log file %(first)s; %(bytes)s in all."
+    "groups_left_out": gettext_noop("The plot shows the first %(shown)s of %(of)s groups of the table."),
+    "gap": ngettext_lazy(
+        "%(places)s part of the log was deleted or cut off before it was read, and is not in the figures; it "
+        "begins in the log file %(first)s and has %(bytes)s.",
+        "%(places)s parts of the log were deleted or cut off before they were read, and are not in the "
+        "figures; the first is in the log file %(first)s, and they have %(bytes)s in all.",
+        "places",
     ),
-    "corrupt": gettext_noop(
-        "Damaged places of the log were stepped over, and are not in the figures: places: %(places)s, the first in the "
-        "log file %(first)s; %(bytes)s in all."
+    "corrupt": ngettext_lazy(
+        "%(places)s damaged place of the log was stepped over, and is not in the figures; it is in the log "
+        "file %(first)s and has %(bytes)s.",
+        "%(places)s damaged places of the log were stepped over, and are not in the figures; the first is in "
+        "the log file %(first)s, and they have %(bytes)s in all.",
+        "places",
     ),
-    "deliveries_lost": gettext_noop(
-        "Some deliveries were not written down, as the broker was too busy: answers: %(count)s. Delivery times are "
-        "of the others."
+    "deliveries_lost": ngettext_lazy(
+        "The deliveries of %(count)s answer were not written down, as the broker was too busy. Delivery times "
+        "are of the others.",
+        "The deliveries of %(count)s answers were not written down, as the broker was too busy. Delivery times "
+        "are of the others.",
     ),
-    "deliveries_gap": gettext_noop(
-        "Deliveries were not recorded for a while: times: %(count)s. Delivery times are of the others."
+    "deliveries_gap": ngettext_lazy(
+        "Deliveries were not recorded for a while, %(count)s time. Delivery times are of the others.",
+        "Deliveries were not recorded for a while, %(count)s times. Delivery times are of the others.",
     ),
-    "deliveries_unknown": gettext_noop(
-        "What some answers to consumers held cannot be told, as a filter chose it: answers: %(count)s, the first of "
-        "group %(first)s. Delivery times are of the others."
+    "deliveries_unknown": ngettext_lazy(
+        "What %(count)s answer to consumers held cannot be told, as a filter chose it; it was for group "
+        "%(first)s. Delivery times are of the others.",
+        "What %(count)s answers to consumers held cannot be told, as a filter chose it; the first was for "
+        "group %(first)s. Delivery times are of the others.",
     ),
     "deliveries_begin": gettext_noop(
         "What is kept of deliveries begins after the day's first message: earlier deliveries are not in the times."
@@ -80,10 +98,17 @@ NOTES: dict[str, str] = {
         "The log began within the day when this was made: messages of before may have been deleted, and are not in the "
         "figures."
     ),
-    "finding": gettext_noop("Found while reading: %(kind)s; places: %(places)s, the first %(first)s."),
-    "expired_not_known": gettext_noop(
-        "How many dead letters expired is not known for some queues, as they were made, deleted or made anew between "
-        "two runs: %(queues)s."
+    "finding": ngettext_lazy(
+        "Found while reading, in %(places)s place: %(kind)s. It is at %(first)s.",
+        "Found while reading, in %(places)s places: %(kind)s. The first is at %(first)s.",
+        "places",
+    ),
+    "expired_not_known": ngettext_lazy(
+        "How many dead letters expired is not known for %(queues)s queue, as it was made, deleted or made anew "
+        "between two runs.",
+        "How many dead letters expired is not known for %(queues)s queues, as they were made, deleted or made "
+        "anew between two runs.",
+        "queues",
     ),
     "replayed_to_groups_only": gettext_noop(
         "Replayed counts dead letters sent again to their group, not those sent to a topic."
@@ -93,8 +118,10 @@ NOTES: dict[str, str] = {
     "percentiles_interpolated": gettext_noop(
         "Percentiles are right to within 10 %%; of days counted by older versions, to within 60 %%."
     ),
-    "longer_than_the_last_bound": gettext_noop(
-        "Some deliveries took longer than %(ms)s: messages: %(messages)s. A percentile that lies among them is a dash."
+    "longer_than_the_last_bound": ngettext_lazy(
+        "%(messages)s delivery took longer than %(ms)s. A percentile that lies among such is a dash.",
+        "%(messages)s deliveries took longer than %(ms)s. A percentile that lies among them is a dash.",
+        "messages",
     ),
     "nothing_stored": gettext_noop("Nothing was stored in the last 14 days."),
     "disk_not_measured": gettext_noop("The disk was not measured that day: when it is full cannot be said."),
@@ -114,15 +141,16 @@ NOTES: dict[str, str] = {
     ),
     "never_full": gettext_noop("At this rate the disk is never full: retention deletes as much as comes."),
     "not_full_within": gettext_noop("At this rate the disk is not full within %(days)s days."),
-    "topics_not_known_yet": gettext_noop(
-        "Whether some topics are unused is known once there are facts of %(need)s days; they begin on %(day)s: "
-        "topics: %(topics)s."
+    "topics_not_known_yet": ngettext_lazy(
+        "Whether %(topics)s topic is unused is known once there are facts of %(need)s days; they begin on %(day)s.",
+        "Whether %(topics)s topics are unused is known once there are facts of %(need)s days; they begin on %(day)s.",
+        "topics",
     ),
     "groups_not_known_yet": gettext_noop(
         "Which groups are unused is known once there are facts of %(need)s days; they begin on %(day)s."
     ),
     "no_clients": gettext_noop("No consumer was connected when this was made."),
-}  # fmt: skip
+}
 #: Notes that explain figures. The other notes report that something is missing in them, or has to be done.
 EXPLAINING = frozenset(
     (
@@ -136,11 +164,15 @@ EXPLAINING = frozenset(
 UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms"}
 
 
-def note(key: str, values: Mapping[str, str]) -> str:
-    """Return the sentence of a note; for an unknown note, its key and values made readable."""
+def note(key: str, values: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> str:
+    """Return the sentence of a note; for an unknown note, its key and values made readable. numbers: those of the
+    values that are numbers, to choose between singular and plural."""
     if key in NOTES:
         try:
-            return _(NOTES[key]) % values
+            template = NOTES[key]
+            if isinstance(template, str):
+                return _(template) % values
+            return ngettext(template.one, template.many, (numbers or {}).get(template.number, 0)) % values
         except KeyError:
             pass
     told = ", ".join(f"{plainly(name)}: {text}" for name, text in values.items())

@@ -1,7 +1,7 @@
 """The window's sentences: one table of English templates with named placeholders.
 
-`str(sentence)` is English. A page translates `template` and fills in `args`; the marks `_` bring each template into the
-console's catalogue.
+`str(sentence)` is English. A page translates `template` and fills in `args`; the marks `_` and `ngettext_lazy` bring
+each template into the console's catalogue.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import time
 from dataclasses import dataclass, field
 
 from ..hotpath.choice import REASONS
+from ..translatable import Plural, english, ngettext_lazy
 from ..translatable import gettext_noop as _
 
 #: code -> template.
-TEMPLATES: dict[str, str] = {
+TEMPLATES: dict[str, str | Plural] = {
     # checks
     "io_running": _("The network thread is running."),
     "io_ended": _("The network thread has stopped. Restart the broker."),
@@ -28,13 +29,19 @@ TEMPLATES: dict[str, str] = {
     "tables_saved": _("Topics, groups and offsets are saved."),
     "transactions_checked": _("Producers are asked how open transactions end."),
     "transactions_failing": _("Transactions wait for their end: %(reason)s."),
-    "transactions_unrecorded": _("How transactions end cannot be written down; dropped so far: %(count)d: %(reason)s."),
+    "transactions_unrecorded": ngettext_lazy(
+        "How transactions end cannot be written down (%(reason)s). %(count)d entry has been dropped so far.",
+        "How transactions end cannot be written down (%(reason)s). %(count)d entries have been dropped so far.",
+    ),
     "delays_delivered": _("Delayed messages come when they are due."),
     "delays_failing": _("Delayed messages that are due wait: %(reason)s."),
     "tables_failing": _("The table of %(table)s cannot be saved: %(reason)s."),
     "deliveries_recorded": _("Deliveries are being recorded."),
     "deliveries_off": _("maxDeliveryEventBytes is 0: deliveries are not recorded."),
-    "deliveries_failing": _("Deliveries cannot be recorded; dropped so far: %(count)d: %(reason)s."),
+    "deliveries_failing": ngettext_lazy(
+        "Deliveries cannot be recorded (%(reason)s). %(count)d record has been dropped so far.",
+        "Deliveries cannot be recorded (%(reason)s). %(count)d records have been dropped so far.",
+    ),
     "wire_audit_failing": _("What admin tools did cannot be saved; it is kept in memory for now: %(reason)s."),
     "namesrv_registered": _("Registered with name server %(address)s."),
     "namesrv_lost": _(
@@ -45,15 +52,17 @@ TEMPLATES: dict[str, str] = {
     "slave_changes_at": _(
         "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
     ),
-    "slave_lags": _("The slave at %(address)s is %(late_span)s behind: %(size)d bytes."),
+    "slave_lags": _("The slave at %(address)s is %(late_span)s (%(size)d bytes) behind."),
     "slave_lags_far": _("The slave at %(address)s is %(size)d bytes behind: it does not count as in sync."),
     "slave_gone": _("The slave at %(address)s is gone since %(since_at_ms)s."),
-    "slave_behind": _("This slave is %(late_span)s behind its master at %(address)s: %(size)d bytes."),
-    "slaves_missing": _(
-        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for slaves, and too few follow. "
-        "Needed: %(needed)d, connected: %(count)d."
+    "slave_behind": _("This slave is %(late_span)s (%(size)d bytes) behind its master at %(address)s."),
+    "slaves_missing": ngettext_lazy(
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
+        "only %(count)d is connected.",
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
+        "only %(count)d are connected.",
     ),
-    "slaves_follow": _("Slaves that follow this broker: %(count)d."),
+    "slaves_follow": ngettext_lazy("%(count)d slave follows this broker.", "%(count)d slaves follow this broker."),
     "slaves_none": _("No slave follows this broker."),
     "slave_silent": _("The slave has not said yet how far it is."),
     "master_not_asked": _("The master has not been asked yet how far it is."),
@@ -70,11 +79,14 @@ TEMPLATES: dict[str, str] = {
     "set_frozen": _(
         "This broker is frozen: the store contradicts what this member has seen. Find out why, then adopt the set."
     ),
-    "set_too_few": _(
-        "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
+    "set_too_few": ngettext_lazy(
+        "Sends are refused: minInSyncReplicas is %(needed)d, and %(count)d member has all messages.",
+        "Sends are refused: minInSyncReplicas is %(needed)d, and %(count)d members have all messages.",
     ),
     "set_one_copy": _("Acknowledged messages are on this broker only: no other member of the set is in sync."),
-    "set_copies": _("Members that have every acknowledged message: %(count)d."),
+    "set_copies": ngettext_lazy(
+        "%(count)d member has every acknowledged message.", "%(count)d members have every acknowledged message."
+    ),
     "set_contradicts": _(
         "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
     ),
@@ -88,9 +100,11 @@ TEMPLATES: dict[str, str] = {
     ),
     "set_member_lost": _("The member at %(address)s does not follow."),
     "set_member_lost_since": _("The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s."),
-    "set_quarantined": _(
-        "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look which of "
-        "them were promised to somebody."
+    "set_quarantined": ngettext_lazy(
+        "%(count)d file keeps messages that were cut from this broker's log, %(messages)d in all. Check "
+        "whether any of them had been acknowledged to a producer.",
+        "%(count)d files keep messages that were cut from this broker's log, %(messages)d in all. Check "
+        "whether any of them had been acknowledged to a producer.",
     ),
     "quarantine_unreadable": _("The file cannot be read: %(reason)s."),
     "quarantine_of_the_broker": _("%(topic)s is the broker's own: what was stored there is not sent again."),
@@ -145,8 +159,14 @@ TEMPLATES: dict[str, str] = {
     ),
     "flow_free": _("The disk keeps up with the producers."),
     "nothing_found": _("Nothing in the store was cut off, quarantined or set aside in the last week."),
-    "found_lately": _("Problems found in the store in the last week: %(count)d, the latest in %(place)s: %(reason)s"),
-    "bytes_changed": _("Parts of closed log files that have changed since: %(count)d, the first in %(place)s."),
+    "found_lately": ngettext_lazy(
+        "%(count)d problem was found in the store in the last week, in %(place)s. %(reason)s",
+        "%(count)d problems were found in the store in the last week, the latest in %(place)s. %(reason)s",
+    ),
+    "bytes_changed": ngettext_lazy(
+        "%(count)d part of the closed log files has changed since, in %(place)s.",
+        "%(count)d parts of the closed log files have changed since, the first in %(place)s.",
+    ),
     "replay_well": _("Replay jobs are kept."),
     "replay_failing": _("Replay jobs cannot be kept on disk: %(reason)s."),
     # users of the wire
@@ -170,26 +190,44 @@ TEMPLATES: dict[str, str] = {
     "decided_deny": _("The entry for %(resource)s decides: it denies."),
     "decided_nothing": _("No entry fits, so it is refused."),
     # needs you
-    "dead_letters": _("Dead letters of %(group)s: %(count)d."),
-    "dead_letters_expire": _("Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s."),
+    "dead_letters": ngettext_lazy("%(group)s has %(count)d dead letter.", "%(group)s has %(count)d dead letters."),
+    "dead_letters_expire": ngettext_lazy(
+        "%(group)s has %(count)d dead letter. It may be deleted in %(left_span)s.",
+        "%(group)s has %(count)d dead letters. The first may be deleted in %(left_span)s.",
+    ),
     "nobody_consumes": _("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
-    "nobody_consumes_late": _(
-        "%(group)s is %(late_span)s behind, and none of its clients is connected. Messages waiting: %(lag)d."
+    "nobody_consumes_late": ngettext_lazy(
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. %(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. %(lag)d messages are waiting.",
+        "lag",
     ),
-    "consumption_is_off_behind": _("Consumption is switched off for %(group)s. Messages waiting: %(lag)d."),
-    "falls_behind": _(
-        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it "
-        "commits %(went)s. Messages waiting: %(lag)d."
+    "consumption_is_off_behind": ngettext_lazy(
+        "Consumption is switched off for %(group)s. %(lag)d message is waiting.",
+        "Consumption is switched off for %(group)s. %(lag)d messages are waiting.",
+        "lag",
     ),
-    "catching_up": _(
-        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. Messages waiting: %(lag)d."
+    "falls_behind": ngettext_lazy(
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it commits "
+        "%(went)s. %(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it commits "
+        "%(went)s. %(lag)d messages are waiting.",
+        "lag",
     ),
-    "queues_stuck": _(
-        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. Messages waiting there: %(lag)d."
+    "catching_up": ngettext_lazy(
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. %(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. %(lag)d messages are waiting.",
+        "lag",
     ),
-    "queues_unread": _(
-        "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
-        "and the topic has %(queues)d read queues."
+    "queues_stuck": ngettext_lazy(
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. %(lag)d message is waiting there.",
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. %(lag)d messages are waiting there.",
+        "lag",
+    ),
+    "queues_unread": ngettext_lazy(
+        "%(count)d message of %(topic)s cannot be read: its queue has the number %(queues)d or a higher one, "
+        "and is no read queue of the topic.",
+        "%(count)d messages of %(topic)s cannot be read: their queues have the number %(queues)d or a higher "
+        "one, and are no read queues of the topic.",
     ),
     "queues_unreadable": _(
         "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."
@@ -198,29 +236,36 @@ TEMPLATES: dict[str, str] = {
         "At this rate messages of %(topic)s will be deleted in %(left_span)s, before %(group)s has read them."
     ),
     "disk_full_soon": _("At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s."),
-    "transactions_without_producer": _(
-        "Open transactions of %(group)s: %(count)d. None of its producers is connected, "
-        "and the oldest one is %(minutes)d minutes old."
+    "transactions_without_producer": ngettext_lazy(
+        "%(group)s has %(count)d open transaction, and none of its producers is connected. It is %(minutes)d "
+        "minutes old.",
+        "%(group)s has %(count)d open transactions, and none of its producers is connected. The oldest one is "
+        "%(minutes)d minutes old.",
     ),
-    "transactions_undecided": _(
-        "Open transactions whose producers were asked %(checks)d times or more and have not decided: %(count)d."
+    "transactions_undecided": ngettext_lazy(
+        "%(count)d open transaction is still undecided after its producers were asked %(checks)d times or more.",
+        "%(count)d open transactions are still undecided after their producers were asked %(checks)d times or more.",
     ),
     "stuck": _("%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s."),
     "client_id_twice": _("Several clients of %(group)s are called %(client)s; some of its queues are read by nobody."),
     "subscriptions_differ": _("Clients of %(group)s subscribe to different things; some messages may reach nobody."),
-    "more_needs": _("More groups that need a look: %(count)d."),
+    "more_needs": ngettext_lazy("%(count)d more group needs a look.", "%(count)d more groups need a look."),
     # what is wrong with a group
     "diag_consumption_off": _("Consumption is switched off: its consumers get no messages."),
-    "diag_nobody_pulls": _(
-        "Its clients are connected, and have pulled none of the messages that wait for %(seconds)d s; "
-        "messages waiting: %(count)d."
+    "diag_nobody_pulls": ngettext_lazy(
+        "Its clients are connected, and have not pulled the %(count)d message that has waited for %(seconds)d s.",
+        "Its clients are connected, and have pulled none of the %(count)d messages that have waited for %(seconds)d s.",
     ),
-    "diag_no_consumer": _("No consumer is connected; messages waiting: %(count)d."),
+    "diag_no_consumer": ngettext_lazy(
+        "No consumer is connected, and %(count)d message is waiting.",
+        "No consumer is connected, and %(count)d messages are waiting.",
+    ),
     "diag_expression_wrong": _(
         "The filter of its clients on %(topic)s is refused, and so are their pulls: %(reason)s."
     ),
-    "diag_expression_lets_nothing": _(
-        "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
+    "diag_expression_lets_nothing": ngettext_lazy(
+        "Its expression for %(topic)s did not let through the last message; %(count)d was checked.",
+        "Its expression for %(topic)s let none of the last %(count)d messages through.",
     ),
     "diag_client_id_twice": _(
         "Several clients are called %(client)s, at %(hosts)s: each believes that the other's queues are its own, and "
@@ -229,28 +274,43 @@ TEMPLATES: dict[str, str] = {
     "diag_subscriptions_differ": _(
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
     ),
-    "diag_lock_of_nobody": _(
-        "%(client)s holds the locks of queues in order, and is not connected; queues: %(queues)d. The "
-        "locks end in %(seconds)d s."
+    "diag_lock_of_nobody": ngettext_lazy(
+        "%(client)s holds the lock of %(queues)d queue in order, and is not connected. The lock ends in %(seconds)d s.",
+        "%(client)s holds the locks of %(queues)d queues in order, and is not connected. The locks end in "
+        "%(seconds)d s.",
+        "queues",
     ),
-    "diag_lock_of_silent": _(
-        "%(client)s holds the locks of queues in order, and pulls nothing; queues: %(queues)d, for %(seconds)d s."
+    "diag_lock_of_silent": ngettext_lazy(
+        "%(client)s holds the lock of %(queues)d queue in order, and has pulled nothing for %(seconds)d s.",
+        "%(client)s holds the locks of %(queues)d queues in order, and has pulled nothing for %(seconds)d s.",
+        "queues",
     ),
-    "diag_queue_stuck": _(
-        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s; messages waiting in it: "
-        "%(count)d."
+    "diag_queue_stuck": ngettext_lazy(
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s, and %(count)d message "
+        "is waiting in it.",
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s, and %(count)d "
+        "messages are waiting in it.",
     ),
-    "diag_slow_handler": _(
-        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
+    "diag_slow_handler": ngettext_lazy(
+        "Its consumers have not finished %(count)d message of %(topic)s; they consume %(rate).1f a second.",
+        "Its consumers have not finished %(count)d messages of %(topic)s; they consume %(rate).1f a second.",
     ),
     "diag_retries_storming": _("%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."),
-    "diag_dead_letters": _("New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d."),
-    "diag_fewer_consumers": _(
-        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; queues: "
-        "%(queues)d, consumers: %(clients)d."
+    "diag_dead_letters": ngettext_lazy(
+        "%(count)d dead letter came in the last %(seconds)d s, and there are %(total)d in all.",
+        "%(count)d dead letters came in the last %(seconds)d s, and there are %(total)d in all.",
     ),
-    "diag_idle_consumers": _(
-        "%(topic)s has %(queues)d queues for %(clients)d consumers; consumers without a queue: %(idle)d."
+    "diag_fewer_consumers": ngettext_lazy(
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed: it has %(queues)d "
+        "queues, but only %(clients)d consumer.",
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed: it has %(queues)d "
+        "queues, but only %(clients)d consumers.",
+        "clients",
+    ),
+    "diag_idle_consumers": ngettext_lazy(
+        "%(topic)s has %(queues)d queues for %(clients)d consumers, so %(idle)d of them has none.",
+        "%(topic)s has %(queues)d queues for %(clients)d consumers, so %(idle)d of them have none.",
+        "idle",
     ),
     "diag_uneven_share": _(
         "%(topic)s has %(queues)d queues for %(clients)d consumers: one has %(most)d or more, another "
@@ -262,12 +322,20 @@ TEMPLATES: dict[str, str] = {
     "copies_no_id": _("The message has no unique id, so copies of it cannot be found."),
     "copies_cut": _("Not all topics were searched for copies of the message; there may be more."),
     "copies_many": _("There are %(count)d copies of the message; only the first and the last ones are shown."),
-    "story_long": _("Lines left out in the middle: %(count)d."),
+    "story_long": ngettext_lazy(
+        "%(count)d line in the middle is left out.", "%(count)d lines in the middle are left out."
+    ),
     "deliveries_not_kept": _("Deliveries are kept for a limited time: older ones of this message are not known."),
     "no_deliveries_kept": _("No deliveries have been recorded yet."),
     "deliveries_cut": _("Not all delivery records were searched; there may be more deliveries."),
-    "deliveries_lost": _("Deliveries that were not recorded since the message was stored: %(count)d."),
-    "story_passed": _("Groups whose offset is past the message, beyond those shown here: %(count)d."),
+    "deliveries_lost": ngettext_lazy(
+        "%(count)d delivery has not been recorded since the message was stored.",
+        "%(count)d deliveries have not been recorded since the message was stored.",
+    ),
+    "story_passed": ngettext_lazy(
+        "The offset of %(count)d more group, which is not shown here, is past the message.",
+        "The offsets of %(count)d more groups, which are not shown here, are past the message.",
+    ),
     "deliveries_many": _("Of each copy only the last %(count)d deliveries are shown."),
     "deliveries_gap": _(
         "For some time after it was stored, deliveries were not recorded: maxDeliveryEventBytes was 0."
@@ -278,7 +346,7 @@ TEMPLATES: dict[str, str] = {
     "not_committed_yet": _("It was delivered; the group's committed offset is not past it yet."),
     "delivered_never_committed": _("It was delivered; the group has not committed an offset of this queue."),
     "held_back": _("It was delivered; the group's committed offset waits for the message at offset %(offset)d."),
-    "not_reached": _("Messages ahead of it: %(count)d."),
+    "not_reached": ngettext_lazy("%(count)d message is ahead of it.", "%(count)d messages are ahead of it."),
     "nobody_pulls": _("No client has pulled queue %(queue)d since the broker started."),
     "filtered_by_tag": _('The group subscribes to %(expression)s; the tag is "%(tag)s".'),
     "expression_refused": _("Its filter is refused, and so are its pulls: %(reason)s."),
@@ -290,7 +358,11 @@ TEMPLATES: dict[str, str] = {
     "not_subscribed": _("The connected clients do not subscribe to the topic."),
     "waits_delayed": _("It waits at delay level %(level)d."),
     "waits_to_retry": _("It was sent back; retry %(times)d waits at delay level %(level)d."),
-    "is_dead_letter": _("It is a dead letter; attempts to consume it: %(times)d."),
+    "is_dead_letter": ngettext_lazy(
+        "It became a dead letter after %(times)d attempt to consume it.",
+        "It became a dead letter after %(times)d attempts to consume it.",
+        "times",
+    ),
     "handled_early": _("It was taken out before it was due, and no copy of it was found: it was dropped."),
     "copy_not_found": _("It was due, but its copy was not found: it may have expired or been dropped."),
     # reasons why something is not known
@@ -304,8 +376,10 @@ TEMPLATES: dict[str, str] = {
         "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
         "consumed, or kept out by the filter of whoever had queue %(queue)d."
     ),
-    "some_never_committed": _(
-        "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
+    "some_never_committed": ngettext_lazy(
+        "%(queues)d queue has messages but no committed offset yet and is not counted.",
+        "%(queues)d queues have messages but no committed offset yet and are not counted.",
+        "queues",
     ),
     "not_measured_yet": _("Not measured yet."),
     "no_messages": _("There are no messages."),
@@ -318,15 +392,30 @@ TEMPLATES: dict[str, str] = {
     "disk_kept_by_retention": _("At this rate old messages are deleted before the disk is full."),
     "latency_not_measured": _("The broker does not measure this yet."),
     # blockers and warnings of changes
-    "group_unread": _("Messages of %(topic)s that %(group)s has not read: %(count)d."),
-    "group_online": _("Connected clients of %(group)s: %(count)d."),
-    "topic_has_messages": _("Messages that can no longer be read: %(count)d."),
-    "queues_taken_away": _("Queues %(first)d to %(last)d can no longer be read; messages in them: %(count)d."),
+    "group_unread": ngettext_lazy(
+        "%(group)s has not read %(count)d message of %(topic)s.",
+        "%(group)s has not read %(count)d messages of %(topic)s.",
+    ),
+    "group_online": ngettext_lazy(
+        "%(group)s has %(count)d connected client.", "%(group)s has %(count)d connected clients."
+    ),
+    "topic_has_messages": ngettext_lazy(
+        "%(count)d message can no longer be read.", "%(count)d messages can no longer be read."
+    ),
+    "queues_taken_away": ngettext_lazy(
+        "Queues %(first)d to %(last)d can no longer be read, and %(count)d message is in them.",
+        "Queues %(first)d to %(last)d can no longer be read, and %(count)d messages are in them.",
+    ),
     "unreadable_writes": _("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
     "fewer_write_queues": _("Producers stop using queues %(first)d to %(last)d."),
-    "leftover_topic": _("The topic %(topic)s stays; messages in it: %(count)d."),
-    "offsets_removed": _("Its offsets are deleted; topics: %(count)d."),
-    "offsets_kept": _("Its offsets stay; topics: %(count)d."),
+    "leftover_topic": ngettext_lazy(
+        "The topic %(topic)s stays, with %(count)d message in it.",
+        "The topic %(topic)s stays, with %(count)d messages in it.",
+    ),
+    "offsets_removed": ngettext_lazy(
+        "Its offsets in %(count)d topic are deleted.", "Its offsets in %(count)d topics are deleted."
+    ),
+    "offsets_kept": ngettext_lazy("Its offsets in %(count)d topic stay.", "Its offsets in %(count)d topics stay."),
     "order_one_queue": _("Messages are in order within one queue only; clients must consume each queue in order."),
     "unreadable": _("While reading is off, nobody can consume from it."),
     "unwritable": _("While writing is off, nobody can send to it."),
@@ -356,7 +445,10 @@ TEMPLATES: dict[str, str] = {
     "bad_place": _("A message's place is written topic/queue/offset."),
     "bad_offset_id": _("This is neither an offset id nor a unique id; those have 32 or more hex digits."),
     "place_no_topic": _("There is no topic %(topic)s."),
-    "place_no_queue": _("The topic %(topic)s has no queue %(queue)d. Queues: %(count)d."),
+    "place_no_queue": ngettext_lazy(
+        "The topic %(topic)s has only %(count)d queue, and no queue %(queue)d.",
+        "The topic %(topic)s has only %(count)d queues, and no queue %(queue)d.",
+    ),
     "place_queue_empty": _("Queue %(queue)d of %(topic)s has no messages."),
     "place_behind_end": _("Queue %(queue)d of %(topic)s ends at %(end)d."),
     "place_expired": _("That message has expired: queue %(queue)d of %(topic)s begins at %(begin)d."),
@@ -402,7 +494,9 @@ TEMPLATES: dict[str, str] = {
     "replay_group_gone": _("The group %(group)s no longer exists."),
     "replay_letters_gone": _("The topic %(topic)s with the dead letters no longer exists."),
     "replay_not_reached": _("The job has not come to it."),
-    "replay_guarded": _("Replays so far: %(count)d or more."),
+    "replay_guarded": ngettext_lazy(
+        "It has been replayed %(count)d time or more.", "It has been replayed %(count)d times or more."
+    ),
     "replay_record_unreadable": _("The dead letter cannot be read."),
     "replay_no_origin": _("It does not say which topic it was sent to."),
     "replay_no_topic": _("The topic it was to go to does not exist."),
@@ -450,7 +544,11 @@ TEMPLATES: dict[str, str] = {
     "half_gone": _("The half message is no longer in the log."),
     "half_topic_gone": _("The topic %(topic)s that it is for does not exist: it cannot be committed."),
     "half_too_old": _("It was older than the %(hours)d hours for which messages are kept."),
-    "half_checks_used_up": _("Its producers were asked, and nobody had decided it. Checks: %(checks)d."),
+    "half_checks_used_up": ngettext_lazy(
+        "Its producers were asked %(checks)d time, and nobody had decided it.",
+        "Its producers were asked %(checks)d times, and nobody had decided it.",
+        "checks",
+    ),
     "ends_unreadable": _("How transactions ended cannot be read: %(reason)s."),
     "half_bad_place": _("An open transaction is named by the offset of its half message."),
     "half_places_or_filter": _("Name the transactions, or choose them by topic, group or key."),
@@ -493,11 +591,18 @@ TEMPLATES: dict[str, str] = {
     "offset_behind_end": _("The queue ends before %(offset)d; it goes to the end, %(target)d."),
     "offset_moved_on": _("It was sent to %(sent)d and is at %(now)d now."),
     "offset_passed": _("The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message."),
-    "offsets_online": _("Connected clients, which are notified: %(count)d."),
+    "offsets_online": ngettext_lazy(
+        "%(count)d connected client is notified.", "%(count)d connected clients are notified."
+    ),
     "offsets_undone": _("This was taken back before."),
     "offsets_all_gone": _("None of these queues can be moved back."),
-    "offsets_lost_queues": _("Queues that are gone since: %(count)d; they are left out."),
-    "offsets_left": _("Queues without an offset before, in use since: %(count)d; they are left where they are."),
+    "offsets_lost_queues": ngettext_lazy(
+        "%(count)d queue is gone since and is left out.", "%(count)d queues are gone since and are left out."
+    ),
+    "offsets_left": ngettext_lazy(
+        "%(count)d queue had no offset before and has been used since; it is left where it is.",
+        "%(count)d queues had no offset before and have been used since; they are left where they are.",
+    ),
     # bodies
     "library_missing": _("The body is %(kind)s; the Python package %(package)s that reads it is not installed."),
     "bad_compression": _("The body is marked as %(kind)s, but cannot be decompressed: %(reason)s."),
@@ -515,11 +620,12 @@ class Sentence:
     args: dict[str, object] = field(default_factory=dict)
 
     @property
-    def template(self) -> str:
+    def template(self) -> str | Plural:
         return TEMPLATES[self.code]
 
     def __str__(self) -> str:
-        return self.template % {name: _in_words(name, value) for name, value in self.args.items()}
+        text = english(self.template, self.args)
+        return text % {name: _in_words(name, value) for name, value in self.args.items()}
 
 
 def _in_words(name: str, value: object) -> object:
