@@ -29,7 +29,7 @@
   and follows a reset: the state of each queue comes from `offset_resets/pending.py`.
 - **A change.** `views/topics.py` and `views/groups.py` read top to bottom: a form, a page with the difference and its
   consequences (`templates/changes/`), the act; `views/changes.py` has the functions they share. The engine refuses in
-  sentences (`window/sentences.py`), which `words.py` repeats for the catalogue; `window.refusal_text` translates them.
+  sentences (`window/sentences.py`), which are marked for the catalogue there; `window.refusal_text` translates them.
 - **Names.** Another program's store may have topics and groups of any name: `converters.py` makes one segment of an
   address of any name. `tests/browser/test_pages.py` walks every page over such names with axe;
   `tests/clients/test_every_page.py` while official clients hold pulls.

@@ -53,7 +53,7 @@ def content(response, status: int = 200) -> str:
 def test_the_page_says_what_is_wrong_and_links_the_next_message(client_as, group):
     viewer = client_as("viewer")
     page = content(viewer.get(f"/groups/{group}/"))
-    assert "No consumer is connected; messages waiting: 7." in page
+    assert "No consumer is connected, and 7 messages are waiting." in page
     assert "Start a consumer of the group" in page
     assert '<span class="chip bad">no client connected</span>' in page
     assert f"/search/?q={group}%2F0%2F3" in page

@@ -223,7 +223,7 @@ def test_dead_letters_that_expire_come_before_others(watched):
     assert watched.needs() == [("act", "near", "dead_letters_expire"), ("act", "far", "dead_letters")]
     need = watched.need("dead_letters_expire")
     assert 4 * 3_600_000 < need.sentence.args["left_span"] <= 5 * 3_600_000
-    assert str(need.sentence).startswith(f"Dead letters of {need.name}: 1. The first may be deleted in ")
+    assert str(need.sentence).startswith(f"{need.name} has 1 dead letter. It may be deleted in ")
 
 
 def test_a_group_that_is_switched_off_is_not_called_stuck(watched):

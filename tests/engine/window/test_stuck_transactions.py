@@ -33,11 +33,11 @@ def test_without_a_producer(make_running: Callable[..., RunningEngine], monkeypa
     assert needs(running) == [], "they are not old"
     monkeypatch.setattr(limits, "WITHOUT_PRODUCER_MINUTES", 0)
     assert needs(running) == [
-        ("stuck", GROUP, "Open transactions of PG: 3. None of its producers is connected, and the oldest one is 0 "
+        ("stuck", GROUP, "PG has 3 open transactions, and none of its producers is connected. The oldest one is 0 "
          "minutes old.")
     ]  # fmt: skip
     end(peer, halves[1], COMMIT)
-    assert "Open transactions of PG: 2." in needs(running)[0][2]
+    assert "PG has 2 open transactions, " in needs(running)[0][2]
     end(peer, halves[0], COMMIT)
     end(peer, halves[2], COMMIT)
     assert needs(running) == []
