@@ -121,11 +121,12 @@ def build(
     options: Options,
     system: SystemView,
     process_checks: Checks,
+    leader: Callable[[], str | None],
     frames_before: int = 0,
     replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
-    """Build the parts, and the checks including the broker's. frames_before: number of live frames that earlier brokers
-    of this process made."""
+    """Build the parts, and the checks including the broker's. leader: as `Window.leader_address`. frames_before: number
+    of live frames that earlier brokers of this process made."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -210,10 +211,6 @@ def build(
     sampler.after_sample.append(live.refresh)
 
     replays = ReplayViews(broker.replays, dead_letters, store)
-
-    def leader() -> str | None:
-        own = None if not broker.role.appends else system.addresses().broker
-        return replication.master_address() or own
 
     parts = BrokerParts(
         is_slave=not broker.role.appends,
