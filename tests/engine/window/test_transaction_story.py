@@ -135,7 +135,7 @@ def test_when_nothing_is_kept_of_its_end(running, tmp_path):
     end(peer, send_half(peer, "K1"), COMMIT)
     resolved = running.engine.broker.resolved
     resolved.write()
-    for number in resolved.files():
+    for number in resolved.numbers():
         (resolved.directory / f"{number:010d}").unlink()
     assert what(running.window.messages.detail(HALF)) == ["born", "half", "ended"]
     told = wait_for(
