@@ -22,7 +22,7 @@ def late(name: str, level: str = "watch") -> Need:
 @pytest.fixture
 def needing(broker, monkeypatch):
     """`needing(need, ...)`: the overview tells of these."""
-    real = broker.overview()
+    real = broker.overview.snapshot()
 
     def tell(*told: Need) -> None:
         monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=told))

@@ -215,7 +215,7 @@ class Options:
     # --- changing
 
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See EngineAdmin.change_configuration."""
+        """See OptionCommands.change."""
         from . import snapshots as s
 
         before = self.listing()
@@ -277,8 +277,15 @@ class OptionCommands:
         self._topics = topics
         self._pool = pool
 
-    def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See EngineAdmin.change_configuration."""
+    def change(
+        self, values: Mapping[str, object], *, revision: str | None = None, dry_run: bool = False, by: str = ""
+    ) -> s.Change:
+        """Change hot options (upstream name -> text or value; None: back to the configured value).
+
+        In force and durable when it returns; kept over restarts in RocketBox's own directory, where it overrides the
+        configuration file. All or none. NotFound (option), InvalidInput (field: the option; also if it is not hot),
+        Conflict (revision).
+        """
         from . import snapshots as s
 
         def job() -> s.Change:

@@ -19,7 +19,7 @@ from ..options import Options
 from ..sentences import Sentence, say
 from . import snapshots as r
 from .judgement import set_checks, set_needs
-from .replica_set import ReplicaSet, seen
+from .replica_set import ReplicaSet, leader_of, seen
 
 
 class Limits(NamedTuple):
@@ -62,6 +62,7 @@ class ReplicationView:
     # --- what there is
 
     def snapshot(self) -> r.Replication:
+        """Return the slaves of this broker, or its master, as they are now."""
         config = self._options.config
         end = self._store.kept()
         slaves = self._slaves(end)
@@ -89,7 +90,10 @@ class ReplicationView:
         )
 
     def master_address(self) -> str | None:
-        """Return the clients' address of this slave's master; None on a master, and while it is not known."""
+        """Return the clients' address of this slave's master, or of the leader of its set; None on a master, and while
+        it is not known."""
+        if self._set is not None:
+            return leader_of(self._set)
         return (self._slave.master_address() or None) if self._slave is not None else None
 
     def _slaves(self, end: int) -> tuple[r.SlaveRow, ...]:
