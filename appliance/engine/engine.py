@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from .clock import Clock
 from .config import EngineConfig
+from .disk import disk_usage
 from .errors import StartError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
 from .loop_calls import run_on_loop
@@ -25,7 +26,6 @@ from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .replication.roles import takes_slaves
-from .store.disk import disk_usage
 from .window.options import Options
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate

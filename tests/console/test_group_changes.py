@@ -127,8 +127,8 @@ def test_what_speaks_against_it_is_shown_and_must_be_overruled(client_as, broker
     assert peer.ask(UPDATE_OFFSET, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}).code == 0
     client = client_as("admin")
     page = client.get(f"/groups/{group}/delete/").content.decode()
-    for sentence in (f"Messages of {topic} that {group} has not read: 2.", f"Connected clients of {group}: 1.",
-                     "Its offsets are deleted; topics: 1."):  # fmt: skip
+    for sentence in (f"{group} has not read 2 messages of {topic}.", f"{group} has 1 connected client.",
+                     "Its offsets in 1 topic are deleted."):  # fmt: skip
         assert sentence in page
     refused = client.post(f"/groups/{group}/delete/", {"name": group})
     assert refused.status_code == 409

@@ -12,6 +12,7 @@ from ...console.audit import health_check
 from ...console.history import series as history
 from ...console.models import now_ms
 from ...engine.errors import InvalidInput
+from ...engine.figures import KEPT
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
@@ -106,7 +107,7 @@ def broker(request: HttpRequest) -> Any:
 @router.get("/metrics", response=list[MetricOut])
 def list_metrics(request: HttpRequest) -> Any:
     """The figures of which a history is kept: every 30 seconds for 7 days, every 15 minutes for 13 months."""
-    return [{"name": name, "of": metric.kind, "unit": metric.unit} for name, metric in history.METRICS.items()]
+    return list(KEPT.values())
 
 
 @router.get("/metrics/series", response=SeriesOut)

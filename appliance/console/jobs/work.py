@@ -41,9 +41,9 @@ class Stopping(Exception):
 class JobFailed(Exception):
     """The job cannot go on. template: an English sentence from the catalogue; args: its values."""
 
-    def __init__(self, template: str, **args: Any) -> None:
-        super().__init__(template % args if args else template)
+    def __init__(self, template: str | tuple[str, str, str], **args: Any) -> None:
         self.told = Told(template, args)
+        super().__init__(str(self.told))
 
 
 class Work:

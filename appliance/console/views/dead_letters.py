@@ -24,6 +24,7 @@ from .window import (
     all_rows,
     asks_the_engine,
     csv_answer,
+    csv_of,
     page_number,
     refusal_text,
     time_asked,
@@ -65,14 +66,8 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
 
     fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
-        return csv_answer(
-            "dead-letters",
-            ("group", "dead_letters", "oldest_ms", "newest_ms", "expires_not_before_ms", "replay"),
-            (
-                (row.group, row.count, row.oldest_ms, row.newest_ms, row.expires_not_before_ms, row.job)
-                for row in all_rows(fetch_cut)
-            ),
-        )
+        columns = "group dead_letters=count oldest_ms newest_ms expires_not_before_ms replay=job"
+        return csv_of("dead-letters", columns, all_rows(fetch_cut))
     found = admin.replays.jobs()
     expiring = admin.dead_letters.expiring()
     names = names_for(request.user)

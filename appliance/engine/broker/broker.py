@@ -422,7 +422,7 @@ class Broker:
         from .standing_queues import StandingQueues
 
         path = self.store.paths.own / STANDING_QUEUES
-        return StandingQueues(path, self.offsets, self.sampler, self.clients.attendance, self._clock)
+        return StandingQueues(path, self.offsets, self.sampler, self.clients.attendance, self._clock, self.store.disk)
 
     def _save_standing_queues(self) -> None:
         if self.clients.attendance.knows_any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from ..config import BrokerConfig, EngineConfig, StoreConfig
+from ..disk import Disk
 from ..errors import StartError
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.roles import slaves_needed
-from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths

@@ -22,20 +22,26 @@ class Tables:
     def __init__(self, store: MessageStore, options: Callable[[], EngineConfig], follows: bool, clock: Clock) -> None:
         """Load the tables of an open store. follows: as `ConsumerOffsetManager.cuts`. Raises StartError; nothing stays
         open then."""
-        broker, directory, path = options().broker, store.paths.config, store.paths.own / "config.journal"
+        broker, directory, disk = options().broker, store.paths.config, store.disk
+        path = store.paths.own / "config.journal"
         try:
-            self.journal = ConfigJournal(path, clock=clock)
+            self.journal = ConfigJournal(path, disk, clock)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         # A message in a topic that was made for it is acknowledged only when the topic's entry is durable, too.
         store.sync_first(self.journal.sync_written)
         try:
-            self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock)
-            self.groups = SubscriptionGroupManager(directory / "subscriptionGroup.json", broker, self.journal, clock)
-            self.offsets = ConsumerOffsetManager(
-                directory / "consumerOffset.json", lambda: options().broker.flush_consumer_offset_interval_ms, clock
+            self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock, disk)
+            self.groups = SubscriptionGroupManager(
+                directory / "subscriptionGroup.json", broker, self.journal, clock, disk
             )
-            self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
+            self.offsets = ConsumerOffsetManager(
+                directory / "consumerOffset.json",
+                lambda: options().broker.flush_consumer_offset_interval_ms,
+                clock,
+                disk,
+            )
+            self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock, disk)
         except BaseException:
             self.journal.stop()
             raise

@@ -15,11 +15,11 @@ from ..broker.broker import RunningOptions
 from ..broker.open_store import store_settings as broker_store_settings
 from ..broker.role import Kind, Role
 from ..clock import Clock
+from ..disk import Disk
 from ..errors import StartError
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..seat import Seat
-from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
 from .brokers import BrokersSettings, OwnBrokers

@@ -139,9 +139,17 @@ class Window:
         """Use this broker from now on. Called when it serves."""
         from .broker_parts import build  # not needed by a name server alone
 
-        before = self._live_before
         self._parts, self._checks = build(
-            broker, namesrv, pools, self._server, self.options, self._system, self._process_checks, before, self._set
+            broker,
+            namesrv,
+            pools,
+            self._server,
+            self.options,
+            self._system,
+            self._process_checks,
+            self.leader_address,
+            self._live_before,
+            self._set,
         )
 
     def broker_gone(self) -> None:
@@ -351,6 +359,11 @@ class Window:
         if self._set is not None:
             return leader_of(self._set)
         return self._parts.replication.master_address() if self._parts is not None else None
+
+    def leader_address(self) -> str | None:
+        """Return the clients' address of the broker that changes are sent to: this one, its master, or the leader of
+        its set; None while it is not known."""
+        return self.master_address() or (None if self.is_slave else self.addresses().broker)
 
     # --- this process
 

@@ -152,8 +152,8 @@ def test_a_topic_in_use_is_not_deleted_by_accident(running):
     with pytest.raises(Blocked) as blocked:
         running.window.topic_commands.delete("Orders")
     assert [str(sentence) for sentence in blocked.value.blockers] == [
-        "Messages of Orders that CG has not read: 1.",
-        "Connected clients of CG: 1.",
+        "CG has not read 1 message of Orders.",
+        "CG has 1 connected client.",
     ]
     assert running.window.topic_commands.delete("Orders", force=True).applied
 

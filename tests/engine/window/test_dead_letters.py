@@ -114,7 +114,7 @@ def test_a_replay_and_what_is_known_of_it(group: RunningEngine) -> None:
         (0, 0, "replayed"),
         (1, 1, "skipped_by_guard"),
     ]
-    assert str(page.rows[1].why) == "Replays so far: 3 or more."
+    assert str(page.rows[1].why) == "It has been replayed 3 times or more."
     newer, older = group.window.dead_letters.page("G").rows
     assert (older.times_replayed, older.came_by_job, older.replayed_by) == (1, None, (job.id,))
     assert (newer.times_replayed, newer.came_by_job, newer.replayed_by) == (3, "old", ())

@@ -155,7 +155,7 @@ def test_retries_and_dead_letters_are_counted_apart(running):
     row = running.window.groups.page().rows[0]
     assert (row.retries, row.dead_letters) == (2, 1)
     needs = [need for need in running.window.overview.snapshot().needs if need.sentence.code == "dead_letters"]
-    assert [(need.name, need.level, str(need.sentence)) for need in needs] == [("CG", "act", "Dead letters of CG: 1.")]
+    assert [(need.name, need.level, str(need.sentence)) for need in needs] == [("CG", "act", "CG has 1 dead letter.")]
 
 
 def test_many_groups_that_need_somebody_are_a_number_at_the_end(running, monkeypatch):
@@ -166,7 +166,7 @@ def test_many_groups_that_need_somebody_are_a_number_at_the_end(running, monkeyp
     found = running.window.overview.snapshot().needs
     assert len(found) == 20
     assert {need.name for need in found[:19]} < {f"G{number:02}" for number in range(25)}
-    assert (found[-1].kind, str(found[-1].sentence)) == ("groups", "More groups that need a look: 6.")
+    assert (found[-1].kind, str(found[-1].sentence)) == ("groups", "6 more groups need a look.")
 
 
 def test_an_unknown_group_is_not_found(running):

@@ -72,7 +72,7 @@ def test_every_sentence_can_be_said():
     import re
 
     for code, template in TEMPLATES.items():
-        names = re.findall(r"%\((\w+)\)", template)
+        names = re.findall(r"%\((\w+)\)", str(template))
         assert str(say(code, **dict.fromkeys(names, 1))), code
     with pytest.raises(KeyError):
         say("no such thing")
@@ -198,7 +198,7 @@ def test_what_was_found_in_the_store_is_news_for_a_week(running):
     assert (check().level, check().sentence.code) == ("ok", "found_lately")
     store.files.add_finding(Finding(now, "damage", "commitlog/0", 10, 20, "", "It is no record."))
     assert check().level == "warning"
-    text = "Problems found in the store in the last week: 2, the latest in commitlog/0 [10, 20): It is no record."
+    text = "2 problems were found in the store in the last week, the latest in commitlog/0 [10, 20). It is no record."
     assert str(check().sentence) == text
     assert ("watch", "findings") in [(need.level, need.name) for need in running.window.overview.snapshot().needs]
     store.blocks.damaged = (("00000000000000000000", 0, 65536),)

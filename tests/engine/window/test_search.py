@@ -205,7 +205,7 @@ def test_of_copies_with_one_id_the_one_of_the_users_topic_is_meant(shop):
         ("Orders/0/99999", "Queue 0 of Orders ends at 3."),
         ("Orders/0/3", "Queue 0 of Orders ends at 3."),
         ("Orders/1/0", "Queue 1 of Orders has no messages."),
-        ("Orders/77/0", "The topic Orders has no queue 77. Queues: 4."),
+        ("Orders/77/0", "The topic Orders has only 4 queues, and no queue 77."),
         ("Nowhere/0/0", "There is no topic Nowhere."),
         ("Orders/0/2", "None"),
         ("order-1", "None"),

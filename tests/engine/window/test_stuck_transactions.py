@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from appliance.engine.window.health import limits
 from appliance.engine.window.transactions import stuck as stuck_transactions
 from tests.engine.broker.transactions.test_transactions import COMMIT, GROUP, end, question, send_half
 from tests.support.engine import RunningEngine
@@ -30,13 +31,13 @@ def test_without_a_producer(make_running: Callable[..., RunningEngine], monkeypa
     halves = [send_half(peer, f"K{number}") for number in range(3)]
     wait_for(lambda: running.window.transactions.counts().waiting == 3, "they wait for a producer")
     assert needs(running) == [], "they are not old"
-    monkeypatch.setattr(stuck_transactions, "STUCK_MINUTES", 0)
+    monkeypatch.setattr(limits, "WITHOUT_PRODUCER_MINUTES", 0)
     assert needs(running) == [
-        ("stuck", GROUP, "Open transactions of PG: 3. None of its producers is connected, and the oldest one is 0 "
+        ("stuck", GROUP, "PG has 3 open transactions, and none of its producers is connected. The oldest one is 0 "
          "minutes old.")
     ]  # fmt: skip
     end(peer, halves[1], COMMIT)
-    assert "Open transactions of PG: 2." in needs(running)[0][2]
+    assert "PG has 2 open transactions, " in needs(running)[0][2]
     end(peer, halves[0], COMMIT)
     end(peer, halves[2], COMMIT)
     assert needs(running) == []

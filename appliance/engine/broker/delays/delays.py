@@ -41,7 +41,7 @@ class Delays:
         self._dead_letters_of = partial(sending.retries.dead_letters_of, frees=True)
         self._members_lack = members_lack
         self._clock = clock
-        self.progress = DelayProgress(store.paths.config / FILE_NAME, lambda: store.lasting, clock)
+        self.progress = DelayProgress(store.paths.config / FILE_NAME, lambda: store.lasting, clock, store.disk)
         self.settled = SettledDelays(store.paths.own / NAME, store.disk, self._report)
         try:
             self.settled.load(lambda one: is_in_log(one, store.records))

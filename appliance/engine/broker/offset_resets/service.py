@@ -69,7 +69,7 @@ class OffsetResets:
         self._loop = loop
         self._clock = loop.clock
         try:
-            self.journal = ResetJournal(path, loop.clock)
+            self.journal = ResetJournal(path, loop.clock, store.disk)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         # Owned by remoting-io: group -> monotonic s of when it last got an offset, and nudges were arranged for.

@@ -56,7 +56,7 @@ class Transactions:
         self.decisions.on_ended = self.resolved.note
         path = directory / "decisions.journal"
         try:
-            journal = DecisionJournal(path, clock)
+            journal = DecisionJournal(path, clock, disk)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror or error}.") from None
         self.acts = AdminActs(store, self.decisions, check, self.resume, journal, loop.call_soon, clock)

@@ -11,7 +11,7 @@ from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..clients.views import ClientViews
 from ..figures.lag import ConsumerLag
-from ..figures.traffic import TrafficFigures
+from ..figures.traffic import BrokerFigures
 from ..groups.views import GroupViews
 from ..process.system import SystemView
 from ..sentences import say
@@ -82,7 +82,7 @@ class OverviewView:
 
     def __init__(
         self,
-        traffic: TrafficFigures,
+        traffic: BrokerFigures,
         standing: Standing,
         disk: DiskRoom,
         system: SystemView,
