@@ -1113,23 +1113,22 @@ class Broker:
         finds no queues then."""
         self.store.queues.close_others()
 
-    def queues_failure(self) -> str | None:
-        """Return the reason why the queue files cannot be written; None if they can."""
-        return self.store._flush_queues.failure
-
-    def health(self) -> dict[str, dict[str, object]]:
-        """Return check -> its "ok" and "detail"."""
-        log = self.store.log
-        failures = {
-            "store": log.broken,
-            "queues": self.queues_failure(),
+    def failures(self) -> dict[str, str | None]:
+        """Return part -> why it cannot do its work now; None while it can."""
+        return {
+            "store": self.store.log.broken,
+            "queues": self.store._flush_queues.failure,
             "index": self.store.index.failure,
-            "configuration": self.journal.failure or self.topics.failure or self.groups.failure,
+            "configuration": self.journal.failure,
+            "topics": self.topics.failure,
+            "groups": self.groups.failure,
             "offsets": self.offsets.failure,
             "filters": self.filters.failure,
             "replay": self._replays.failure,
-            "timers": self.save_timers.failure or self.deliver_timers.failure or self.roll_timers.failure,
+            "timers": self.save_timers.failure,
+            "timed": self.deliver_timers.failure,
+            "rolled": self.roll_timers.failure,
             "transactions": self.check_transactions.failure,
-            "delays": self.save_delays.failure or self.deliver_delayed.failure,
+            "delays": self.save_delays.failure,
+            "delayed": self.deliver_delayed.failure,
         }
-        return {name: {"ok": failure is None, "detail": failure or "well"} for name, failure in failures.items()}

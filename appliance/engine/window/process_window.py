@@ -17,11 +17,12 @@ from ..remoting.server import RemotingServer
 from ..wire_act import WireAct
 from ..wire_audit import WireAudit
 from .health.checks import Checks
+from .health.finding import checks_of
 from .options import Options
 from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
 from .process.system_snapshots import Configuration, LogLine, SystemInfo
-from .replicas.judgement import set_checks, set_metrics
+from .replicas.judgement import set_findings, set_metrics
 from .replicas.replica_set import ReplicaSet, SetView, seen
 from .sentences import say
 from .snapshots import Change, Check
@@ -173,9 +174,8 @@ class ProcessWindow:
 
     def checks(self) -> tuple[Check, ...]:
         """Return every health check as a sentence with a level."""
-        found = self._checks.all()
         view = seen(self._set)
-        return found if view is None else (*found, *set_checks(view))
+        return checks_of([*self._checks.all(), *(() if view is None else set_findings(view))])
 
     def health(self) -> dict[str, dict[str, object]]:
         """Return {check: {"ok": bool, "detail": text}}, for supervisors; details are for the operator only."""
