@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..engine import hotpath
+from ..engine.disk import Disk
 from ..engine.hotpath.building import what_is_missing
 from ..engine.hotpath.choice import Choice
-from ..engine.store.disk import Disk
 from ..engine.window.health import limits
 from .diagnosis import Diagnosis
 

@@ -15,7 +15,8 @@ from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
 from .clients.asking import Asking
 from .clients.views import ClientViews
-from .dead_letters.replays import ReplayCommands
+from .dead_letters.replay_commands import ReplayCommands
+from .dead_letters.replays import ReplayViews
 from .dead_letters.views import DeadLetterViews
 from .figures.charts import Charts
 from .figures.lag import ConsumerLag
@@ -45,6 +46,7 @@ from .messages.story import MessageStories
 from .messages.tail import Tails
 from .messages.views import MessageViews
 from .offsets.commands import OffsetCommands
+from .offsets.views import OffsetViews
 from .options import OptionCommands, Options
 from .process.backups import Backups
 from .process.report_inputs import ReportInputsView
@@ -67,7 +69,7 @@ from .waiting.views import WaitingViews
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """The parts behind EngineAdmin's methods. No part receives this object."""
+    """The window's subjects while a broker runs. No part receives this object."""
 
     is_slave: bool
     replication: ReplicationView
@@ -85,6 +87,7 @@ class BrokerParts:
     group_now: GroupNow
     group_commands: GroupCommands
     clean_ups: CleanUps
+    offsets: OffsetViews
     offset_commands: OffsetCommands
     clients: ClientViews
     asking: Asking
@@ -92,14 +95,15 @@ class BrokerParts:
     messages: MessageViews
     search: SearchViews
     dead_letters: DeadLetterViews
-    replays: ReplayCommands
+    replays: ReplayViews
+    replay_commands: ReplayCommands
     sender: TestSender
     imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
     transaction_commands: TransactionCommands
-    options: OptionCommands
+    option_commands: OptionCommands
     retention: RetentionPart
     tails: Tails
     backups: Backups
@@ -117,11 +121,12 @@ def build(
     options: Options,
     system: SystemView,
     process_checks: Checks,
+    leader: Callable[[], str | None],
     frames_before: int = 0,
     replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
-    """Build the parts, and the checks including the broker's. frames_before: number of live frames that earlier brokers
-    of this process made."""
+    """Build the parts, and the checks including the broker's. leader: as `Window.leader_address`. frames_before: number
+    of live frames that earlier brokers of this process made."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -163,7 +168,7 @@ def build(
         broker.settled_delays.holds,
         transactions,
     )
-    messages = MessageViews(topics, store, sampler.index, stories)
+    messages = MessageViews(topics, store, sampler.index, stories, lag)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     replication = ReplicationView(
         store,
@@ -215,10 +220,12 @@ def build(
     live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
 
+    replays = ReplayViews(broker.replays, dead_letters, store)
+
     parts = BrokerParts(
         is_slave=not broker.role.appends,
         replication=replication,
-        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock),
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock, leader),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -253,6 +260,7 @@ def build(
         ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         clean_ups=CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools)),
+        offsets=OffsetViews(broker.offset_resets, groups, topics, offsets, store, lag),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
         asking=Asking(broker.member_questions, messages.record),
@@ -272,7 +280,8 @@ def build(
         messages=messages,
         search=SearchViews(topics, store, messages, copies, waiting.still_wait, transactions),
         dead_letters=dead_letters,
-        replays=ReplayCommands(broker.replays, dead_letters, topics, groups, store),
+        replays=replays,
+        replay_commands=ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store),
         waiting=waiting,
         waiting_commands=WaitingCommands(waiting, broker.early_acts, broker.early_timer_acts),
         transactions=transactions,
@@ -283,7 +292,7 @@ def build(
             messages.record,
             store.store_host,
         ),
-        options=OptionCommands(options, topics, pool),
+        option_commands=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows),
         imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(

@@ -25,12 +25,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def states(running: RunningEngine, group: str = "CG") -> dict[str, str]:
-    return {look.kind: look.state for look in running.window.diagnosis(group).looked}
+    return {look.kind: look.state for look in running.window.diagnosis.of(group).looked}
 
 
 def found(running: RunningEngine, kind: str, group: str = "CG") -> Any:
     """Return the only finding of a kind."""
-    (one,) = [finding for finding in running.window.diagnosis(group).findings if finding.kind == kind]
+    (one,) = [finding for finding in running.window.diagnosis.of(group).findings if finding.kind == kind]
     return one
 
 
@@ -70,7 +70,7 @@ def healthy(running: RunningEngine) -> None:
 
 def test_a_group_that_is_well(running):
     healthy(running)
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert report.findings == ()
     assert [look.kind for look in report.looked] == list(diagnosis.KINDS)
     assert {look.state for look in report.looked} == {"clear"}
@@ -79,17 +79,17 @@ def test_a_group_that_is_well(running):
 
 def test_a_group_that_is_not_there(running):
     with pytest.raises(NotFound):
-        running.window.diagnosis("Nobody")
+        running.window.diagnosis.of("Nobody")
 
 
 def test_what_cannot_be_told_says_why(running):
-    running.window.create_group("CG")
-    report = running.window.diagnosis("CG")
+    running.window.group_commands.create("CG")
+    report = running.window.diagnosis.of("CG")
     why = {look.kind: str(look.why) for look in report.looked if look.state == "unknown"}
     assert why["no_consumer"] == "The group has not committed an offset yet."
     assert why["queue_stuck"] == "No consumer of the group is connected."
     running.join("c1", "Broad", model="BROADCASTING")
-    why = {look.kind: str(look.why) for look in running.window.diagnosis("Broad").looked if look.why}
+    why = {look.kind: str(look.why) for look in running.window.diagnosis.of("Broad").looked if look.why}
     assert why["slow_handler"] == "A broadcasting group keeps its offsets on its clients."
 
 
@@ -100,12 +100,12 @@ def test_a_rate_is_not_known_at_once(running, monkeypatch):
 
 
 def test_nobody_consumes_while_messages_wait(running):
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     running.put("Orders", b"a", b"b", b"c")
     running.commit("CG", "Orders", 0, 1)
     one = found(running, "no_consumer")
     assert (one.level, numbers(one)) == ("act", {"lag": 2, "retries": 0, "clients": 0})
-    assert str(one.sentence) == "No consumer is connected; messages waiting: 2."
+    assert str(one.sentence) == "No consumer is connected, and 2 messages are waiting."
     running.commit("CG", "Orders", 0, 3)
     assert states(running)["no_consumer"] == "clear"
     running.put("Orders", b"d")
@@ -121,9 +121,9 @@ def test_members_are_connected_and_pull_nothing(running):
     one = lasting(running, "nobody_pulls")
     assert (one.level, one.clients) == ("act", ("c1",))
     assert (numbers(one)["lag"], numbers(one)["clients"]) == (2, 1)
-    running.window.edit_group("CG", consume_enable=False)
+    running.window.group_commands.edit("CG", consume_enable=False)
     assert states(running)["nobody_pulls"] == "clear", "they are refused, which is said already"
-    running.window.edit_group("CG", consume_enable=True)
+    running.window.group_commands.edit("CG", consume_enable=True)
     pull(peer, 0, 1)
     assert states(running)["nobody_pulls"] == "clear"
 
@@ -153,10 +153,10 @@ def test_a_handler_that_hung_from_the_first_message_on(running):
 def test_consumption_is_switched_off(running):
     healthy(running)
     running.put("Orders", b"more")
-    running.window.edit_group("CG", consume_enable=False)
+    running.window.group_commands.edit("CG", consume_enable=False)
     one = found(running, "consumption_off")
     assert (one.level, numbers(one)) == ("act", {"clients": 1, "lag": 1})
-    running.window.edit_group("CG", consume_enable=True)
+    running.window.group_commands.edit("CG", consume_enable=True)
     assert states(running)["consumption_off"] == "clear"
 
 
@@ -167,7 +167,7 @@ def test_members_subscribe_differently(running):
     assert (numbers(one), sorted(one.clients)) == ({"subscriptions": 2, "clients": 2}, ["c1", "c2"])
     assert "Orders" in str(one.sentence)
     running.hang_up()
-    wait_for(lambda: not running.window.clients().rows, "they have gone")
+    wait_for(lambda: not running.window.clients.page().rows, "they have gone")
     running.join("c1", "CG", tags="a || b")
     running.join("c2", "CG", tags="b||a")
     assert states(running)["subscriptions_differ"] == "clear"
@@ -183,7 +183,7 @@ def test_two_clients_with_one_id_are_told_of_with_both_addresses(running):
     channels = running.engine.broker.clients.consumer_group("CG").channels
     hosts = [conn.remote_host for conn in channels]
     assert (one.level, one.clients, one.sentence.args["hosts"]) == ("act", ("c1",), ", ".join(hosts))
-    assert any(need.sentence.code == "client_id_twice" for need in running.window.overview().needs)
+    assert any(need.sentence.code == "client_id_twice" for need in running.window.overview.snapshot().needs)
     first.close()
     wait_for(lambda: states(running)["client_id_twice"] == "clear", "one of them is left", 5)
 
@@ -239,7 +239,7 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
     assert told["idle"] >= 0.6
     held = one.message
     assert (held.topic, held.queue_id, held.offset) == ("Orders", 3, 1)
-    assert running.window.message(held.offset_id).row.queue_offset == 1
+    assert running.window.messages.detail(held.offset_id).row.queue_offset == 1
     assert held.skip == {"topics": ["Orders"], "queues": [3], "to": "skip", "offset": 1}
     wait_for(lambda: found(running, "queue_stuck").message.delivered == 1, "its delivery is written down", every=0.1)
     assert found(running, "queue_stuck").message.last_client == "c2"
@@ -272,7 +272,7 @@ def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkey
     assert found(running, "queue_stuck").clients == ("c1",)
     running.join("c2", "CG")
     peer.close()
-    wait_for(lambda: [row.client_id for row in running.window.clients().rows] == ["c2"], "it has gone")
+    wait_for(lambda: [row.client_id for row in running.window.clients.page().rows] == ["c2"], "it has gone")
     one = found(running, "queue_stuck")
     assert (one.clients, one.message.last_client) == ((), "c1")
 
@@ -369,7 +369,7 @@ def test_more_consumers_than_queues(running):
         running.join(f"more-{number}", "CG")
     one = found(running, "idle_consumers")
     assert numbers(one) == {"clients": 6, "queues": 4, "idle": 2}
-    assert str(one.sentence) == "Orders has 4 queues for 6 consumers; consumers without a queue: 2."
+    assert str(one.sentence) == "Orders has 4 queues for 6 consumers, so 2 of them have none."
 
 
 @pytest.mark.parametrize(("clients", "state"), [(1, "clear"), (2, "clear"), (3, "found"), (4, "clear"), (5, "clear")])
@@ -389,19 +389,19 @@ def test_the_worst_comes_first(running):
     healthy(running)
     for number in range(5):
         running.join(f"more-{number}", "CG")
-    running.window.edit_group("CG", consume_enable=False)
-    findings = running.window.diagnosis("CG").findings
+    running.window.group_commands.edit("CG", consume_enable=False)
+    findings = running.window.diagnosis.of("CG").findings
     assert [finding.level for finding in findings] == sorted(finding.level for finding in findings)
     assert findings[0].kind == "consumption_off"
 
 
 def test_hundreds_of_queues_take_no_long_time(running):
-    running.window.create_topic("Wide", read_queues=200, write_queues=200)
+    running.window.topic_commands.create("Wide", read_queues=200, write_queues=200)
     running.join("c1", "CG", topic="Wide")
     for queue in range(200):
         running.put("Wide", b"x", queue=queue)
         running.commit("CG", "Wide", queue, 0)
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert {look.kind for look in report.looked} == set(diagnosis.KINDS)
 
 
@@ -411,15 +411,13 @@ def test_an_expression_that_lets_nothing_through(running):
     running.join("c1", "CG", tags="price > 5", expressionType="SQL92")
     one = found(running, "expression")
     assert (one.level, numbers(one)) == ("watch", {"looked_at": 3})
-    assert str(one.sentence) == (
-        "Its expression for Orders let none of the last messages through that were looked at: 3."
-    )
+    assert str(one.sentence) == ("Its expression for Orders let none of the last 3 messages through.")
     running.put("Orders", b"x", properties="price\x017\x02")
     assert states(running)["expression"] == "clear"
 
 
 def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     for _ in range(5):
         running.put("Orders", b"x" * 300_000, properties="price\x011\x02")
     running.commit("CG", "Orders", 0, 0)
@@ -429,7 +427,7 @@ def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
     log = running.engine.broker.store.log
     of_log = log.read
     monkeypatch.setattr(log, "read", lambda at, size: (read.append(size), of_log(at, size))[1])
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert {"expression", "nobody_pulls"} <= {one.kind for one in report.findings}
     assert len(read) > 5
     assert sum(read) < 300_000

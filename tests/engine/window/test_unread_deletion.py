@@ -25,7 +25,7 @@ def losing(running, monkeypatch):
     table = running.engine.broker.topics
     config = table.get("Orders")
     table._configs["Orders"] = replace(config, attributes={"reserve.time": "40"})
-    running.window.create_group("gone")
+    running.window.group_commands.create("gone")
     running.commit("gone", "Orders", 0, 0)
     sampler = running.window._parts.sampler
     wait_for(lambda: running.sample() or sampler.span(300)[1] > 0.05, "rates are known")
@@ -39,7 +39,7 @@ def later(monkeypatch, hours: float) -> None:
 
 
 def needs(running):
-    found = [one for one in running.window.overview().needs if one.sentence.code == "deleted_unread_soon"]
+    found = [one for one in running.window.overview.snapshot().needs if one.sentence.code == "deleted_unread_soon"]
     return [
         (one.level, one.name, one.sentence.args["topic"], round(one.sentence.args["left_span"] / HOUR_MS))
         for one in found
@@ -47,7 +47,9 @@ def needs(running):
 
 
 def passed(running):
-    found = [one for some in running.window.measurements(30) for one in some if one.name == "group_deletion_percent"]
+    found = [
+        one for some in running.window.measurements.take(30) for one in some if one.name == "group_deletion_percent"
+    ]
     return {one.label: one.value if one.value is None else round(one.value) for one in found}
 
 

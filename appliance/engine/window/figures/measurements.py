@@ -63,8 +63,8 @@ class Measurements:
         self._counted: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
-        """Yield all measurements in short lists, between which the caller may rest: those of groups and of the broker,
-        then those of topics, which may be most. Rates: of the last `seconds`."""
+        """Yield the present figures of the broker, its topics and its groups in short lists; `measurements.py` has the
+        names. Rates are of the last `seconds` (at most 590). For one thread, which rests between the lists."""
         progress = self._lag.snapshot()
         lag = retries = 0
         slowest: int | None = None

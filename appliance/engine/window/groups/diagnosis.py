@@ -2,7 +2,7 @@
 
 One look for each kind of finding, all over one snapshot of offsets and clients. A look that lacks data returns
 "unknown" with the reason; it never guesses. The broker cannot see why a client commits nothing; only the client can
-report that (`EngineAdmin.running_info` asks it).
+report that (`Asking.running_info` asks it).
 """
 
 from __future__ import annotations
@@ -115,9 +115,14 @@ class GroupDiagnosis:
         self._sampler = sampler
         self._measures = measures
 
-    def of(self, group: str, may_see: Callable[[str], bool]) -> d.Diagnosis:
-        """Diagnose a group. may_see(topic): True if the caller may see a topic's messages. Raises NotFound for a group
-        that is not configured, not online and has no offsets."""
+    def of(self, group: str, may_see: Callable[[str], bool] = lambda topic: True) -> d.Diagnosis:
+        """Return what is wrong with a group by the broker's own records, each finding with its numbers.
+
+        The kinds that were looked for and found in order, or could not be judged, are listed as well. `KINDS`
+        has the kinds, and the thresholds beside it their reasons. may_see(topic): True if the caller may see a topic's
+        messages; messages of other topics are not named. NotFound for a group that is not configured, not online and
+        has no offsets.
+        """
         progress = self._lag.snapshot()
         if not progress.has(group):
             raise NotFound("group", group)

@@ -65,7 +65,7 @@ class GroupNow:
     # --- how fast
 
     def pace(self, name: str) -> s.GroupPace:
-        """See EngineAdmin.group_pace."""
+        """Return a group's rates, when it will have caught up, and its lag over the last ten minutes. NotFound."""
         progress = self._known(name)
         backlog = progress.backlog(name)
         topics = progress.topics_of(name)
@@ -120,8 +120,15 @@ class GroupNow:
 
     # --- its queues
 
-    def queues(self, name: str, topic: str | None, q: str, sort: str, page: int, page_size: int) -> s.Page:
-        """See EngineAdmin.group_queues."""
+    def queues(
+        self, name: str, topic: str | None = None, q: str = "", sort: str = "-lag", page: int = 1, page_size: int = 50
+    ) -> s.Page:
+        """Return a page of QueueNow: the queues of every topic that the group subscribes to or has offsets of, and of
+        its retry topic. NotFound.
+
+        topic: only the queues of this topic. q: part of the topic's name. sort: queue, lag, lag_time, committed, end,
+        idle; "-" before it for the largest first.
+        """
         progress = self._known(name)
         info = progress.online.get(name)
         needle = q.strip().lower()

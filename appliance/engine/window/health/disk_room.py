@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...store.disk import disk_usage
+from ...disk import disk_usage
 from ...store.retention.clean_rules import full_share, watermarks
 from ..options import Options
 from ..sentences import Sentence, say

@@ -101,7 +101,8 @@ class OverviewView:
         self._groups = groups
 
     def snapshot(self) -> s.Overview:
-        """Return the data of the front page."""
+        """Return the front page: rates, needs, checks, the groups furthest behind. Made for each call: a page asks for
+        it once, and follows `live_frame` from then on."""
         disk = self._disk.figures()
         full_at, full_why = self._disk.full_at_ms(disk)
         oldest = self._store.earliest_time_ms()

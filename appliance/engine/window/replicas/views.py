@@ -51,6 +51,7 @@ class ReplicationView:
     # --- what there is
 
     def snapshot(self) -> r.Replication:
+        """Return the slaves of this broker, or its master, as they are now."""
         config = self._options.config
         end = self._store.kept()
         slaves = self._slaves(end)
