@@ -12,12 +12,12 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from msgspec import json
 from pydantic import BaseModel
 
 from ..console.models import IdempotentAnswer, now_ms
 from ..engine.errors import StoreBroken, Unavailable
 from .errors import Refused
+from .problems import encoded
 
 KEPT_MS = 24 * 3600 * 1000
 # The longest an act takes; a claim older than this has lost its worker.
@@ -97,7 +97,7 @@ def _digest(request: HttpRequest) -> str:
 
 
 def _encoded(answer: BaseModel) -> bytes:
-    return json.encode(answer.model_dump())
+    return encoded(answer.model_dump())
 
 
 def _answer(body: bytes, status: int, headers: Mapping[str, str]) -> HttpResponse:
