@@ -44,13 +44,6 @@ def not_given() -> Any:
     return None
 
 
-def flattened(value: Any, shape: type[BaseModel], of_row: type[BaseModel]) -> Any:
-    """A snapshot whose list row stands in its `row`, as one object: clients need not know which half a field is in."""
-    if isinstance(value, dict):
-        return value
-    return {name: getattr(value.row if name in of_row.model_fields else value, name) for name in shape.model_fields}
-
-
 class SentenceOut(Out):
     """A sentence for people. code: stable, for programs. args: the values in the sentence."""
 

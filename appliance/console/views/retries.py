@@ -66,7 +66,7 @@ def _csv(name: str, level: int | None) -> HttpResponse:
         f"retries-{name}",
         ("due_ms", "level", "offset", "origin_topic", "retries", "unique_id", "keys", "tag", "sent_back_ms"),
         (
-            (row.due_ms, row.level, row.queue_offset, row.origin_topic, row.reconsume_times, row.unique_id,
+            (row.due_at_ms, row.level, row.queue_offset, row.origin_topic, row.reconsume_times, row.unique_id,
              " ".join(row.keys), row.tags, row.stored_at_ms)
             for row in rows[:CSV_ROWS]
         ),

@@ -402,7 +402,7 @@ class EngineAdmin(ReplicationWindow):
         `next_cursor` continues with the same text, topic, times and copies. A page ends after 250 ms or 500 records
         (truncated), so an empty page may have a next one. No bodies. may_see(topic): True if the caller may see a
         topic's messages. limit: 1 to 500. A blank text finds nothing. InvalidInput (limit, times, cursor), NotFound
-        (topic). `hit.row.offset_id` is a ref for `message`.
+        (topic). `hit.message.offset_id` is a ref for `message`.
         """
         return self._running().search.page(text, topic, from_ms, to_ms, cursor, limit, may_see, copies)
 

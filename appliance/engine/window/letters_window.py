@@ -42,7 +42,7 @@ class LettersWindow(TransactionsWindow):
         wanted: fields of a filter: topic (that it was first sent to; "" if its properties lack that), retries, key (or
         unique id, or its original offset id), replayed ("no", "yes": from its place; "again": it is the copy of a
         replay). With a filter a page ends after 250 ms, and may be empty although there is a next one. No bodies:
-        `message_body(row.row.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
+        `message_body(row.message.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
         """
         return self._running().dead_letters.page(group, from_ms, to_ms, filter_of(wanted), cursor, limit)
 

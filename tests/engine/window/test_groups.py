@@ -22,10 +22,10 @@ def test_lag_is_counted_in_messages_and_in_time(running):
     after = int(time.time() * 1000)
     assert (row.name, row.lag, row.clients, row.topics, row.model) == ("CG", 4, 1, 1, "CLUSTERING")
     assert row.lag_why is None
-    first = running.window.message("Orders/0/4").row.stored_at_ms
+    first = running.window.message("Orders/0/4").stored_at_ms
     assert before - first <= row.lag_ms <= after - first, "the oldest of both queues counts"
     running.commit("CG", "Orders", 0, 5)
-    later = running.window.message("Orders/1/0").row.stored_at_ms
+    later = running.window.message("Orders/1/0").stored_at_ms
     assert running.window.groups().rows[0].lag_ms <= int(time.time() * 1000) - later
     running.commit("CG", "Orders", 1, 3)
     row = running.window.groups().rows[0]

@@ -89,7 +89,7 @@ def test_one_that_was_set_aside_and_resumed(make_running: Callable[..., RunningE
     running = make_running(broker=fast)
     send_half(running.produce_as("p1", GROUP), "K")
     [one] = wait_for(lambda: running.window.discarded_transactions().rows, "it is set aside")
-    aside = one.row.offset_id
+    aside = one.message.offset_id
     wait_for(lambda: "set_aside" in what(running.window.message(HALF)), "the index knows it")
     told = running.window.message(HALF)
     assert what(told) == ["born", "half", "discarded", "set_aside"]

@@ -191,10 +191,10 @@ class DeadLetterViews:
             of_this = jobs.get((record.queue_id, record.queue_offset), [])
             rows.append(
                 DeadLetterRow(
-                    row=row_of(record),
+                    message=row_of(record),
                     origin_topic=properties.get(RETRY_TOPIC),
                     origin_id=properties.get(ORIGIN_MESSAGE_ID),
-                    expires_not_before_ms=expiry.of(record.physical_offset, record.store_time_ms, hours),
+                    expires_not_before_at_ms=expiry.of(record.physical_offset, record.store_time_ms, hours),
                     times_replayed=times_replayed(record, of_this),
                     came_by_job=provenance_of(properties).job,
                     replayed_by=tuple(state.spec.id for state in replays_of(record, of_this)),
@@ -422,9 +422,9 @@ class DeadLetterViews:
             group=group,
             known=self._groups.get(group) is not None,
             count=count,
-            oldest_ms=None if oldest is None else oldest.store_time_ms,
-            newest_ms=newest,
-            expires_not_before_ms=None
+            oldest_at_ms=None if oldest is None else oldest.store_time_ms,
+            newest_at_ms=newest,
+            expires_not_before_at_ms=None
             if oldest is None
             else expiry.of(oldest.physical_offset, oldest.store_time_ms, self._hours(topic)),
             job=job,
