@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Iterator
 
 import pytest
-from appliance.engine.window.figures.traffic.measurements import Measurement
 
 from appliance.console.history import codes, recorder, series
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME, HistoryFile
 from appliance.console.history.recorder import Recorder
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.errors import InvalidInput, Unavailable
+from appliance.engine.window.figures.measurements import Measurement
 from tests.support.waiting import wait_for
 
 #: A Monday at midnight, UTC.

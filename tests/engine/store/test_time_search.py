@@ -4,7 +4,6 @@ from bisect import bisect_left, bisect_right
 from types import SimpleNamespace
 
 import pytest
-from appliance.engine.window.messages.views.queue_reader import QueueReader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,8 @@ from appliance.engine.store.time_search import (
     first_as_of,
     first_not_before,
 )
-from appliance.engine.window.messages.views import queue_reader
+from appliance.engine.window.messages import queue_reader
+from appliance.engine.window.messages.queue_reader import QueueReader
 from tests.support.store import StoreUnderTest
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000

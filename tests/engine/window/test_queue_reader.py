@@ -1,8 +1,8 @@
 """Reading queues while remoting-io and the flush thread work on them."""
 
 import pytest
-from appliance.engine.window.messages.views.queue_reader import QueueReader
 
+from appliance.engine.window.messages.queue_reader import QueueReader
 from tests.support.engine import send_fields
 
 
