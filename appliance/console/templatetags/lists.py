@@ -83,7 +83,7 @@ def th(parser: Parser, token: Token) -> HeaderNode:
     labels = []
     for bit in bits:
         kind = bit if bit in _HEADERS else ""
-        key, label = kwarg_re.fullmatch(next(bits) if kind else bit).groups()  # type: ignore[union-attr]
+        key, label = kwarg_re.fullmatch(next(bits) if kind else bit).groups()
         labels.append((kind, key or "", parser.compile_filter(label)))
     return HeaderNode(labels)
 

@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..access import allows
 from ..scope import admits, may_move
@@ -34,7 +35,12 @@ def translated(sentence: Any) -> str:
     """Translate a sentence of the engine into the reader's language; "" for None."""
     if sentence is None:
         return ""
-    template = _(sentence.template)
+    template = sentence.template
+    if isinstance(template, str):
+        template = _(template)
+    else:
+        one, many, number = template
+        template = ngettext(one, many, sentence.args[number])
     sizes = set(_SIZE.findall(template))
     wholes = set(_WHOLE.findall(template))
     args = {
