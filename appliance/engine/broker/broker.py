@@ -754,7 +754,8 @@ class Broker:
         """The table of messages that retention deleted before groups had consumed them. Any thread."""
         from .deleted_unread import NAME, DeletedUnreadTable
 
-        return DeletedUnreadTable(self._config.data_dir / "rocketbox" / NAME, self.offsets.all, self._clock.wall_ms)
+        path = self.store.paths.own / NAME
+        return DeletedUnreadTable(path, self.store.disk, self.offsets.all, self._clock.wall_ms)
 
     @cached_property
     def early_acts(self) -> EarlyActs:
