@@ -332,7 +332,7 @@ class Broker:
         tables, sending, delays, timed, ends = self.tables, self.sending, self.delays, self.timed, self.transactions
         self.filters, self.journal = tables.filters, tables.journal
         self.own_appends, self.send_path, self.send_answers = sending.appends, sending.path, sending.answers
-        self.send_properties, self.send_backs = sending.properties, sending.send_backs
+        self.send_properties, self.send_backs, self.send = sending.properties, sending.send_backs, sending.processor
         self.delay_levels, self.waiting_places = sending.levels, sending.places
         self.deliver_delayed, self.save_delays = delays.deliver, delays.save
         self.settled_delays, self.delay_progress = delays.settled, delays.progress
