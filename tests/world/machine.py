@@ -17,11 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import appliance.engine.broker.deliveries.ring as ring_module
 import appliance.engine.broker.open_store as open_store_module
 import appliance.engine.broker.processors.pull_answers as pull_answers_module
 import appliance.engine.broker.timers.delivery as delivery_module
-import appliance.engine.broker.transactions.resolved as resolved_module
 import appliance.engine.remoting.event_loop as loop_module
 import appliance.engine.store.log.commit_log as commit_log_module
 import appliance.engine.window.options as options_module
@@ -44,7 +42,6 @@ from tests.world.threads import (
     Killed,
     Scheduler,
     WorldClock,
-    _InPlaceOf,
     replaced,
     simulated_threads,
 )
@@ -396,8 +393,6 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
             (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
             (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
         ]
-        for module in (ring_module, resolved_module):
-            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: here().disk.scandir(path))))
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:

@@ -647,23 +647,22 @@ class Broker:
         finds no queues then."""
         self.store.queues.close_others()
 
-    def queues_failure(self) -> str | None:
-        """Return the reason why the queue files cannot be written; None if they can."""
-        return self.store._flush_queues.failure
-
-    def health(self) -> dict[str, dict[str, object]]:
-        """Return check -> its "ok" and "detail"."""
-        log = self.store.log
-        failures = {
-            "store": log.broken,
-            "queues": self.queues_failure(),
+    def failures(self) -> dict[str, str | None]:
+        """Return part -> why it cannot do its work now; None while it can."""
+        return {
+            "store": self.store.log.broken,
+            "queues": self.store._flush_queues.failure,
             "index": self.store.index.failure,
-            "configuration": self.tables.failure,
+            "configuration": self.tables.journal.failure,
+            "topics": self.tables.topics.failure,
+            "groups": self.tables.groups.failure,
             "offsets": self.offsets.failure,
             "filters": self.tables.filters.failure,
             "replay": self._replays.failure,
-            "timers": self.timed.failure,
+            "timers": self.timed.save.failure,
+            "timed": self.timed.deliver.failure,
+            "rolled": self.timed.roll.failure,
             "transactions": self.transactions.check.failure,
-            "delays": self.delays.failure,
+            "delays": self.delays.save.failure,
+            "delayed": self.delays.deliver.failure,
         }
-        return {name: {"ok": failure is None, "detail": failure or "well"} for name, failure in failures.items()}

@@ -70,8 +70,3 @@ class Tables:
     def let_go(self) -> None:
         """Close the journal as it is, and save nothing. For a broker that was never started."""
         self.journal.stop()
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why topics or groups cannot be saved; None if they can."""
-        return self.journal.failure or self.topics.failure or self.groups.failure

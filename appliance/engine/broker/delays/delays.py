@@ -104,7 +104,3 @@ class Delays:
             self._dead_letters_of,
             self._clock,
         )
-
-    @property
-    def failure(self) -> str | None:
-        return self.save.failure or self.deliver.failure

@@ -82,7 +82,3 @@ class Timers:
         from .early import EarlyTimerActs
 
         return EarlyTimerActs(self._store, self._appends, self.deliver, self._topics.get, self._loop.clock)
-
-    @property
-    def failure(self) -> str | None:
-        return self.save.failure or self.deliver.failure or self.roll.failure
