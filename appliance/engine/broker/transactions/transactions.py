@@ -72,11 +72,13 @@ class Transactions:
 
     @cached_property
     def half_appends(self) -> HalfAppends:
+        from .half_appends import HalfAppends
 
         return HalfAppends(self._store, self._appends, self.check.stored, self._loop.call_soon)
 
     @cached_property
     def resume(self) -> ResumeDiscarded:
+        from .resume import ResumeDiscarded
 
         return ResumeDiscarded(self._store, self.half_appends)
 
@@ -84,6 +86,7 @@ class Transactions:
     def acts(self) -> AdminActs:
         """Administrators' decisions. Made before it adds anything to the journal, which has the unfinished ones of the
         last process."""
+        from .admin_acts import AdminActs
 
         call_soon, clock = self._loop.call_soon, self._loop.clock
         return AdminActs(self._store, self.decisions, self.check, self.resume, self.journal, call_soon, clock)
