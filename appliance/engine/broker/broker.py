@@ -82,6 +82,9 @@ if TYPE_CHECKING:
     from .slave_side import SlaveSide
     from .standing_queues import StandingQueues
     from .timers.early import EarlyTimerActs
+    from .transactions.admin_acts import AdminActs
+    from .transactions.half_appends import HalfAppends
+    from .transactions.resume import ResumeDiscarded
 
 logger = logging.getLogger(__name__)
 
@@ -332,16 +335,27 @@ class Broker:
         tables, sending, delays, timed, ends = self.tables, self.sending, self.delays, self.timed, self.transactions
         self.filters, self.journal = tables.filters, tables.journal
         self.own_appends, self.send_path, self.send_answers = sending.appends, sending.path, sending.answers
-        self.send_properties, self.send_backs = sending.properties, sending.send_backs
+        self.send_properties, self.send_backs, self.send = sending.properties, sending.send_backs, sending.processor
         self.delay_levels, self.waiting_places = sending.levels, sending.places
         self.deliver_delayed, self.save_delays = delays.deliver, delays.save
         self.settled_delays, self.delay_progress = delays.settled, delays.progress
         self.timers, self.timer_claims, self.look_at_timers = timed.index, timed.claims, timed.deliver.look
         self.deliver_timers, self.save_timers, self.roll_timers = timed.deliver, timed.save, timed.roll
         self.open_halves, self.decisions, self.check_transactions = ends.open_halves, ends.decisions, ends.check
-        self.resolved, self.transaction_acts, self.transaction_records = ends.resolved, ends.acts, ends.records
-        self.resume_discarded, self.half_appends, self.check_settings = ends.resume, ends.half_appends, ends.settings
+        self.resolved, self.transaction_records, self.check_settings = ends.resolved, ends.records, ends.settings
         self.delivery_events, self._recorder = self.deliveries.service, self.deliveries.recorder
+
+    @property
+    def transaction_acts(self) -> AdminActs:
+        return self.transactions.acts
+
+    @property
+    def resume_discarded(self) -> ResumeDiscarded:
+        return self.transactions.resume
+
+    @property
+    def half_appends(self) -> HalfAppends:
+        return self.transactions.half_appends
 
     @property
     def early_acts(self) -> EarlyActs:
@@ -496,7 +510,7 @@ class Broker:
                 timers.save.done,
                 clock.wall_ms,
             ),
-            ResumeHalfProcessor(transactions.resume),
+            ResumeHalfProcessor(lambda: transactions.resume),
             AdminProgressProcessor(self.store, tables, self.clients, name, self.address, clock, movements),
             AdminClientsProcessor(self.clients, peers, self.member_questions, loop),
             AdminOffsetsProcessor(
