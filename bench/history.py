@@ -38,14 +38,14 @@ def main(topics: int, groups: int, hours: int) -> None:
         assert broker is not None
         names = [f"topic-{n:04}" for n in range(topics)]
         for name in names:
-            running.window.create_topic(name, read_queues=QUEUES, write_queues=QUEUES)
+            running.window.topic_commands.create(name, read_queues=QUEUES, write_queues=QUEUES)
             running.put(name, *[b"x" * 64] * 3)
         for n in range(groups):
             broker.groups.find(f"group-{n:04}")
             broker.offsets.commit(f"group-{n:04}", names[n % topics], 0, 1)
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         clock = Restless(1_800_000_000_000 // HOUR_MS * HOUR_MS)
-        recorder = Recorder(Path(directory), clock=clock, measure=lambda: running.window.measurements(30))
+        recorder = Recorder(Path(directory), clock=clock, measure=lambda: running.window.measurements.take(30))
         series.use(recorder)
         samples = 0
         for hour in range(hours):

@@ -125,17 +125,17 @@ def main() -> None:
             running.restart()
             window = running.window
             for name in ("group-7", "group-8", "group-9"):
-                window.create_group(name)
+                window.group_commands.create(name)
             print("| question | calls | slowest ms | all s | others kept waiting, ms | memory, MiB |")
             print("|---|---:|---:|---:|---:|---:|")
-            ask("levels", lambda: bool(window.delay_levels()))
-            ask("histogram", lambda: not window.pending_by_due(60_000, 400).truncated)
-            ask("first page", lambda: len(window.waiting().rows) == 50)
-            ask("a group's ladder, until it is whole", lambda: not window.retry_ladder("group-7").truncated)
-            ask("the same again", lambda: not window.retry_ladder("group-8").truncated)
-            ask("a page of one group", lambda: len(window.waiting(group="group-7").rows) > 0)
-            ask("drop 1,000 of a group", lambda: window.act_on_waiting("drop", group="group-9").done >= 0)
-            ask("its ladder after that", lambda: not window.retry_ladder("group-9").truncated)
+            ask("levels", lambda: bool(window.waiting.levels()))
+            ask("histogram", lambda: not window.waiting.by_due(60_000, 400).truncated)
+            ask("first page", lambda: len(window.waiting.page().rows) == 50)
+            ask("a group's ladder, until it is whole", lambda: not window.waiting.ladder("group-7").truncated)
+            ask("the same again", lambda: not window.waiting.ladder("group-8").truncated)
+            ask("a page of one group", lambda: len(window.waiting.page(group="group-7").rows) > 0)
+            ask("drop 1,000 of a group", lambda: window.waiting_commands.run("drop", group="group-9").done >= 0)
+            ask("its ladder after that", lambda: not window.waiting.ladder("group-9").truncated)
         finally:
             running.stop()
 

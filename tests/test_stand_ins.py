@@ -26,9 +26,10 @@ from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore
-from appliance.engine.window.engine_admin import EngineAdmin
+from appliance.engine.window.figures.live import LiveFrames
+from appliance.engine.window.window import Window
 from appliance.engine.wire_audit import WireAudit
-from tests.console.test_live_feed import Window
+from tests.console.test_live_feed import Frames
 from tests.console.test_metrics import NAMES
 from tests.crash import life
 from tests.crash.recording_disk import RecordingDisk
@@ -124,9 +125,10 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
         OsFileCalls,
         set(),
     ),
-    "the window of a feed": (lambda: Window([]), EngineAdmin, {"frames", "asked"}),
+    "the frames of a feed": (lambda: Frames([]), LiveFrames, {"frames", "asked"}),
     "a process's engine": (lambda: fake_process.Engine(None), Engine, set()),
-    "a process's window": (fake_process.Admin, EngineAdmin, set()),
+    "a process's window": (fake_process.Window, Window, set()),
+    "a process's audit": (fake_process.WireAudit, WireAudit, set()),
     "a leader store of one thread's tests": (
         members.FakeStore,
         LeaderStore,
@@ -146,6 +148,8 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: Classes that share method names with a part but stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "support/sending.py:HostileSend": "a request, in the bytes that a stranger sends",
+    "client/core/test_client_core.py:Left": "a part of the client",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",
@@ -233,7 +237,7 @@ def test_a_stand_in_is_like_what_it_stands_for(name: str) -> None:
 
 
 def test_a_process_that_pretends_counts_what_engines_count() -> None:
-    assert set(fake_process.Admin().metrics()) <= NAMES
+    assert set(fake_process.Window().metrics()) <= NAMES
 
 
 def test_no_stand_in_takes_any_name_there_is() -> None:

@@ -1,4 +1,4 @@
-"""Replication as JSON: `engine.window.replication_snapshots`, whose docstrings hold for these."""
+"""Replication as JSON: `engine.window.replicas.snapshots`, whose docstrings hold for these."""
 
 from __future__ import annotations
 

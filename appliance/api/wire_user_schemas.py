@@ -1,4 +1,4 @@
-"""Users of the wire and their entries, as JSON. `window.wire_user_snapshots` explains their fields."""
+"""Users of the wire and their entries, as JSON. `window.access.snapshots` explains their fields."""
 
 from __future__ import annotations
 

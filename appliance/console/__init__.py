@@ -24,9 +24,9 @@
   `proxy_sign_in.py` and `oidc.py` are the other ways in, off unless `sign_in_options.py` finds their settings.
   `recent_login.py` asks again before destructive acts; `tokens.py` keeps hashes only, `once.py` shows a secret once;
   `user_acts.py` has the acts of administrators on users, for pages and API.
-- **A group.** `views/group.py` shows `window/group_now.py`, a page of queues at a time, and `window/diagnosis.py`; the
-  part that changes is fetched again every 5 s. `views/group_resets.py` previews, does and follows a reset: the state of
-  each queue comes from `offset_resets/pending.py`.
+- **A group.** `views/group.py` shows `window/groups/now.py`, a page of queues at a time, and
+  `window/groups/diagnosis.py`; the part that changes is fetched again every 5 s. `views/group_resets.py` previews, does
+  and follows a reset: the state of each queue comes from `offset_resets/pending.py`.
 - **A change.** `views/topics.py` and `views/groups.py` read top to bottom: a form, a page with the difference and its
   consequences (`templates/changes/`), the act; `views/changes.py` has the functions they share. The engine refuses in
   sentences (`window/sentences.py`), which are marked for the catalogue there; `window.refusal_text` translates them.
@@ -35,13 +35,13 @@
   `tests/clients/test_every_page.py` while official clients hold pulls.
 - **Long acts** are jobs (`jobs/`), run by the threads `jobs-1` and `jobs-2`, which rest twice as long as they work. The
   page of a job gets news within 20 ms by an answer that waits (`views/jobs.py`).
-- **Live tail.** `engine/window/tail.py` reads the ends of a topic's queues, so sends are not involved. `live_tail.py`
-  has a thread `live-tail` while pages watch: pages with the same wish share one read and one text, which
+- **Live tail.** `engine/window/messages/tail.py` reads the ends of a topic's queues, so sends are not involved.
+  `live_tail.py` has a thread `live-tail` while pages watch: pages with the same wish share one read and one text, which
   `call_soon_threadsafe` hands to the loop (a channel layer's `group_send` from a thread takes a second). Each browser
   has a short queue; messages that do not fit are counted, and the page shows the count. A read takes 2 ms at most, then
   the thread rests nine times as long.
-- **Lists.** `look_ahead.py` has the window measure queues (`window/measures.py`) a few at a time before a list needs
-  them. The first list would otherwise read thousands of files during a request.
+- **Lists.** `look_ahead.py` has the window measure queues (`window/figures/measures.py`) a few at a time before a list
+  needs them. The first list would otherwise read thousands of files during a request.
 - **Reports.** `views/reports.py` shows the result of a run. A document has keys and figures only: `reports/shown.py`
   turns it into a page, `reports/words.py` and `sentences.py` have the words (compared with
   `spark_reports/reports/keys.py`), `reports/drawing.py` writes plots anew and refuses anything but a drawing.

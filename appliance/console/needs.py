@@ -139,7 +139,7 @@ class Board:
 
 def everything() -> list[Need]:
     """Return all needs, muted or not: those of the broker, the worst first, then those of the console's reports."""
-    return [*runtime.window().overview().needs, *report_needs()]
+    return [*runtime.window().overview.snapshot().needs, *report_needs()]
 
 
 def key_of(need: Need) -> str:

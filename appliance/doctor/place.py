@@ -15,7 +15,7 @@ from ..engine.host_port import cannot_reach, local_host
 from ..engine.remoting.server import listen
 from ..engine.store.disk import Disk
 from ..engine.store.log.commit_log import RECENT_BYTES
-from ..engine.window.disk_room import disk_figures
+from ..engine.window.health.disk_room import disk_figures
 from ..main import what_strangers_can_do
 from ..runtime import is_loopback
 from .diagnosis import Diagnosis, size_text

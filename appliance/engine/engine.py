@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .namesrv.namesrv import NameServer
     from .seat import Seat
     from .tls.door import Door
-    from .window.engine_admin import EngineAdmin
-    from .window.system import Addresses
+    from .window.process.system import Addresses
+    from .window.window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,14 @@ class Engine:
         self.resign: Callable[[], None] | None = None
         # Guarded by _making_window.
         self._making_window = threading.Lock()
-        self._window: EngineAdmin | None = None
+        self._window: Window | None = None
         #: Monotonic time at which everything ran; None before.
         self._started_at: float | None = None
         #: True while the broker is being replaced by one of another role.
         self._broker_gone = False
 
     @property
-    def window(self) -> EngineAdmin:
+    def window(self) -> Window:
         """The window of console, API and metrics onto this process. Any thread; it is made on first use, since a broker
         alone needs none of its modules."""
         with self._making_window:
@@ -108,18 +108,16 @@ class Engine:
                 self._window = self._make_window()
             return self._window
 
-    def _make_window(self) -> EngineAdmin:
-        from .window.engine_admin import EngineAdmin
+    def _make_window(self) -> Window:
+        from .window.window import Window
 
-        window = EngineAdmin(
-            self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
-        )
+        window = Window(self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health())
         if self._membership is not None and self.broker_address is not None and self.ha_address is not None:
-            from .window.own_replica_set import OwnReplicaSet
+            from .window.replicas.member import OwnReplicaSet
 
             window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
         if self._access is not None:
-            from .window.wire_users import WireUsers
+            from .window.access.users import WireUsers
 
             access = self._access
             window.take_users(WireUsers(access.book, self.config.broker.access_control, access.gate.refusals))
@@ -127,7 +125,7 @@ class Engine:
             self._open_window(window)
         return window
 
-    def _open_window(self, window: EngineAdmin) -> None:
+    def _open_window(self, window: Window) -> None:
         assert self._started_at is not None
         window.start(None if self._broker_gone else self.broker, self.namesrv, self._pools, self._started_at)
         if self._broker_gone:
@@ -163,7 +161,7 @@ class Engine:
 
     def addresses(self) -> Addresses:
         """Return the addresses that are advertised to clients."""
-        from .window.system import Addresses
+        from .window.process.system import Addresses
 
         return Addresses(self.broker_address, self.namesrv_address)
 

@@ -281,7 +281,7 @@ def _token_of(name: str) -> int:
 def _with_member(name: str, act: Callable[[], Any]) -> Any:
     """Call `act` while a consumer of the topic's own group answers."""
     running = RunningEngine.of(runtime.running().engine)
-    if runtime.window().messages(name).total == 0:
+    if runtime.window().messages.page(name).total == 0:
         running.put(name, b"x")
     with answering_member(running, "c", f"of-{name}", name):
         answer = act()
@@ -290,7 +290,7 @@ def _with_member(name: str, act: Callable[[], Any]) -> Any:
 
 
 def _first_of(name: str) -> str:
-    return str(runtime.window().message(f"{name}/0/0", story=False).row.offset_id)
+    return str(runtime.window().messages.detail(f"{name}/0/0", story=False).row.offset_id)
 
 
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
@@ -693,7 +693,7 @@ def _member(name: str) -> str:
 def _reset(name: str) -> int:
     """Make a reset that can be undone; return its id."""
     window = runtime.window()
-    done = window.reset_offsets(name, name, window.offset_target("latest"))
+    done = window.offset_commands.reset(name, name, window.offset_target("latest"))
     assert done.id is not None
     return done.id
 
@@ -710,7 +710,7 @@ def _running_job() -> str:
 
 def _slow_replay(name: str) -> str:
     """Start a replay that runs long enough to be controlled; return its job id."""
-    plan = runtime.window().start_replay(name, rate=1)
+    plan = runtime.window().replay_commands.start(name, rate=1)
     assert plan.job is not None
     return plan.job.id
 
@@ -724,7 +724,7 @@ def _backup() -> str:
 
 def _half(name: str) -> int:
     """Send the half message of an open transaction; return its queue offset."""
-    return int(runtime.window().send_test_message(name, b"x", half_of="PG", queue_id=0).queue_offset)
+    return int(runtime.window().sender.send(name, b"x", half_of="PG", queue_id=0).queue_offset)
 
 
 def _discarded(name: str) -> str:
@@ -744,11 +744,11 @@ def name(running: RunningEngine) -> Callable[[], str]:
 
     def make() -> str:
         made = next(NAMES)
-        running.window.create_topic(made, read_queues=4, write_queues=4)
+        running.window.topic_commands.create(made, read_queues=4, write_queues=4)
         make_group(running, made)
         put_dead_letters(running, made, 5)
-        running.window.create_wire_user(made)
-        running.window.put_entry(made, "Topic:old", ["Sub"])
+        running.window.users.create(made)
+        running.window.users.put_entry(made, "Topic:old", ["Sub"])
         return made
 
     return make
@@ -801,32 +801,32 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
 
 
 FAILING = {
-    "POST api/v1/messages/<path:ref>/deliveries": "consume_directly",
-    "POST api/v1/replication/set/switch": "switch_leader",
-    "POST api/v1/topics": "create_topic",
-    "PATCH api/v1/topics/<topic>": "edit_topic",
-    "POST api/v1/groups": "create_group",
-    "PATCH api/v1/groups/<group>": "edit_group",
-    "POST api/v1/clean-ups": "clean_up",
-    "POST api/v1/wire-users": "create_wire_user",
-    "POST api/v1/wire-users/<name>/entries": "put_entry",
-    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "remove_entry",
-    "POST api/v1/wire-users/<name>/acts/<act>": "act_on_wire_user",
-    "PATCH api/v1/system/config": "change_configuration",
-    "POST api/v1/system/retention/clean": "clean",
-    "POST api/v1/topics/<topic>/messages": "send_test_message",
-    "POST api/v1/groups/<group>/replays": "start_replay",
-    "POST api/v1/groups/<group>/retries/acts": "act_on_waiting",
-    "POST api/v1/delayed/acts": "act_on_waiting",
-    "POST api/v1/transactions/checks": "act_on_transactions",
-    "POST api/v1/transactions/decisions": "act_on_transactions",
-    "POST api/v1/transactions/resumes": "resume_transaction",
-    "POST api/v1/groups/<group>/pause": "edit_group",
-    "POST api/v1/groups/<group>/resume": "edit_group",
-    "POST api/v1/groups/<group>/clone": "create_group",
-    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "running_info",
-    "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
-    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
+    "POST api/v1/messages/<path:ref>/deliveries": "asking.consume_directly",
+    "POST api/v1/replication/set/switch": "member.switch",
+    "POST api/v1/topics": "topic_commands.create",
+    "PATCH api/v1/topics/<topic>": "topic_commands.edit",
+    "POST api/v1/groups": "group_commands.create",
+    "PATCH api/v1/groups/<group>": "group_commands.edit",
+    "POST api/v1/clean-ups": "clean_ups.clean",
+    "POST api/v1/wire-users": "users.create",
+    "POST api/v1/wire-users/<name>/entries": "users.put_entry",
+    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "users.remove_entry",
+    "POST api/v1/wire-users/<name>/acts/<act>": "users.act",
+    "PATCH api/v1/system/config": "option_commands.change",
+    "POST api/v1/system/retention/clean": "retention.clean",
+    "POST api/v1/topics/<topic>/messages": "sender.send",
+    "POST api/v1/groups/<group>/replays": "replay_commands.start",
+    "POST api/v1/groups/<group>/retries/acts": "waiting_commands.run",
+    "POST api/v1/delayed/acts": "waiting_commands.run",
+    "POST api/v1/transactions/checks": "transaction_commands.act",
+    "POST api/v1/transactions/decisions": "transaction_commands.act",
+    "POST api/v1/transactions/resumes": "transaction_commands.resume",
+    "POST api/v1/groups/<group>/pause": "group_commands.edit",
+    "POST api/v1/groups/<group>/resume": "group_commands.edit",
+    "POST api/v1/groups/<group>/clone": "group_commands.create",
+    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "asking.running_info",
+    "POST api/v1/groups/<group>/offset-resets": "offset_commands.reset",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "offset_commands.undo",
 }
 
 
@@ -837,7 +837,9 @@ def test_both_halves_write_down_what_did_not_come_to_its_end(person, running, na
 
     act = ACTS[operation]
     first, second = name(), name()
-    monkeypatch.setattr(type(running.window), FAILING[operation], fail)
+    subject, method = FAILING[operation].split(".")
+    failing = MadeSet if subject == "member" else type(getattr(running.window, subject))
+    monkeypatch.setattr(failing, method, fail)
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
         run()

@@ -11,7 +11,7 @@ from appliance.console.audit import record
 from appliance.console.models import AuditEntry
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
-from appliance.engine.window import system
+from appliance.engine.window.process import system
 
 from .conftest import answer_of, problem_of
 
@@ -69,7 +69,7 @@ def test_series(viewer, running, topic):
 
 def test_the_history_of_a_figure_of_the_broker_a_topic_and_a_group(viewer, running, topic, recorded):
     running.put(topic, b"a", b"b", b"c")
-    running.window.create_group(f"g-{topic}")
+    running.window.group_commands.create(f"g-{topic}")
     running.sample()
     running.sample()
     recorded()

@@ -12,7 +12,7 @@ from appliance.console.models import AuditEntry
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.access.acts import USER_ACTS
 from appliance.engine.access.book import Book
-from appliance.engine.window import wire_users as window_wire_users
+from appliance.engine.window.access import users as window_wire_users
 from tests.support.server import ROOT
 from tests.support.wire_users import wire_users
 

@@ -13,7 +13,7 @@ from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME, Histo
 from appliance.console.history.recorder import Recorder
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.errors import InvalidInput, Unavailable
-from appliance.engine.window.measurements import Measurement
+from appliance.engine.window.figures.measurements import Measurement
 from tests.support.waiting import wait_for
 
 #: A Monday at midnight, UTC.

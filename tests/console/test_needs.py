@@ -22,7 +22,7 @@ def late(name: str, level: str = "watch") -> Need:
 @pytest.fixture
 def needing(broker, monkeypatch):
     """`needing(need, ...)`: the overview tells of these."""
-    real = broker.overview()
+    real = broker.overview.snapshot()
 
     def tell(*told: Need) -> None:
         monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=told))
@@ -133,7 +133,7 @@ def test_so_many_are_muted_and_no_more(client_as, needing, monkeypatch):
 
 
 def test_every_need_that_the_engine_tells_has_something_to_do(people):
-    from appliance.engine.window.needs import _ORDER
+    from appliance.engine.window.health.needs import _ORDER
 
     assert set(_ORDER) - set(needs._ACTS) == set()
     admin = User(username="x", role="admin")

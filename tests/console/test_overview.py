@@ -23,9 +23,9 @@ def test_without_an_engine_the_page_says_so(client_as):
 
 
 def test_the_page_shows_the_brokers_own_numbers(client_as, broker, topic):
-    broker.send_test_message(topic, b"one")
+    broker.sender.send(topic, b"one")
     page = client_as("viewer").get("/").content.decode()
-    shown = broker.overview()
+    shown = broker.overview.snapshot()
     assert shown.broker_address in page
     assert f'data-count="put_total">{thousands(shown.put_total)}<' in page
     assert "Needs you" in page
@@ -37,7 +37,7 @@ def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkey
     from appliance.engine.window.snapshots import Need
 
     needs = (Need("stuck", "group", "a|b%c", say("stuck", group="a|b%c", lag=12_904, idle_span=18 * 60_000)),)
-    real = broker.overview()
+    real = broker.overview.snapshot()
     import dataclasses
 
     monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=needs))
@@ -86,7 +86,7 @@ def test_a_stream_carries_the_windows_frame(client_as, broker):
     assert parts[0] == b"retry: 2000\n\n"
     data = next(line for line in parts[1].decode().splitlines() if line.startswith("data: "))
     frame = json.loads(data.removeprefix("data: "))
-    assert frame["put_total"] == broker.overview().put_total
+    assert frame["put_total"] == broker.overview.snapshot().put_total
     assert streams._open == opened, "a stream that ended is not counted any more"
 
 

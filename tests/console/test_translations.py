@@ -83,7 +83,7 @@ def test_a_translation_keeps_what_is_filled_in(kind):
 def test_the_engine_refuses_in_sentences_that_can_be_translated():
     """A plain text in one of these would be English on a Chinese page; only a peer's own words may be."""
     plain = []
-    for path in (ROOT / "appliance/engine/window").glob("*.py"):
+    for path in (ROOT / "appliance/engine/window").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in REASON_AT:
                 at = REASON_AT[node.func.id]

@@ -141,7 +141,7 @@ def test_counters_never_go_back_also_when_offsets_do(lively):
 
 
 def test_what_is_too_much_for_one_scrape_is_counted(lively, monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.upstream_metrics.MOST_PAIRS", 1)
+    monkeypatch.setattr("appliance.engine.window.figures.upstream_metrics.MOST_PAIRS", 1)
     for number in range(4):
         lively.engine.broker.offsets.commit(f"many{number}", "Orders", 0, 1)
     found = scrape(lively)

@@ -18,7 +18,7 @@ from ... import runtime
 from .job import RESULT_BYTES, Job, JobFolder, Told
 
 if TYPE_CHECKING:
-    from ...engine.window.engine_admin import EngineAdmin
+    from ...engine.window.window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Work:
         return self.job.parameters
 
     @property
-    def window(self) -> EngineAdmin:
+    def window(self) -> Window:
         """The engine's window, as pages use it."""
         return runtime.window()
 

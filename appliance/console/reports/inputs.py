@@ -18,7 +18,7 @@ from . import published
 from .report_settings import ReportSettings
 
 if TYPE_CHECKING:
-    from ...engine.window.report_inputs import ReportInputs
+    from ...engine.window.process.report_inputs import ReportInputs
 
 #: Most earlier days whose figures a run gets.
 EARLIER_DAYS = 35

@@ -27,7 +27,7 @@ def clients(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "client_id")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().clients(q=q, role=role, group=group, sort=sort, page=page, page_size=size)
+        return runtime.window().clients.page(q=q, role=role, group=group, sort=sort, page=page, page_size=size)
 
     if wants_csv(request):
         return csv_answer(
@@ -61,7 +61,7 @@ def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
     context = _context(client_id) | {"asked": group}
     status = 200
     try:
-        found = runtime.window().running_info(group, client_id, stack=stack, by=request.user.label)
+        found = runtime.window().asking.running_info(group, client_id, stack=stack, by=request.user.label)
     except Unavailable as error:
         audit(request, "client.ask", client_id, None, {"reason": str(error)}, "failed")
         context["error"], status = refusal_text(error), 503
@@ -75,7 +75,7 @@ def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
 
 
 def _context(client_id: str) -> dict[str, Any]:
-    rows = runtime.window().client(client_id)
+    rows = runtime.window().clients.named(client_id)
     if not rows:
         raise NotFound("client", client_id)
     groups = sorted({name for row in rows for name in row.consumer_groups})

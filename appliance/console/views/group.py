@@ -48,8 +48,8 @@ def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     """Show the whole diagnosis: findings with their figures, checks that are in order, and those that could not be
     made, with reasons."""
     admin = runtime.window()
-    found = admin.diagnosis(name, names_for(request.user).has_topic)
-    detail = admin.group(name, queues=False)
+    found = admin.diagnosis.of(name, names_for(request.user).has_topic)
+    detail = admin.groups.detail(name, queues=False)
     return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
 
 
@@ -57,19 +57,19 @@ def _queues(request: HttpRequest, name: str, page: int, page_size: int) -> Any:
     """Return a page of the group's queues, sorted and filtered as in the address."""
     request.GET.get("tab")  # read, so that it is not reported as unsupported: a file always has the queues
     asked = {"sort": request.GET.get("sort", "-lag"), "q": request.GET.get("q", "")}
-    return runtime.window().group_queues(name, **asked, page=page, page_size=page_size)
+    return runtime.window().group_now.queues(name, **asked, page=page, page_size=page_size)
 
 
 def _context(request: HttpRequest, name: str) -> dict[str, Any]:
     admin = runtime.window()
-    detail = admin.group(name, queues=False)
-    diagnosis = admin.diagnosis(name)
+    detail = admin.groups.detail(name, queues=False)
+    diagnosis = admin.diagnosis.of(name)
     tab = request.GET.get("tab", "lag")
     context: dict[str, Any] = {
         "group": detail,
         "row": detail.row,
         "name": name,
-        "pace": admin.group_pace(name),
+        "pace": admin.group_now.pace(name),
         "findings": diagnosis.findings,
         "tab": tab if tab in TABS else "lag",
         "query": request.GET.urlencode(),

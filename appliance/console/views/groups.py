@@ -81,7 +81,7 @@ def groups(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "name")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().groups(
+        return runtime.window().groups.page(
             q=q, system=system, online=_ONLINE.get(online), sort=sort, page=page, page_size=size
         )
 
@@ -111,13 +111,13 @@ def groups(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
     """Create a group, before its first consumer connects."""
-    form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_setting_list()), new=True)
+    form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_settings), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")
         try:
             with failure_audited(request, "group.create", name):
-                change = runtime.window().create_group(
+                change = runtime.window().group_commands.create(
                     name, **settings, dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
@@ -151,7 +151,7 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
     if is_submitted(request) and form.is_valid():
         try:
             with failure_audited(request, "group.edit", name):
-                change = runtime.window().edit_group(
+                change = runtime.window().group_commands.edit(
                     name, revision=revision, **form.cleaned_data, dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
@@ -177,9 +177,9 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
 def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a group once its name was typed, with its offsets unless they are to stay."""
     offsets = request.POST.get("offsets") != "keep"
-    context = {"name": name, "change": runtime.window().delete_group(name, offsets=offsets, dry_run=True)}
+    context = {"name": name, "change": runtime.window().group_commands.delete(name, offsets=offsets, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}, "offsets": offsets}
-    page = runtime.window().group_queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
+    page = runtime.window().group_now.queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
     context |= {"page": page, "hidden": page.total - len(page.rows)}
     if request.method != "POST":
         return render(request, "groups/delete.html", context)
@@ -191,7 +191,7 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     force = is_forced(request)
     try:
         with failure_audited(request, "group.delete", name):
-            done = runtime.window().delete_group(
+            done = runtime.window().group_commands.delete(
                 name, offsets=offsets, revision=revision, force=force, by=request.user.label
             )
     except Blocked as error:
@@ -205,7 +205,7 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
 
 def _stored_settings(name: str) -> Any:
     """Return a group's settings. Raises NotFound for a group that is known only by its offsets or clients."""
-    settings = runtime.window().group(name).settings
+    settings = runtime.window().groups.detail(name).settings
     if settings is None:
         raise NotFound("group", name)
     return settings

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from ... import __version__, runtime
 
 if TYPE_CHECKING:
-    from ...engine.window.upstream_metrics import Sample
+    from ...engine.window.figures.upstream_metrics import Sample
 
 #: Prefix of the figures that have the names of Apache's own exporter.
 UPSTREAM = "rocketmq_"

@@ -27,7 +27,7 @@ CSV_ROWS = 10_000
 def group_retries(request: HttpRequest, name: str) -> HttpResponse:
     """Show how many messages wait at each level, and a list, those due first at the top; `format=csv` for the list."""
     admin = runtime.window()
-    ladder = admin.retry_ladder(name)
+    ladder = admin.waiting.ladder(name)
     context: dict[str, Any] = {"group": name, "ladder": ladder, "asked_level": request.GET.get("level", "")}
     status = 200
     try:
@@ -35,13 +35,13 @@ def group_retries(request: HttpRequest, name: str) -> HttpResponse:
         if wants_csv(request):
             return _csv(name, level)
         cursor = request.GET.get("cursor") or None
-        context["page"] = admin.waiting(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
+        context["page"] = admin.waiting.page(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
         context |= {"level": level, "carried": {"level": level}}
         context["act_on_all"] = f"{reverse('group_retries_act', args=[name])}?level={'' if level is None else level}"
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422
-    letters: tuple[Any, ...] = admin.dead_letter_groups(name, page_size=500).rows
+    letters: tuple[Any, ...] = admin.dead_letters.groups(name, page_size=500).rows
     context["dead"] = next((row.count for row in letters if row.group == name), 0)
     return render(request, "retries/list.html", context, status=status)
 
@@ -57,7 +57,7 @@ def _csv(name: str, level: int | None) -> HttpResponse:
     rows: list[Any] = []
     cursor = None
     while len(rows) < CSV_ROWS:
-        page = runtime.window().waiting(group=name, level=level, cursor=cursor, limit=500)
+        page = runtime.window().waiting.page(group=name, level=level, cursor=cursor, limit=500)
         rows += page.rows
         cursor = page.next_cursor
         if cursor is None:
@@ -90,8 +90,8 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
     level = _level(values.get("level", ""))
     places = [place_of(word) for word in picked]
-    rows = admin.waiting_at(places)
-    admin.check_retries(name, places)
+    rows = admin.waiting.rows_at(places)
+    admin.waiting.check_retries(name, places)
     chosen: dict[str, Any] = {} if places else {"group": name} | ({} if level is None else {"level": level})
     if request.method == "POST" and is_final(request):
         named: dict[str, Any] = {"filter": chosen}
@@ -105,7 +105,7 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
         keep(request, "retries_done", facts, (line_of(one) for one in results))
         return redirect("group_retries_done", name)
     try:
-        plan = admin.act_on_waiting(what, places, **chosen, dry_run=True, by=request.user.label)
+        plan = admin.waiting_commands.run(what, places, **chosen, dry_run=True, by=request.user.label)
     except InvalidInput:
         raise
     except AdminError as error:  # the only ticked message is gone

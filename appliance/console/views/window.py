@@ -110,7 +110,7 @@ def page_number(request: HttpRequest) -> int:
 
 def topic_names() -> list[str]:
     """Return the first topics by name, for the list of an input."""
-    rows: tuple[Any, ...] = runtime.window().topics(page_size=200).rows
+    rows: tuple[Any, ...] = runtime.window().topics.page(page_size=200).rows
     return [row.name for row in rows]
 
 

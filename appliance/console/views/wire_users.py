@@ -31,7 +31,7 @@ from .changes import add_refusal, before_and_after, failure_audited, form_status
 from .window import CSV_ROWS, PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
 
 if TYPE_CHECKING:
-    from ...engine.window.wire_user_snapshots import WireUser, WireUserChange
+    from ...engine.window.access.snapshots import WireUser, WireUserChange
 
 SET, DELETED = "wire-user.set", "wire-user.delete"
 ENTRY_SET, ENTRY_DELETED = "wire-acl.set", "wire-acl.delete"
@@ -201,7 +201,7 @@ def wire_users(request: HttpRequest) -> HttpResponse:
         return render(request, "wire_users/off.html")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().wire_users(q, sort, page, size)
+        return runtime.window().users.page(q, sort, page, size)
 
     if wants_csv(request):
         header = ("name", "type", "enabled", "secrets", "entries")
@@ -223,7 +223,7 @@ def wire_access(request: HttpRequest) -> HttpResponse:
         resource = form.cleaned_data["resource"]
 
         def fetch(page: int, size: int) -> Any:
-            return runtime.window().who_may(resource, sort, page, size)
+            return runtime.window().users.who_may(resource, sort, page, size)
 
         try:
             if wants_csv(request):
@@ -245,7 +245,7 @@ def wire_refusals(request: HttpRequest) -> HttpResponse:
     q, sort = request.GET.get("q", ""), request.GET.get("sort", "-last")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().wire_refusals(q, sort, page, size)
+        return runtime.window().users.refusals(q, sort, page, size)
 
     if wants_csv(request):
         header = ("user", "resource", "actions", "reason", "request", "address", "count", "first_at_ms", "last_at_ms")
@@ -282,7 +282,7 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
                 request,
                 SET,
                 name,
-                lambda: runtime.window().create_wire_user(name, user_type=user_type, by=request.user.label),
+                lambda: runtime.window().users.create(name, user_type=user_type, by=request.user.label),
             )
         except InvalidInput as error:
             add_refusal(form, error)
@@ -302,7 +302,7 @@ def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     begins as a default where an own entry denies something else, which would be gone."""
     resource, actions = request.GET.get("for", "")[:300], request.GET.getlist("give")[:1]
     given: dict[str, Any] = {"resource": resource}
-    known = {one.policy: one for one in runtime.window().wire_user(name).entries if one.resource == resource}
+    known = {one.policy: one for one in runtime.window().users.one(name).entries if one.resource == resource}
     for policy in ("Custom", "Default"):
         entry = known.get(policy)
         if entry is None:
@@ -322,7 +322,7 @@ def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
     act = request.POST.get("act", "")
     try:
-        change = _done(request, SET, name, lambda: runtime.window().act_on_wire_user(name, act, **_of_page(request)))
+        change = _done(request, SET, name, lambda: runtime.window().users.act(name, act, **_of_page(request)))
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
     else:
@@ -347,7 +347,7 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a user and its entries, once its name was typed."""
     context: dict[str, Any] = {"name": name, "heading": _("Delete %(name)s?") % {"name": name}}
     try:
-        context["change"] = runtime.window().delete_wire_user(name, dry_run=True)
+        context["change"] = runtime.window().users.delete(name, dry_run=True)
     except Conflict as error:
         messages.error(request, refusal_text(error))
         return redirect("wire_user", name)
@@ -357,7 +357,7 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     if context["typed"] != name:
         context["error"] = _("This is not the user's name.")
         return render(request, "wire_users/delete.html", context, status=422)
-    _done(request, DELETED, name, lambda: runtime.window().delete_wire_user(name, **_of_page(request)))
+    _done(request, DELETED, name, lambda: runtime.window().users.delete(name, **_of_page(request)))
     messages.success(request, _("Wire user %(name)s deleted.") % {"name": name})
     return redirect("wire_users")
 
@@ -373,7 +373,9 @@ def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
         given = form.cleaned_data | {"sources": re.split(r"[\s,]+", form.cleaned_data["sources"].strip(", \t"))}
         given["sources"] = [source for source in given["sources"] if source]
         try:
-            _done(request, ENTRY_SET, name, lambda: runtime.window().put_entry(name, **given, **_of_page(request)))
+            _done(
+                request, ENTRY_SET, name, lambda: runtime.window().users.put_entry(name, **given, **_of_page(request))
+            )
         except InvalidInput as error:
             add_refusal(form, error)
         except Conflict as error:
@@ -396,7 +398,7 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
             request,
             ENTRY_DELETED,
             name,
-            lambda: runtime.window().remove_entry(name, resource, policy, **_of_page(request)),
+            lambda: runtime.window().users.remove_entry(name, resource, policy, **_of_page(request)),
         )
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
@@ -434,14 +436,14 @@ def _show_once(request: HttpRequest, name: str, change: WireUserChange) -> HttpR
 
 
 def _page(request: HttpRequest, name: str, form: EntryForm) -> HttpResponse:
-    user = runtime.window().wire_user(name)
+    user = runtime.window().users.one(name)
     buttons = [(act, button) for act, button in BUTTONS.items() if button.fits(user)]
     context: dict[str, Any] = {"wire_user": user, "buttons": buttons, "form": form, "decision": None}
     context["mode"] = runtime.window().access_mode()
     question = QuestionForm(request.GET if "action" in request.GET else None, auto_id="ask_%s")
     if question.is_bound and question.is_valid():
         try:
-            context["decision"] = runtime.window().decide(name, **question.cleaned_data)
+            context["decision"] = runtime.window().users.decide(name, **question.cleaned_data)
         except InvalidInput as error:
             add_refusal(question, error)
     status = max(form_status(form), form_status(question))

@@ -15,7 +15,7 @@
 
 Every 3 s a member announces itself in the store: role, end of its log, epochs, and the settings that must be equal in
 all members (`settings.py`, `SHARED`). `outside.py` reads that, and the member's files, for `ha status` without a
-console and for `doctor`. `membership.py` puts it all together. Pages and commands: `window/own_replica_set.py`.
+console and for `doctor`. `membership.py` puts it all together. Pages and commands: `window/replicas/member.py`.
 
 A setting of sets: `config.py` with `of_sets=True`, `settings.py`, docs/formats/config.md, and its test in
 `tests/engine/failover/test_settings.py`. A store for leadership: a module in `stores/` and its scheme in

@@ -13,8 +13,8 @@
    (`broker/topic_places.py`). In a set, a change or deletion of a topic waits until all members in sync have reported
    on their bound streams that they have it. `log.refuse(..., "role")` keeps all other appends away, and
    `broker/slave_requests.py` refuses changes of tables.
-5. For people: `slaves_seen.py`, `log_clock.py` (bytes behind as time behind), `window/replication.py`,
-   `window/set_judgement.py`; cut tails and sending them again: `window/quarantine.py`.
+5. For people: `slaves_seen.py`, `log_clock.py` (bytes behind as time behind), `window/replicas/views.py`,
+   `window/replicas/judgement.py`; cut tails and sending them again: `window/replicas/quarantine.py`.
 
 In a set that fails over the same bytes go over *bound* streams. A member sends a preamble first
 (`protocol/ha_preamble.py`); the leader's `Door` (`bound_link.py`) checks set, epoch and uuid, and from then on counts

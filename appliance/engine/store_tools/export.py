@@ -16,8 +16,8 @@ from ..protocol.compression import compression_of
 from ..protocol.message_id import encode_host, encode_offset_id
 from ..protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from ..protocol.record import Record
-from ..window.bodies import decompressed
-from ..window.topic_views import host_text
+from ..window.messages.bodies import decompressed
+from ..window.topics.views import host_text
 from .log_check import CheckingScan
 from .offline_store import OfflineStore
 from .problems import Problems

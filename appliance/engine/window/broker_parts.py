@@ -14,61 +14,63 @@ from ..protocol.codes import VERSION, version_name
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
-from .asking import Asking
-from .backups import Backups
-from .broker_checks import BrokerChecks, Failing
-from .charts import Charts
-from .checks import Checks
-from .clean_ups import CleanUps
-from .client_views import ClientViews
-from .dead_letters import DeadLetterViews
-from .diagnosis import GroupDiagnosis
-from .disk_room import DiskRoom
-from .figures import TrafficFigures, broker_metrics
-from .group_commands import GroupCommands
-from .group_now import GroupNow
-from .group_views import GroupViews
-from .lag import ConsumerLag
-from .lag_times import LagTimes
-from .lateness import Lateness
-from .live import BrokerSource, LiveFrames
-from .look_ahead import LookAhead
-from .measurements import Measurements
-from .measures import Measures
-from .message_copies import MessageCopies
-from .message_import import MessageImport
-from .message_story import MessageStories
-from .messages import MessageViews
-from .needs import Needs
-from .offset_commands import OffsetCommands
+from .clients.asking import Asking
+from .clients.views import ClientViews
+from .dead_letters.replay_commands import ReplayCommands
+from .dead_letters.replays import ReplayViews
+from .dead_letters.views import DeadLetterViews
+from .figures.charts import Charts
+from .figures.lag import ConsumerLag
+from .figures.lag_times import LagTimes
+from .figures.live import BrokerSource, LiveFrames
+from .figures.look_ahead import LookAhead
+from .figures.measurements import Measurements
+from .figures.measures import Measures
+from .figures.traffic import TrafficFigures, broker_metrics
+from .figures.upstream_metrics import BrokerNames, UpstreamMetrics
+from .groups.commands import GroupCommands
+from .groups.diagnosis import GroupDiagnosis
+from .groups.now import GroupNow
+from .groups.views import GroupViews
+from .health.broker_checks import BrokerChecks, Failing
+from .health.checks import Checks
+from .health.disk_room import DiskRoom
+from .health.lateness import Lateness
+from .health.needs import Needs
+from .health.overview import OverviewView, Standing
+from .health.unread_deletion import UnreadDeletion
+from .messages.copies import MessageCopies
+from .messages.imports import MessageImport
+from .messages.search import SearchViews
+from .messages.sending import TestSender
+from .messages.story import MessageStories
+from .messages.tail import Tails
+from .messages.views import MessageViews
+from .offsets.commands import OffsetCommands
+from .offsets.views import OffsetViews
 from .options import OptionCommands, Options
-from .overview import OverviewView, Standing
-from .quarantine import Quarantine
-from .replay_jobs import ReplayCommands
-from .replica_set import ReplicaSet
-from .replication import ReplicationView
-from .report_inputs import ReportInputsView
-from .retention import RetentionPart
-from .search import SearchViews
-from .sending import TestSender
-from .stuck_transactions import StuckTransactions
-from .system import SystemView
-from .system_snapshots import SystemInfo
-from .tail import Tails
-from .topic_commands import TopicCommands
-from .topic_views import TopicViews
-from .transactions import TransactionViews
-from .transactions_commands import TransactionCommands
-from .unread_deletion import UnreadDeletion
-from .upstream_metrics import BrokerNames, UpstreamMetrics
-from .waiting import WaitingViews
-from .waiting_commands import WaitingCommands
-from .waiting_timers import WaitingTimers
+from .process.backups import Backups
+from .process.report_inputs import ReportInputsView
+from .process.retention import RetentionPart
+from .process.system import SystemView
+from .process.system_snapshots import SystemInfo
+from .replicas.quarantine import Quarantine
+from .replicas.replica_set import ReplicaSet
+from .replicas.views import ReplicationView
+from .topics.clean_ups import CleanUps
+from .topics.commands import TopicCommands
+from .topics.views import TopicViews
+from .transactions.commands import TransactionCommands
+from .transactions.stuck import StuckTransactions
+from .transactions.views import TransactionViews
+from .waiting.commands import WaitingCommands
+from .waiting.timers import WaitingTimers
+from .waiting.views import WaitingViews
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """The parts behind EngineAdmin's methods. No part receives this object."""
+    """The window's subjects while a broker runs. No part receives this object."""
 
     is_slave: bool
     replication: ReplicationView
@@ -86,6 +88,7 @@ class BrokerParts:
     group_now: GroupNow
     group_commands: GroupCommands
     clean_ups: CleanUps
+    offsets: OffsetViews
     offset_commands: OffsetCommands
     clients: ClientViews
     asking: Asking
@@ -93,14 +96,15 @@ class BrokerParts:
     messages: MessageViews
     search: SearchViews
     dead_letters: DeadLetterViews
-    replays: ReplayCommands
+    replays: ReplayViews
+    replay_commands: ReplayCommands
     sender: TestSender
     imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
     transaction_commands: TransactionCommands
-    options: OptionCommands
+    option_commands: OptionCommands
     retention: RetentionPart
     tails: Tails
     backups: Backups
@@ -164,7 +168,7 @@ def build(
         broker.settled_delays.holds,
         transactions,
     )
-    messages = MessageViews(topics, store, sampler.index, stories)
+    messages = MessageViews(topics, store, sampler.index, stories, lag)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     replication = ReplicationView(
         store,
@@ -186,6 +190,12 @@ def build(
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
+
+    replays = ReplayViews(broker.replays, dead_letters, store)
+
+    def leader() -> str | None:
+        own = None if not broker.role.appends else system.addresses().broker
+        return replication.master_address() or own
 
     def metrics() -> dict[str, float]:
         return (
@@ -209,7 +219,7 @@ def build(
     parts = BrokerParts(
         is_slave=not broker.role.appends,
         replication=replication,
-        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock),
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock, leader),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -248,6 +258,7 @@ def build(
         ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         clean_ups=CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools)),
+        offsets=OffsetViews(broker.offset_resets, groups, topics, offsets, store, lag),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
         asking=Asking(broker.member_questions, messages.record),
@@ -267,7 +278,8 @@ def build(
         messages=messages,
         search=SearchViews(topics, store, messages, copies, waiting.still_wait, transactions),
         dead_letters=dead_letters,
-        replays=ReplayCommands(broker.replays, dead_letters, topics, groups, store),
+        replays=replays,
+        replay_commands=ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store),
         waiting=waiting,
         waiting_commands=WaitingCommands(waiting, broker.early_acts, broker.early_timer_acts),
         transactions=transactions,
@@ -278,7 +290,7 @@ def build(
             messages.record,
             store.store_host,
         ),
-        options=OptionCommands(options, topics, pool),
+        option_commands=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows),
         imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(

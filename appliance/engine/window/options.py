@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..broker.topics import TopicConfigManager
     from . import snapshots as s
     from .admin_pool import AdminPool
-    from .system_snapshots import Configuration, Option
+    from .process.system_snapshots import Configuration, Option
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class Options:
     # --- reading
 
     def listing(self) -> Configuration:
-        from .system_snapshots import Configuration
+        from .process.system_snapshots import Configuration
 
         config = self._config
         found = []
@@ -191,7 +191,7 @@ class Options:
         return Configuration(tuple(found), _revision(found))
 
     def _row(self, section: str, name: str, option: Field[Any], value: str) -> Option:
-        from .system_snapshots import Option
+        from .process.system_snapshots import Option
 
         meta = option.metadata
         kind = _kind(option)
@@ -215,7 +215,7 @@ class Options:
     # --- changing
 
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See EngineAdmin.change_configuration."""
+        """See OptionCommands.change."""
         from . import snapshots as s
 
         before = self.listing()
@@ -277,8 +277,15 @@ class OptionCommands:
         self._topics = topics
         self._pool = pool
 
-    def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See EngineAdmin.change_configuration."""
+    def change(
+        self, values: Mapping[str, object], *, revision: str | None = None, dry_run: bool = False, by: str = ""
+    ) -> s.Change:
+        """Change hot options (upstream name -> text or value; None: back to the configured value).
+
+        In force and durable when it returns; kept over restarts in RocketBox's own directory, where it overrides the
+        configuration file. All or none. NotFound (option), InvalidInput (field: the option; also if it is not hot),
+        Conflict (revision).
+        """
         from . import snapshots as s
 
         def job() -> s.Change:

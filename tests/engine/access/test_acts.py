@@ -21,7 +21,7 @@ from appliance.engine.access.policies import (
     checked_entry,
 )
 from appliance.engine.errors import Conflict, InvalidInput, NotFound
-from appliance.engine.window.wire_users import WireUsers
+from appliance.engine.window.access.users import WireUsers
 
 HERE = ipaddress.ip_address("127.0.0.1")
 

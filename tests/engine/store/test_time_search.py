@@ -16,8 +16,8 @@ from appliance.engine.store.time_search import (
     first_as_of,
     first_not_before,
 )
-from appliance.engine.window import queue_reader
-from appliance.engine.window.queue_reader import QueueReader
+from appliance.engine.window.messages import queue_reader
+from appliance.engine.window.messages.queue_reader import QueueReader
 from tests.support.store import StoreUnderTest
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000

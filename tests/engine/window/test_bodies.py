@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from appliance.engine.window import bodies
-from appliance.engine.window.bodies import DECODE_LIMIT_BYTES, view_body
+from appliance.engine.window.messages import bodies
+from appliance.engine.window.messages.bodies import DECODE_LIMIT_BYTES, view_body
 
 TEXT = ("Grüße " * 100).encode()
 ZLIB, LZ4, ZSTD = 0x301, 0x101, 0x201

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from appliance.engine.errors import NotFound
-from appliance.engine.window import diagnosis, lateness
+from appliance.engine.window.groups import diagnosis
+from appliance.engine.window.health import lateness
 from tests.support.engine import RunningEngine, pull_fields
 from tests.support.waiting import wait_for
 
@@ -24,12 +25,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def states(running: RunningEngine, group: str = "CG") -> dict[str, str]:
-    return {look.kind: look.state for look in running.window.diagnosis(group).looked}
+    return {look.kind: look.state for look in running.window.diagnosis.of(group).looked}
 
 
 def found(running: RunningEngine, kind: str, group: str = "CG") -> Any:
     """Return the only finding of a kind."""
-    (one,) = [finding for finding in running.window.diagnosis(group).findings if finding.kind == kind]
+    (one,) = [finding for finding in running.window.diagnosis.of(group).findings if finding.kind == kind]
     return one
 
 
@@ -69,7 +70,7 @@ def healthy(running: RunningEngine) -> None:
 
 def test_a_group_that_is_well(running):
     healthy(running)
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert report.findings == ()
     assert [look.kind for look in report.looked] == list(diagnosis.KINDS)
     assert {look.state for look in report.looked} == {"clear"}
@@ -78,17 +79,17 @@ def test_a_group_that_is_well(running):
 
 def test_a_group_that_is_not_there(running):
     with pytest.raises(NotFound):
-        running.window.diagnosis("Nobody")
+        running.window.diagnosis.of("Nobody")
 
 
 def test_what_cannot_be_told_says_why(running):
-    running.window.create_group("CG")
-    report = running.window.diagnosis("CG")
+    running.window.group_commands.create("CG")
+    report = running.window.diagnosis.of("CG")
     why = {look.kind: str(look.why) for look in report.looked if look.state == "unknown"}
     assert why["no_consumer"] == "The group has not committed an offset yet."
     assert why["queue_stuck"] == "No consumer of the group is connected."
     running.join("c1", "Broad", model="BROADCASTING")
-    why = {look.kind: str(look.why) for look in running.window.diagnosis("Broad").looked if look.why}
+    why = {look.kind: str(look.why) for look in running.window.diagnosis.of("Broad").looked if look.why}
     assert why["slow_handler"] == "A broadcasting group keeps its offsets on its clients."
 
 
@@ -99,7 +100,7 @@ def test_a_rate_is_not_known_at_once(running, monkeypatch):
 
 
 def test_nobody_consumes_while_messages_wait(running):
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     running.put("Orders", b"a", b"b", b"c")
     running.commit("CG", "Orders", 0, 1)
     one = found(running, "no_consumer")
@@ -120,9 +121,9 @@ def test_members_are_connected_and_pull_nothing(running):
     one = lasting(running, "nobody_pulls")
     assert (one.level, one.clients) == ("act", ("c1",))
     assert (numbers(one)["lag"], numbers(one)["clients"]) == (2, 1)
-    running.window.edit_group("CG", consume_enable=False)
+    running.window.group_commands.edit("CG", consume_enable=False)
     assert states(running)["nobody_pulls"] == "clear", "they are refused, which is said already"
-    running.window.edit_group("CG", consume_enable=True)
+    running.window.group_commands.edit("CG", consume_enable=True)
     pull(peer, 0, 1)
     assert states(running)["nobody_pulls"] == "clear"
 
@@ -152,10 +153,10 @@ def test_a_handler_that_hung_from_the_first_message_on(running):
 def test_consumption_is_switched_off(running):
     healthy(running)
     running.put("Orders", b"more")
-    running.window.edit_group("CG", consume_enable=False)
+    running.window.group_commands.edit("CG", consume_enable=False)
     one = found(running, "consumption_off")
     assert (one.level, numbers(one)) == ("act", {"clients": 1, "lag": 1})
-    running.window.edit_group("CG", consume_enable=True)
+    running.window.group_commands.edit("CG", consume_enable=True)
     assert states(running)["consumption_off"] == "clear"
 
 
@@ -166,7 +167,7 @@ def test_members_subscribe_differently(running):
     assert (numbers(one), sorted(one.clients)) == ({"subscriptions": 2, "clients": 2}, ["c1", "c2"])
     assert "Orders" in str(one.sentence)
     running.hang_up()
-    wait_for(lambda: not running.window.clients().rows, "they have gone")
+    wait_for(lambda: not running.window.clients.page().rows, "they have gone")
     running.join("c1", "CG", tags="a || b")
     running.join("c2", "CG", tags="b||a")
     assert states(running)["subscriptions_differ"] == "clear"
@@ -182,7 +183,7 @@ def test_two_clients_with_one_id_are_told_of_with_both_addresses(running):
     channels = running.engine.broker.clients.consumer_group("CG").channels
     hosts = [conn.remote_host for conn in channels]
     assert (one.level, one.clients, one.sentence.args["hosts"]) == ("act", ("c1",), ", ".join(hosts))
-    assert any(need.sentence.code == "client_id_twice" for need in running.window.overview().needs)
+    assert any(need.sentence.code == "client_id_twice" for need in running.window.overview.snapshot().needs)
     first.close()
     wait_for(lambda: states(running)["client_id_twice"] == "clear", "one of them is left", 5)
 
@@ -238,7 +239,7 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
     assert told["idle"] >= 0.6
     held = one.message
     assert (held.topic, held.queue_id, held.offset) == ("Orders", 3, 1)
-    assert running.window.message(held.offset_id).row.queue_offset == 1
+    assert running.window.messages.detail(held.offset_id).row.queue_offset == 1
     assert held.skip == {"topics": ["Orders"], "queues": [3], "to": "skip", "offset": 1}
     wait_for(lambda: found(running, "queue_stuck").message.delivered == 1, "its delivery is written down", every=0.1)
     assert found(running, "queue_stuck").message.last_client == "c2"
@@ -260,7 +261,7 @@ def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
 
 def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkeypatch):
     monkeypatch.setattr(lateness, "STUCK_S", 0.1)
-    monkeypatch.setattr("appliance.engine.window.diagnosis.DELIVERIES_KEPT_S", 0.0)
+    monkeypatch.setattr("appliance.engine.window.groups.diagnosis.DELIVERIES_KEPT_S", 0.0)
     peer = running.join("c1", "CG")
     running.put("Orders", b"x", b"y")
     running.commit("CG", "Orders", 0, 1)
@@ -271,7 +272,7 @@ def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkey
     assert found(running, "queue_stuck").clients == ("c1",)
     running.join("c2", "CG")
     peer.close()
-    wait_for(lambda: [row.client_id for row in running.window.clients().rows] == ["c2"], "it has gone")
+    wait_for(lambda: [row.client_id for row in running.window.clients.page().rows] == ["c2"], "it has gone")
     one = found(running, "queue_stuck")
     assert (one.clients, one.message.last_client) == ((), "c1")
 
@@ -388,19 +389,19 @@ def test_the_worst_comes_first(running):
     healthy(running)
     for number in range(5):
         running.join(f"more-{number}", "CG")
-    running.window.edit_group("CG", consume_enable=False)
-    findings = running.window.diagnosis("CG").findings
+    running.window.group_commands.edit("CG", consume_enable=False)
+    findings = running.window.diagnosis.of("CG").findings
     assert [finding.level for finding in findings] == sorted(finding.level for finding in findings)
     assert findings[0].kind == "consumption_off"
 
 
 def test_hundreds_of_queues_take_no_long_time(running):
-    running.window.create_topic("Wide", read_queues=200, write_queues=200)
+    running.window.topic_commands.create("Wide", read_queues=200, write_queues=200)
     running.join("c1", "CG", topic="Wide")
     for queue in range(200):
         running.put("Wide", b"x", queue=queue)
         running.commit("CG", "Wide", queue, 0)
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert {look.kind for look in report.looked} == set(diagnosis.KINDS)
 
 
@@ -418,7 +419,7 @@ def test_an_expression_that_lets_nothing_through(running):
 
 
 def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     for _ in range(5):
         running.put("Orders", b"x" * 300_000, properties="price\x011\x02")
     running.commit("CG", "Orders", 0, 0)
@@ -428,7 +429,7 @@ def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
     log = running.engine.broker.store.log
     of_log = log.read
     monkeypatch.setattr(log, "read", lambda at, size: (read.append(size), of_log(at, size))[1])
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert {"expression", "nobody_pulls"} <= {one.kind for one in report.findings}
     assert len(read) > 5
     assert sum(read) < 300_000

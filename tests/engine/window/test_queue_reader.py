@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.window.queue_reader import QueueReader
+from appliance.engine.window.messages.queue_reader import QueueReader
 from tests.support.engine import send_fields
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from appliance.engine.window import stuck_transactions
+from appliance.engine.window.transactions import stuck as stuck_transactions
 from tests.engine.broker.transactions.test_transactions import COMMIT, GROUP, end, question, send_half
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
@@ -20,7 +20,7 @@ def looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def needs(running: RunningEngine) -> list[tuple[str, str, str]]:
-    found = running.window.overview().needs
+    found = running.window.overview.snapshot().needs
     return [(need.level, need.name, str(need.sentence)) for need in found if need.kind == "transactions"]
 
 
@@ -28,7 +28,7 @@ def test_without_a_producer(make_running: Callable[..., RunningEngine], monkeypa
     running = make_running(broker=FAST)
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(3)]
-    wait_for(lambda: running.window.transaction_counts().waiting == 3, "they wait for a producer")
+    wait_for(lambda: running.window.transactions.counts().waiting == 3, "they wait for a producer")
     assert needs(running) == [], "they are not old"
     monkeypatch.setattr(stuck_transactions, "STUCK_MINUTES", 0)
     assert needs(running) == [
@@ -50,7 +50,7 @@ def test_asked_again_and_again(make_running: Callable[..., RunningEngine]):
     assert needs(running) == []
     for _ in range(2):
         question(producer)
-    running.window.change_configuration({"transactionCheckMax": 4})  # two thirds of it are 2 checks
+    running.window.option_commands.change({"transactionCheckMax": 4})  # two thirds of it are 2 checks
     assert needs(running) == [
         ("watch", "", "Open transactions whose producers were asked 2 times or more and have not decided: 1.")
     ]

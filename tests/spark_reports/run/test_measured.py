@@ -13,7 +13,7 @@ import pytest
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME
 from appliance.console.history.recorder import Recorder
 from appliance.engine.clock import FakeClock
-from appliance.engine.window.measurements import Measurement
+from appliance.engine.window.figures.measurements import Measurement
 from spark_reports.run.measured import write_incidents, write_lag
 from spark_reports.snapshot import GroupFacts, Snapshot
 

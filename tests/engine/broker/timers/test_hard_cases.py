@@ -17,8 +17,8 @@ from appliance.engine.config import BrokerConfig
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
-from appliance.engine.window.measures import Budget
-from appliance.engine.window.waiting_timers import TimedPlace, TimedWalk, WaitingTimers
+from appliance.engine.window.figures.measures import Budget
+from appliance.engine.window.waiting.timers import TimedPlace, TimedWalk, WaitingTimers
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import TARGET, Timers
 

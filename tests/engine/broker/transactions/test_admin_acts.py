@@ -80,7 +80,7 @@ def test_what_cannot_be_decided_changes_nothing(running):
 def test_a_commit_that_is_refused_leaves_it_open(running):
     peer = running.peer()
     send_half(peer, "K")
-    running.window.delete_topic(TOPIC, force=True)
+    running.window.topic_commands.delete(TOPIC, force=True)
     [found] = acts(running).decide(COMMIT, [Chosen(0)], WHY, "alice")
     assert (found.fate, found.reason) == (Fate.REFUSED, f"topic[{TOPIC}] not exist")
     assert running.engine.broker.open_halves.checks(0) == 0

@@ -1,0 +1,1 @@
+"""Users of the wire and their entries."""

@@ -1,0 +1,395 @@
+"""Users of the wire and their entries, for the window. Imported only while access control is on.
+
+The rules of a change are the book's (`access/book.py`), for tools of the wire and for people alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ...access.acts import USER_ACTS, entry_put, entry_removed, entry_states, new_secret, secrets_mark, user_states
+from ...access.asked import Asked, of_group, of_topic
+from ...access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
+from ...access.policies import (
+    ACTIONS,
+    ALL,
+    CREATE,
+    CUSTOM,
+    DECIDES,
+    DEFAULT,
+    DELETE,
+    GET,
+    GROUP,
+    POLICY_TYPES,
+    PUB,
+    SUB,
+    TOPIC,
+    UPDATE,
+    Address,
+    Entry,
+    EntryError,
+    How,
+    Resource,
+    checked_entry,
+    parse_resource,
+    spelled_resource,
+)
+from ...access.refusals import NOT_PROVED, NOT_SUPER, Refusal
+from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
+from ...protocol.codes import RequestCode
+from ..sentences import Sentence, say
+from ..snapshots import Difference, Page
+from ..tables import cut, page_of, sorted_by
+from .snapshots import AccessRow, Decision, EntryRow, JudgedRow, RefusalRow, WireUser, WireUserChange
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+REPORT = "report"
+_TYPES = {"Super": True, "Normal": False}
+_KEYS: dict[str, Callable[[Account], object]] = {
+    "name": lambda account: account.name,
+    "type": lambda account: _type_of(account),
+    "state": lambda account: account.is_enabled,
+    "entries": lambda account: len(account.custom) + len(account.default),
+}
+
+_REFUSAL_KEYS: dict[str, Callable[[Refusal], object]] = {
+    "user": lambda row: row.user,
+    "resource": lambda row: row.resource,
+    "count": lambda row: row.count,
+    "last": lambda row: row.last_ms,
+}
+#: Code -> name of the request in upstream's source.
+_NAMES = {code: name for name, code in vars(RequestCode).items() if not name.startswith("_")}
+_ACCESS_KEYS: dict[str, Callable[[AccessRow], object]] = {
+    "user": lambda row: row.user,
+    "type": lambda row: row.user_type,
+}
+#: Of actions of which any one would do, the one that gives least comes first.
+_LEAST_FIRST = (GET, PUB, SUB, UPDATE, CREATE, DELETE)
+
+
+class WireUsers:
+    """Any thread but remoting-io: a change waits for the disk."""
+
+    def __init__(self, book: Book, mode: str, refusals: Callable[[], list[Refusal]]) -> None:
+        """mode: "report" or "enforce". refusals: returns what was refused, or would have been."""
+        # Constant after construction.
+        self._book = book
+        self.mode = mode
+        self._refusals = refusals
+
+    # --- looking
+
+    def page(self, q: str = "", sort: str = "name", page: int = 1, page_size: int = 50) -> Page:
+        """Return a page of WireUser. q: part of the name, upper and lower case alike. sort: name, type, state, entries;
+        "-" before it for the largest first. page_size: 1 to 500. InvalidInput for anything else."""
+        part = q.casefold()
+        found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
+        shown, page, pages, page_size = cut(found, page, page_size)
+        return page_of(found, map(_shown, shown), page, pages, page_size)
+
+    def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> Page:
+        """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
+        sort: user, type. InvalidInput (resource)."""
+        asked = _resource_of(resource)
+        rows = []
+        for account in self._book:
+            user = self._book.get(account.name)
+            if user is not None and account.is_enabled:
+                rows.append(_access_row(user, asked))
+        found = sorted_by((row for row in rows if row.actions or row.some), sort, _ACCESS_KEYS)
+        shown, page, pages, page_size = cut(found, page, page_size)
+        return page_of(found, shown, page, pages, page_size)
+
+    def refusals(self, q: str = "", sort: str = "-last", page: int = 1, page_size: int = 50) -> Page:
+        """Return a page of RefusalRow: what was refused since the start, or in report mode would be, without what the
+        entries allow by now. q: part of user or resource. sort: user, resource, count, last."""
+        part = q.casefold()
+        rows = (row for row in self._refusals() if part in row.user.casefold() or part in row.resource.casefold())
+        found = sorted_by((row for row in rows if self._still_refused(row)), sort, _REFUSAL_KEYS)
+        shown, page, pages, page_size = cut(found, page, page_size)
+        return page_of(found, map(_refusal, shown), page, pages, page_size)
+
+    def _still_refused(self, row: Refusal) -> bool:
+        if not row.user:
+            return True
+        user = self._book.get(row.user)
+        if user is None:
+            return False
+        if row.reason == NOT_PROVED:
+            return True
+        if row.reason == NOT_SUPER or user.account.is_super:
+            return not user.account.is_super
+        kind, _, name = row.resource.partition(":")
+        address = ipaddress.ip_address(row.address)
+        return not user.policies.decide(kind, name, frozenset(row.actions), address).is_allowed
+
+    def one(self, name: str) -> WireUser:
+        """Return one user. NotFound."""
+        return _shown(self._known(name))
+
+    def _known(self, name: str) -> Account:
+        user = self._book.get(name)
+        if user is None:
+            raise NotFound("wire_user", name)
+        return user.account
+
+    # --- changing
+
+    def create(self, name: str, *, user_type: str = "Normal", dry_run: bool = False, by: str = "") -> WireUserChange:
+        """Make a user, with a new secret. InvalidInput (name, user_type); Conflict if it exists."""
+        is_super = _one_of("user_type", user_type, _TYPES)
+        try:
+            change = creation(name, new_secret(), is_super)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        return self._change(name, change, None, dry_run, by, makes_secret=True)
+
+    def act(
+        self, name: str, act: str, *, revision: str | None = None, dry_run: bool = False, by: str = ""
+    ) -> WireUserChange:
+        """Do one of `access.acts.USER_ACTS`. NotFound, InvalidInput (act); Conflict if it cannot be done now."""
+        known = _one_of("act", act, USER_ACTS)
+        return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+
+    def delete(self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "") -> WireUserChange:
+        """Delete a user and its entries. NotFound; Conflict for the last Super user who is enabled."""
+        gone = of_known(name, lambda account: Account(name, gone=True))
+        return self._change(name, gone, revision, dry_run, by)
+
+    def put_entry(
+        self,
+        name: str,
+        resource: str,
+        actions: Iterable[str],
+        sources: Iterable[str] = (),
+        decision: str = "Allow",
+        policy: str = "Custom",
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> WireUserChange:
+        """Give a user an entry; it takes the place of the one of the same policy and resource. NotFound, InvalidInput
+        (resource, actions, sources, decision, policy); Conflict if there are too many."""
+        kind = _policy_of(policy)
+        try:
+            checked = checked_entry(resource, tuple(actions), tuple(sources), decision)
+        except EntryError as error:
+            raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
+        return self._change(
+            name, of_known(name, lambda account: entry_put(account, kind, checked)), revision, dry_run, by
+        )
+
+    def remove_entry(
+        self,
+        name: str,
+        resource: str,
+        policy: str = "Custom",
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> WireUserChange:
+        """Take an entry from a user. NotFound, InvalidInput (resource, policy)."""
+        kind = _policy_of(policy)
+        try:
+            spelled = spelled_resource(resource)
+        except EntryError as error:
+            raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
+        change = of_known(name, lambda account: entry_removed(account, kind, spelled))
+        return self._change(name, change, revision, dry_run, by)
+
+    def _change(
+        self,
+        name: str,
+        change: Callable[[Account | None], Account],
+        revision: str | None,
+        dry_run: bool,
+        by: str,
+        makes_secret: bool = False,
+    ) -> WireUserChange:
+        def checked(account: Account | None) -> Account:
+            if account is not None and revision not in (None, _revision_of(account)):
+                raise Conflict(say("changed_meanwhile", name=name))
+            return change(account)
+
+        try:
+            before, after = self._book.change(name, checked, dry_run=dry_run)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        except OSError as error:
+            raise Unavailable(say("not_saved", reason=error.strerror or str(error))) from None
+        differences = _differences(before, after)
+        if not dry_run:
+            fields = ", ".join(one.field for one in differences)
+            logger.info("access: changed user=%s by=%s fields=%s", name, by, fields)
+        return WireUserChange(
+            applied=not dry_run,
+            name=name,
+            differences=differences,
+            warnings=(say("wire_user_hung_up", name=name),) if before is not None and may_less(before, after) else (),
+            blockers=(),
+            revision=_revision_after(before, after, dry_run),
+            registered={},
+            secret=after.secrets[0] if makes_secret and not dry_run else None,
+        )
+
+    # --- asking
+
+    def decide(self, name: str, action: str, resource: str, address: str) -> Decision:
+        """Return whether a user may do something, and which entry decides. action: as "Pub". resource: one topic, group
+        or cluster, as "Topic:orders". address: the client's. NotFound, InvalidInput (action, resource, address)."""
+        account = self._known(name)
+        asked, source = _asked(action, resource), _address_of(address)
+        if not account.is_enabled:
+            return self._decision(False, say("decided_disabled", name=name))
+        if account.is_super:
+            return self._decision(True, say("decided_super", name=name))
+        user = self._book.get(name)
+        found = [] if user is None else user.policies.explain(asked.kind, asked.name, asked.actions, source)
+        rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in found)
+        for row in rows:
+            if row.why == DECIDES:
+                allowed = row.entry.decision == "Allow"
+                key = "decided_allow" if allowed else "decided_deny"
+                return self._decision(allowed, say(key, resource=row.entry.resource), rows)
+        return self._decision(False, say("decided_nothing"), rows)
+
+    def _decision(self, allowed: bool, sentence: Sentence, rows: tuple[JudgedRow, ...] = ()) -> Decision:
+        return Decision(allowed, allowed or self.mode == REPORT, sentence, rows)
+
+
+def _access_row(user: User, resource: Resource) -> AccessRow:
+    found: dict[bool | None, list[str]] = {True: [], None: [], False: []}
+    for action in _LEAST_FIRST:
+        asked = _need(resource, action)
+        [needed] = asked.actions
+        allowed = user.account.is_super or user.policies.from_anywhere(asked.kind, asked.name, needed)
+        found[allowed].append(action)
+    return AccessRow(user.account.name, _type_of(user.account), tuple(found[True]), tuple(found[None]))
+
+
+def _asked(action: str, resource: str) -> Asked:
+    """Return what a request would ask for. Raises InvalidInput."""
+    actions = {known.lower(): known for known in ACTIONS if known != ALL}
+    wanted = _one_of("action", action.strip().lower(), actions, shown=actions.values())
+    return _need(_resource_of(resource), wanted)
+
+
+def _resource_of(text: str) -> Resource:
+    """Parse one topic, group or cluster. Raises InvalidInput."""
+    try:
+        parsed = parse_resource(text.strip())
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.how != How.LITERAL:
+        raise InvalidInput("resource", say("resource_literal"))
+    return parsed
+
+
+def _need(parsed: Resource, wanted: str) -> Asked:
+    if parsed.kind == TOPIC:
+        return of_topic(parsed.name, wanted)
+    if parsed.kind == GROUP:
+        return of_group(parsed.name, wanted)
+    return Asked(parsed.kind, parsed.name, frozenset((wanted,)))
+
+
+def _address_of(text: str) -> Address:
+    try:
+        address = ipaddress.ip_address(text.strip())
+    except ValueError:
+        raise InvalidInput("address", say("bad_address")) from None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _policy_of(policy: str) -> str:
+    return _one_of("policy", policy.strip().lower(), POLICY_TYPES, shown=POLICY_TYPES.values())
+
+
+def _one_of(field: str, given: str, known: Mapping[str, T], shown: Iterable[str] = ()) -> T:
+    """Return what is known by the name given. Raises InvalidInput."""
+    if given not in known:
+        raise InvalidInput(field, say("one_of", field=field, choices=", ".join(shown or known)))
+    return known[given]
+
+
+def _said(refusal: BookRefusal) -> AdminError:
+    """Return the error for people of a change that the book refuses."""
+    args = refusal.args_shown
+    match refusal.key:
+        case "wire_user_unknown":
+            return NotFound("wire_user", str(args["name"]))
+        case "no_entry":
+            return NotFound("entry", str(args["resource"]))
+        case "wire_user_name":
+            return InvalidInput("name", say(refusal.key))
+        case _:
+            return Conflict(say(refusal.key, **args))
+
+
+def _type_of(account: Account) -> str:
+    return "Super" if account.is_super else "Normal"
+
+
+def _shown(account: Account) -> WireUser:
+    return WireUser(
+        name=account.name,
+        user_type=_type_of(account),
+        enabled=account.is_enabled,
+        secrets=len(account.secrets),
+        entries=(
+            *(_row(CUSTOM, entry) for entry in account.custom),
+            *(_row(DEFAULT, entry) for entry in account.default),
+        ),
+        revision=_revision_of(account),
+    )
+
+
+def _refusal(row: Refusal) -> RefusalRow:
+    return RefusalRow(
+        user=row.user,
+        resource=row.resource,
+        actions=tuple(sorted(row.actions, key=_LEAST_FIRST.index)),
+        reason=row.reason,
+        request=_NAMES[row.code],
+        address=row.address,
+        count=row.count,
+        first_at_ms=row.first_ms,
+        last_at_ms=row.last_ms,
+    )
+
+
+def _row(policy: str, entry: Entry) -> EntryRow:
+    return EntryRow(policy, entry.resource, entry.actions, entry.source_ips, entry.decision)
+
+
+def _states(account: Account | None) -> dict[str, str]:
+    return {} if account is None or account.gone else user_states(account) | entry_states(account)
+
+
+def _revision_of(account: Account) -> str:
+    """Return a digest of an account, with its secrets: which of them is the old one decides what an act ends."""
+    return hashlib.sha256(repr((_states(account), secrets_mark(account))).encode()).hexdigest()[:16]
+
+
+def _revision_after(before: Account | None, after: Account, dry_run: bool) -> str | None:
+    """Return the revision to give with the act that was previewed, or the one after a change; None for no user."""
+    account = before if dry_run else after
+    return None if account is None or account.gone else _revision_of(account)
+
+
+def _differences(before: Account | None, after: Account) -> tuple[Difference, ...]:
+    old, new = _states(before), _states(after)
+    return tuple(
+        Difference(field, old.get(field), new.get(field))
+        for field in {**old, **new}
+        if old.get(field) != new.get(field)
+    )

@@ -1,0 +1,1 @@
+"""Connected clients, and questions that the broker asks them."""

@@ -1,0 +1,249 @@
+"""Dead letters and their replay as the window returns them; the conventions are those of `snapshots.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..messages.snapshots import MessageCopy, MessageRow
+from ..sentences import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """One dead letter. row.stored_at_ms: when it became one; row.reconsume_times: how often it was retried.
+
+    origin_topic, origin_id: the topic it was sent to, and its offset id there. expires_not_before_ms: it stays at least
+    until then, unless the disk gets too full; its log file may live longer. times_replayed: before it became this dead
+    letter, and since. came_by_job: the job that made it, if it is the copy of a replay that became a dead letter again.
+    replayed_by: jobs that have replayed it from here, the newest first (of the group's last 20). copies: number of the
+    group's dead letters of the same message, this one included; None if that was not counted.
+    """
+
+    row: MessageRow
+    origin_topic: str | None
+    origin_id: str | None
+    expires_not_before_ms: int | None
+    times_replayed: int
+    came_by_job: str | None
+    replayed_by: tuple[str, ...]
+    copies: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """Dead letters of a group, newest first. The other fields are those of MessagePage; total and seen count all dead
+    letters of the requested time, also those that the filter leaves out."""
+
+    rows: tuple[DeadLetterRow, ...]
+    next_cursor: str | None
+    total: int
+    seen: int
+    skipped: int
+    truncated: bool
+    snapshot_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCopies:
+    """Whole dead letters with their bodies, newest first. The other fields are those of DeadLetterPage."""
+
+    rows: tuple[MessageCopy, ...]
+    next_cursor: str | None
+    total: int
+    seen: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCell:
+    """Number of dead letters by origin topic ("" if they lack it), retry count, and the hour that begins at hour_ms."""
+
+    topic: str
+    retries: int
+    hour_ms: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSummary:
+    """A group's dead letters by origin topic, retries, and the hour in which they were stored.
+
+    total: their present number; counted: how many were read so far (truncated: not all; the next call continues);
+    unreadable: how many of these have no record. cells: add up with `unreadable` to `counted`; in no order. messages:
+    number of different messages that they once were; None if that was not counted. again: number of replayed copies
+    that became dead letters again.
+    """
+
+    group: str
+    total: int
+    counted: int
+    unreadable: int
+    truncated: bool
+    cells: tuple[DeadLetterCell, ...]
+    messages: int | None
+    again: int
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringGroup:
+    """count: dead letters of the group that may be deleted within the requested time; first_ms: the first ones stay at
+    least until then."""
+
+    group: str
+    count: int
+    first_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringLetters:
+    """Dead letters that may be deleted within `within_ms` from now on, because their log file has been kept long enough
+    by then. groups: those with the most first."""
+
+    within_ms: int
+    total: int
+    groups: tuple[ExpiringGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """A group that has dead letters. known: False if the group was deleted. oldest_ms, newest_ms: store times of the
+    dead letters. expires_not_before_ms: of the oldest. job: the replay job that is not finished."""
+
+    group: str
+    known: bool
+    count: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    expires_not_before_ms: int | None
+    job: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJob:
+    """A job that replays dead letters of one group.
+
+    target: "group" (its retry topic), "original" (each to the topic it was sent to), "topic". topic: where copies go,
+    None for "original". state: "running", "paused", "done", "cancelled", "failed"; why: the reason, if the broker set
+    the state. checking: it is looking for copies that are stored already, and sends nothing. total = replayed +
+    skipped_by_guard + gone + failed + unknown + not_chosen + not_reached. unknown: sent, but it can no longer be found
+    out if they were stored. not_chosen: left out by the filter. tries_again: paused for a passing reason; the broker
+    resumes it by itself. rate: messages a second, at most. changed_ms: when it entered its state.
+    """
+
+    id: str
+    group: str
+    target: str
+    topic: str | None
+    state: str
+    why: Sentence | None
+    checking: bool
+    total: int
+    replayed: int
+    skipped_by_guard: int
+    gone: int
+    failed: int
+    unknown: int
+    not_chosen: int
+    not_reached: int
+    tries_again: bool
+    rate: int
+    max_replays: int
+    filter: dict[str, str | int] | None
+    by: str
+    created_ms: int
+    changed_ms: int
+
+    @property
+    def reached(self) -> int:
+        """Number of messages whose result is known, good or bad."""
+        return self.total - self.not_reached
+
+    @property
+    def worked_off(self) -> int:
+        """Number of chosen messages whose result is known."""
+        return self.reached - self.not_chosen
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the remaining messages take at least, at the job's rate."""
+        return self.not_reached / self.rate
+
+    @property
+    def chosen(self) -> int:
+        """Number of messages that are to be sent, as far as is known; the filter may still leave out more of them."""
+        return self.total - self.not_chosen
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("done", "cancelled", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableReplay:
+    """A job whose journal cannot be read: nothing is sent for it, and its other fields are unknown."""
+
+    id: str
+    why: Sentence
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJobs:
+    """jobs: newest first. Finished ones are kept 30 days, at most 1,000 of them."""
+
+    jobs: tuple[ReplayJob, ...]
+    unreadable: tuple[UnreadableReplay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The result of starting a replay, or of its dry run.
+
+    total: messages in the selection. job: the job that was started; None after a dry run. The other fields are of a dry
+    run, which reads for two seconds at most: scanned: how many messages were looked at (truncated: not all); by_topic:
+    (origin topic, how many of the scanned would be sent), most first, None for an unknown topic; skipped_by_guard,
+    gone, failed: how many would not be sent; not_chosen: how many the filter leaves out.
+    """
+
+    total: int
+    scanned: int
+    truncated: bool
+    by_topic: tuple[tuple[str | None, int], ...]
+    skipped_by_guard: int
+    gone: int
+    failed: int
+    not_chosen: int
+    warnings: tuple[Sentence, ...]
+    job: ReplayJob | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """The result of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
+    "skipped_by_guard", "gone", "failed", "unknown", "not_chosen" or "not_reached"; why: the reason, None for replayed
+    ones. died_again: True if its copy became a dead letter of the group again; None if that is not known. The other
+    fields are the dead letter's; None or empty if it can no longer be read."""
+
+    number: int
+    queue_id: int
+    queue_offset: int
+    result: str
+    why: Sentence | None
+    died_again: bool | None
+    origin_topic: str | None
+    origin_id: str | None
+    unique_id: str | None
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResultPage:
+    """Results in the order of the job. Results that it has not recorded yet (about a second's work) are "not_reached"
+    here. next_cursor: None at the end. died_again: number of the whole job's copies that became dead letters of the
+    group again; None if that is not known (yet)."""
+
+    rows: tuple[ReplayResult, ...]
+    next_cursor: str | None
+    total: int
+    died_again: int | None

@@ -1,0 +1,1 @@
+"""Rates, lag and counts: for pages, charts, history and /metrics."""

@@ -1,0 +1,209 @@
+"""Measurements for a history: figures of the broker, of each topic and of each group, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...broker.delays.delivery import DeliverDelayed
+from ...broker.groups import is_system_group
+from ...broker.sampler import Sampler
+from ...broker.timers.delivery import DeliverTimers
+from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ...store.message_store import MessageStore
+from ..health.disk_room import DiskRoom
+from ..health.unread_deletion import UnreadDeletion, UnreadLook
+from ..messages.queue_reader import QueueReader
+from ..process.system import rss_bytes
+from .lag import Backlog, ConsumerLag
+from .lag_times import LagTimes
+from .measures import Measures
+from .traffic import TrafficFigures
+
+#: Topics or groups in one list: about a millisecond of work.
+STEP = 50
+#: Places and times of messages remembered from one `take` to the next.
+PASSING_FACTS = 5000
+
+
+class Measurement(NamedTuple):
+    """label: the topic or group that was measured, "" for the broker. value: None if it is not known now."""
+
+    name: str
+    label: str
+    value: float | None
+
+
+class Measurements:
+    """Any thread, but only one at a time."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        lag: ConsumerLag,
+        lag_times: LagTimes,
+        measures: Measures,
+        store: MessageStore,
+        traffic: TrafficFigures,
+        disk: DiskRoom,
+        open_halves: Callable[[], int],
+        delayed: DeliverDelayed,
+        timers: DeliverTimers,
+        rebalances: Callable[[], dict[str, int]],
+        unread: UnreadDeletion,
+    ) -> None:
+        """rebalances: returns group -> number of notices to rebalance that its members got, as a copy."""
+        # Constant after construction.
+        self._sampler = sampler
+        self._lag = lag
+        self._lag_times = lag_times
+        self._measures = measures
+        self._store = store
+        self._traffic = traffic
+        self._disk = disk
+        self._open_halves = open_halves
+        self._delayed = delayed
+        self._timers = timers
+        self._rebalances = rebalances
+        self._unread = unread
+        # Owned by the caller of `take`. Separate from the shared one, which lag times would fill with 10 MB.
+        self._passing = Measures(PASSING_FACTS)
+        self._syncs = (0, 0.0)
+        self._rebalanced: dict[str, int] | None = None
+        #: Counts of the broker since its start, as of the last `take`; None before the first one.
+        self._counted: dict[str, int] | None = None
+
+    def take(self, seconds: int) -> Iterator[list[Measurement]]:
+        """Yield the present figures of the broker, its topics and its groups in short lists; `measurements.py` has the
+        names. Rates are of the last `seconds` (at most 590). For one thread, which rests between the lists."""
+        progress = self._lag.snapshot()
+        lag = retries = 0
+        slowest: int | None = None
+        rates = self._out_rates(seconds, 1)
+        told, before = self._rebalances(), self._rebalanced
+        self._rebalanced = told
+        names = sorted(name for name in progress.groups() if not is_system_group(name))
+        with QueueReader(self._store) as reader:
+            unread = self._unread.look(progress, reader, self._passing)
+            for first in range(0, len(names), STEP):
+                found = []
+                for name in names[first : first + STEP]:
+                    backlog = progress.backlog(name)
+                    lag_ms, _ = self._lag_times.of(name, backlog, reader, None, self._passing)
+                    own_letters, own_retries = progress.dead_letters(name), backlog.retries
+                    found += [
+                        Measurement("group_lag", name, backlog.lag),
+                        Measurement("group_lag_ms", name, lag_ms),
+                        Measurement("group_out_rate", name, None if rates is None else rates.get(name, 0.0)),
+                        Measurement("group_dead_letters", name, own_letters),
+                        Measurement("group_retries", name, own_retries),
+                        Measurement("group_rebalances", name, _grown(told, before, name)),
+                        Measurement("group_deletion_percent", name, _passed(unread, name, backlog)),
+                    ]
+                    lag += backlog.lag or 0
+                    retries += own_retries
+                    if lag_ms is not None and (slowest is None or lag_ms > slowest):
+                        slowest = lag_ms
+                yield found
+        # Those of deleted groups as well, which lie there until they are replayed or expire.
+        letters = sum(progress.letters_by_group().values())
+        yield self._broker(seconds, lag, slowest, letters, retries)
+        yield from self._topics(seconds)
+
+    def _topics(self, seconds: int) -> Iterator[list[Measurement]]:
+        rates = self._out_rates(seconds, 0)
+        span = self._sampler.span(seconds)
+        by_topic = self._sampler.index.by_topic()
+        own = [name for name in by_topic if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
+        for first in range(0, len(own), STEP):
+            found = []
+            for name in own[first : first + STEP]:
+                came = self._sampler.rate(self._sampler.topics.get(name), span)
+                queues = by_topic[name]
+                found += [
+                    Measurement("topic_in_rate", name, came),
+                    Measurement("topic_out_rate", name, None if rates is None else rates.get(name, 0.0)),
+                    Measurement("topic_messages", name, sum(queue.max_offset - queue.min_offset for queue in queues)),
+                    Measurement("topic_bytes", name, self._measures.known_size(queues)),
+                ]
+            yield found
+
+    def _out_rates(self, seconds: int, which: int) -> dict[str, float] | None:
+        """Return the messages committed a second, by topic (0) or group (1); None before the second sample."""
+        sampler = self._sampler
+        span = sampler.span(seconds)
+        if not span[0]:
+            return None
+        found: dict[str, float] = {}
+        for key, moves in list(sampler.pairs.items()):
+            if not moves.resting:
+                found[key[which]] = found.get(key[which], 0.0) + (sampler.rate(moves, span) or 0.0)
+        return found
+
+    def _broker(self, seconds: int, lag: int, slowest: int | None, letters: int, retries: int) -> list[Measurement]:
+        now = self._traffic.now()
+        delayed = self._delayed
+        figures: dict[str, float | None] = {
+            name: self._sampler.total_rate(short, seconds)
+            for name, short in (
+                ("in_rate", "in"),
+                ("out_rate", "out"),
+                ("in_bytes_rate", "in_bytes"),
+                ("out_bytes_rate", "out_bytes"),
+            )
+        }
+        figures |= {
+            "lag": lag,
+            "lag_ms": slowest,
+            "dead_letters": letters,
+            "retries": retries,
+            "connections": now["connections"],
+            "log_bytes": now["log_bytes"],
+            "disk_used_percent": self._disk.figures().used_percent,
+            "unsynced_bytes": now["unsynced_bytes"],
+            "sync_ms": self._sync_ms(),
+            "half_messages": self._open_halves(),
+            "delayed_messages": sum(delayed.waiting(level) for level in delayed.levels()),
+            "timed_messages": self._timers.pending,
+            "delayed_late_ms": delayed.late_ms,
+            "timed_late_ms": self._timers.late_ms,
+            "memory_bytes": rss_bytes(),
+            **self._incidents(),
+        }
+        return [Measurement(name, "", value) for name, value in figures.items()]
+
+    def _incidents(self) -> dict[str, float]:
+        """Return what went wrong since the last call, or since the broker's start at the first one; that is the one in
+        which `starts` is 1."""
+        now = {
+            "refused_sends": self._store.failed_puts,
+            "forced_deletions": self._store.cleaner.status.log_files_forced,
+        }
+        before, self._counted = self._counted, now
+        known = before or {}
+        grown = {name: float(max(0, count - known.get(name, 0))) for name, count in now.items()}
+        return {**grown, "starts": float(before is None)}
+
+    def _sync_ms(self) -> float | None:
+        """Return the average duration of a sync of the log since the last call; None if there was no sync."""
+        count, seconds = self._store.sync_times
+        before, self._syncs = self._syncs, (count, seconds)
+        syncs = count - before[0]
+        return (seconds - before[1]) * 1000 / syncs if syncs else None
+
+
+def _passed(unread: UnreadLook, group: str, backlog: Backlog) -> float | None:
+    """Return the percentage of the time until the group's first unread message is deleted that has passed; 0 if none is
+    deleted unread at the present rates, None if the group's lag is not known."""
+    if backlog.lag is None:
+        return None
+    ahead = unread.of(group, backlog) if backlog.lagging else None
+    return 0.0 if ahead is None else ahead.passed
+
+
+def _grown(now: dict[str, int], before: dict[str, int] | None, name: str) -> int | None:
+    """Return the growth of a count since the last `take`; None at the first one. A count may have begun anew at 0."""
+    if before is None:
+        return None
+    count, known = now.get(name, 0), before.get(name, 0)
+    return count - known if count >= known else count

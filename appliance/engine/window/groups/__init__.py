@@ -1,0 +1,1 @@
+"""Consumer groups: lists, progress, settings, and the diagnosis of a group that is behind."""

@@ -1,0 +1,1 @@
+"""Checks, needs and their limits; the front page."""

@@ -1,0 +1,300 @@
+"""Finds what an operator has to attend to now, the worst first.
+
+`lateness.py` judges which groups stand still or are late, here and in their diagnoses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...broker.groups import SubscriptionGroupManager, is_system_group
+from ...broker.topic_config import reserve_hours_of
+from ...broker.topics import TopicConfigManager
+from ...protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import ConsumeQueue
+from .. import snapshots as s
+from ..clients.views import conflicts_of, members_of
+from ..dead_letters.views import Expiry
+from ..figures.lag import Backlog, LagSnapshot
+from ..figures.lag_times import LagTimes
+from ..figures.measures import Budget, Measures
+from ..messages.queue_reader import QueueReader
+from ..options import Options
+from ..replicas.views import ReplicationView
+from ..sentences import Sentence, say
+from ..transactions.stuck import StuckTransactions
+from .disk_room import DiskRoom
+from .lateness import Late, Lateness
+from .unread_deletion import UnreadDeletion
+
+#: Needs that are listed at most; further ones are only counted.
+MOST_NEEDS = 300
+#: Queues that a sentence names at most.
+MOST_NAMED = 4
+#: Time limit for reading store times in one look; the rest was read by the look before, or will be by the next.
+LOOK_BUDGET_MS = 20
+#: Checks whose warnings are needs, too. Warnings that the console shows at start-up (flush mode, loopback) are not.
+_WARNINGS = ("disk", "flow", "findings", "cleaning", "index", "transactions")
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+
+class Limits(NamedTuple):
+    """Thresholds from which something is a need."""
+
+    #: Time left until dead letters may be deleted.
+    expires_ms: int = _DAY_MS
+    #: Time left until the disk is full; and the time from which that is urgent.
+    disk_ms: int = 14 * _DAY_MS
+    disk_urgent_ms: int = _DAY_MS
+    #: Time left until unread messages are deleted; and the time from which that is urgent.
+    unread_ms: int = _DAY_MS
+    unread_urgent_ms: int = 3 * _HOUR_MS
+
+
+#: Sentence codes by harm: within a level the first are the worst. A code that is not listed comes last.
+_ORDER = (
+    "io_ended",
+    "store_broken",
+    "disk_full",
+    "disk_deletes",
+    "disk_full_soon",
+    "disk_filling",
+    "deleted_unread_soon",
+    "slave_gone",
+    "slave_lags_far",
+    "set_store_short",
+    "set_contradicts",
+    "set_member_slow_kept",
+    "set_member_slow",
+    "queues_unread",
+    "client_id_twice",
+    "dead_letters_expire",
+    "subscriptions_differ",
+    "falls_behind",
+    "dead_letters",
+    "stuck",
+    "queues_stuck",
+    "transactions_without_producer",
+    "transactions_undecided",
+    "slave_lags",
+    "slave_behind",
+    "queues_unreadable",
+    "consumption_is_off_behind",
+    "nobody_consumes_late",
+    "nobody_consumes",
+    "catching_up",
+)
+_HARM = {code: place for place, code in enumerate(_ORDER)}
+_LEVELS = {"act": 0, "stuck": 1, "watch": 2}
+
+
+class _Found(NamedTuple):
+    """A need with its sort key. size: of two needs of the same kind the larger one comes first."""
+
+    need: s.Need
+    size: float
+
+    @property
+    def place(self) -> tuple[int, bool, int, float, str]:
+        need = self.need
+        harm = _HARM.get(need.sentence.code, len(_ORDER))
+        return _LEVELS[need.level], need.kind != "system", harm, -self.size, need.name
+
+
+class Needs:
+    """Any thread."""
+
+    def __init__(
+        self,
+        lateness: Lateness,
+        transactions: StuckTransactions,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        measures: Measures,
+        lag_times: LagTimes,
+        disk: DiskRoom,
+        options: Options,
+        replication: ReplicationView,
+        unread: UnreadDeletion,
+    ) -> None:
+        # Constant after construction.
+        self._lateness = lateness
+        self._transactions = transactions
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._measures = measures
+        self._lag_times = lag_times
+        self._disk = disk
+        self._options = options
+        self._replication = replication
+        self._unread = unread
+        #: Tests set shorter times.
+        self.limits = Limits()
+
+    def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
+        """Return the needs that follow from the checks, the topics and the groups' progress."""
+        found = [
+            _Found(s.Need(_level(check), "system", check.name, check.sentence), 0)
+            for check in checks
+            if check.level == "failed" or (check.level == "warning" and check.name in _WARNINGS)
+        ]
+        found += [_Found(need, 0) for need in self._replication.needs()]
+        found += [_Found(need, 0) for need in self._transactions.needs()]
+        found += self._full_disk()
+        found += self._unreadable_queues(progress)
+        with QueueReader(self._store) as reader:
+            look = _Look(self, progress, reader)
+            found += look.dead_letters()
+            for group in progress.entries.keys() | progress.online.keys():
+                if not is_system_group(group):
+                    found += look.group(group)
+        found.sort(key=lambda one: one.place)
+        needs = [one.need for one in found]
+        if len(needs) > MOST_NEEDS:
+            more = len(needs) - MOST_NEEDS + 1
+            needs[MOST_NEEDS - 1 :] = [s.Need("watch", "groups", "", say("more_needs", count=more))]
+        return tuple(needs)
+
+    def _full_disk(self) -> Iterator[_Found]:
+        at_ms, _ = self._disk.full_at_ms(self._disk.figures())
+        if at_ms is None:
+            return
+        left = at_ms - time.time() * 1000
+        if 0 < left <= self.limits.disk_ms:
+            level = "act" if left <= self.limits.disk_urgent_ms else "watch"
+            yield _Found(s.Need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms)), -left)
+
+    def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[_Found]:
+        """Yield the topics to which producers may send, or have sent, messages that cannot be read."""
+        for config in self._topics.all():
+            name, readable = config.topic_name, config.read_queue_nums
+            if self._topics.is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                continue
+            queues = progress.queues.get(name, ())
+            if config.write_queue_nums <= readable and len(queues) <= readable:
+                continue
+            count = sum(one.max_offset - one.min_offset for one in queues if one.queue_id >= readable)
+            if count:
+                text = say("queues_unread", topic=name, count=count, queues=readable)
+                yield _Found(s.Need("act", "topic", name, text), count)
+            elif config.write_queue_nums > readable and config.perm & PERM_WRITE:
+                text = say("queues_unreadable", topic=name, write=config.write_queue_nums, read=readable)
+                yield _Found(s.Need("watch", "topic", name, text), 0)
+
+
+def _level(check: s.Check) -> str:
+    """Return the level of a check's need. A warning that messages are being deleted is as urgent as a failure."""
+    return "act" if check.level == "failed" or check.sentence.code == "disk_deletes" else "watch"
+
+
+class _Look:
+    """One look at all groups."""
+
+    def __init__(self, needs: Needs, progress: LagSnapshot, reader: QueueReader) -> None:
+        self._progress = progress
+        self._reader = reader
+        self._lateness = needs._lateness
+        self._measures = needs._measures
+        self._groups = needs._groups
+        self._topics = needs._topics
+        self._lag_times = needs._lag_times
+        self._limits = needs.limits
+        self._expiry: Callable[[], Expiry] = lambda: Expiry(needs._store, needs._options)
+        self._budget = Budget(LOOK_BUDGET_MS)
+        self._unread = needs._unread.look(progress, reader, needs._measures)
+        self._now_ms = int(time.time() * 1000)
+
+    def dead_letters(self) -> Iterator[_Found]:
+        expiry = self._expiry()
+        for topic, queues in self._progress.queues.items():
+            if not topic.startswith(DLQ_PREFIX):
+                continue
+            count = sum(queue.max_offset - queue.min_offset for queue in queues)
+            if not count:
+                continue
+            group = topic[len(DLQ_PREFIX) :]
+            text = say("dead_letters", count=count, group=group)
+            left = self._expires_in_ms(topic, queues, expiry)
+            if left is not None and left <= self._limits.expires_ms:
+                text = say("dead_letters_expire", count=count, group=group, left_span=max(0, left))
+            yield _Found(s.Need("act", "dead_letters", group, text), count)
+
+    def _expires_in_ms(self, topic: str, queues: list[ConsumeQueue], expiry: Expiry) -> int | None:
+        """Return for how many ms the oldest dead letter stays at least; None if that is not known."""
+        config = self._topics.get(topic)
+        first: tuple[int, int] | None = None
+        for queue in queues:
+            low = queue.min_offset
+            if low < queue.max_offset:
+                place = self._measures.place(self._reader, queue, low)
+                stored = None if place is None else self._measures.stored_at_ms(self._reader, queue, low)
+                if place is not None and stored is not None and (first is None or place < first[0]):
+                    first = (place, stored)
+        if first is None:
+            return None
+        at_ms = expiry.of(*first, None if config is None else reserve_hours_of(config))
+        return None if at_ms is None else at_ms - self._now_ms
+
+    def group(self, group: str) -> Iterator[_Found]:
+        info = self._progress.online.get(group)
+        if info is not None and len(info.channels) > 1 and conflicts_of(members_of(info)):
+            yield _Found(s.Need("act", "group", group, say("subscriptions_differ", group=group)), 0)
+        for client_id in sorted(set() if info is None else info.twice)[:MOST_NAMED]:
+            yield _Found(s.Need("act", "group", group, say("client_id_twice", group=group, client=client_id)), 0)
+        backlog = self._progress.backlog(group)
+        if not backlog.lag:
+            return
+        yield from self._deleted_soon(group, backlog)
+        config = self._groups.get(group)
+        if config is not None and not config.consume_enable:
+            text = say("consumption_is_off_behind", group=group, lag=backlog.lag)
+            yield _Found(s.Need("watch", "group", group, text), backlog.lag)
+        elif info is None:
+            late_ms, _ = self._lag_times.of(group, backlog, self._reader, self._budget)
+            code = "nobody_consumes" if late_ms is None else "nobody_consumes_late"
+            text = say(code, group=group, lag=backlog.lag, late_span=late_ms or 0)
+            yield _Found(s.Need("watch", "group", group, text), late_ms or 0)
+        else:
+            yield from self._late(group, backlog)
+
+    def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[_Found]:
+        """Yield the need of a group that will lose messages. One that has most of its time left is none: with a short
+        retention every message has little time left."""
+        ahead = self._unread.of(group, backlog, self._budget)
+        if ahead is not None and ahead.left_ms <= min(self._limits.unread_ms, ahead.age_ms):
+            level = "act" if ahead.left_ms <= self._limits.unread_urgent_ms else "watch"
+            text = say("deleted_unread_soon", group=group, topic=ahead.topic, left_span=ahead.left_ms)
+            yield _Found(s.Need(level, "group", group, text), -ahead.left_ms)
+
+    def _late(self, group: str, backlog: Backlog) -> Iterator[_Found]:
+        """Yield the needs of a group that has members and is behind."""
+        standing = self._lateness.standing(group, self._progress, backlog, self._reader)
+        if standing:
+            longest = max(one.stands_ms for one in standing)
+            lag = sum(one.waiting for one in standing)
+            text: Sentence
+            if len(standing) == len(backlog.lagging):
+                text = say("stuck", group=group, lag=backlog.lag, idle_span=longest)
+            else:
+                names = sorted(f"{one.queue.topic}/{one.queue.queue_id}" for one in standing)
+                named = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+                text = say("queues_stuck", group=group, count=len(names), queues=named, lag=lag, idle_span=longest)
+            yield _Found(s.Need("stuck", "group", group, text), longest)
+        late = self._lateness.late(group, backlog, standing, self._reader, self._budget)
+        if late is not None:
+            level = "act" if late.eta_ms is None else "watch"
+            yield _Found(s.Need(level, "group", group, say_late(group, late)), late.late_ms)
+
+
+def say_late(group: str, late: Late) -> Sentence:
+    """Return the sentence about a late group, for needs and diagnoses."""
+    known = {"group": group, "lag": late.lag, "late_span": late.late_ms}
+    if late.eta_ms is not None:
+        return say("catching_up", **known, eta_span=late.eta_ms)
+    return say("falls_behind", **known, came=round(late.came, 1), went=round(late.went, 1))

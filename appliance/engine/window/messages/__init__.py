@@ -1,0 +1,1 @@
+"""Messages: search, pages, one message and its story, live tail, tests and imports."""

@@ -1,0 +1,42 @@
+"""Turns a stored message into the input fields for sending it again. PURE."""
+
+from __future__ import annotations
+
+from ...protocol.compression import compression_of
+from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ...protocol.properties import KEYS, REAL_TOPIC, RETRY_TOPIC, SHARDING_KEY, TAGS, decode_properties
+from ...protocol.record import Record
+from .bodies import decompressed
+from .sending import may_be_set
+from .snapshots import MessageDraft
+
+
+def draft_of(record: Record, with_body: bool) -> MessageDraft:
+    """Return the fields of the message that this record is or is a copy of."""
+    properties = decode_properties(record.properties)
+    own = {name: value for name, value in properties.items() if may_be_set(name)}
+    shown = {*own, KEYS, TAGS, SHARDING_KEY}
+    return MessageDraft(
+        topic=_topic_of(record, properties),
+        queue_id=record.queue_id,
+        tags=properties.get(TAGS, ""),
+        keys=tuple(properties.get(KEYS, "").split()),
+        properties=own,
+        sharding_key=properties.get(SHARDING_KEY, ""),
+        left_out=tuple(sorted(properties.keys() - shown)),
+        body=_body_of(record) if with_body else None,
+    )
+
+
+def _topic_of(record: Record, properties: dict[str, str]) -> str:
+    real = properties.get(REAL_TOPIC, record.topic)
+    came_back = real.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return properties.get(RETRY_TOPIC, real) if came_back else real
+
+
+def _body_of(record: Record) -> bytes | None:
+    kind = compression_of(record.sys_flag)
+    if kind is None:
+        return record.body
+    body, trouble = decompressed(record.body, kind)
+    return None if trouble else body

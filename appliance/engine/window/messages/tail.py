@@ -1,0 +1,376 @@
+"""Shows a topic's messages as they are published, by looking at the ends of its queues now and then.
+
+Sending does not notify a tail, so watching a topic costs its senders nothing, and an unwatched topic costs nothing at
+all. A tail commits no offset and uses no group. It shows some of the messages and counts why others are not shown:
+
+    passed = shown + filtered + left_out + unread
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...broker.queue_index import QueueIndex
+from ...broker.topics import TopicConfigManager
+from ...errors import InvalidInput, NotFound, RefusedRequest
+from ...filter.expressions import SQL92, make_filter
+from ...filter.message_filter import EVERYTHING, MessageFilter
+from ...filter.tags import parse_tags, tag_filter
+from ...protocol.message_id import encode_host, encode_offset_id
+from ...protocol.names import SCHEDULE_TOPIC
+from ...protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from ...protocol.record import Record
+from ...store.message_store import MessageStore
+from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
+from ...store.queues.queue_extension import is_address
+from ..figures.measures import Budget
+from ..sentences import say
+from .bodies import glance_at
+from .queue_reader import QueueReader
+
+#: Entries that are read at a time.
+CHUNK = 256
+#: Time limit of a look, after which other threads get the GIL.
+LOOK_MS = 2.0
+#: Messages that wait to be looked at; if there are more, the oldest are skipped.
+BACKLOG = 4000
+MOST_PER_SECOND = 200
+MOST_ONE_IN = 1_000_000
+LONGEST_EXPRESSION = 1000
+LONGEST_KEY = 1000
+#: Characters of a tag, or of all keys, that a row holds.
+MOST_TEXT = 400
+#: Unused allowance that is kept for later looks, in seconds of `per_second`.
+BURST_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The filter and limits of a tail; see `Tails.begin`."""
+
+    topic: str
+    tags: str = ""
+    key: str = ""
+    expression: str = ""
+    one_in: int = 1
+    per_second: int = 50
+    body_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TailRow:
+    """A message that has just been published, tag and keys cut to a line's length.
+
+    glance: the beginning of its body, None if it is not to be shown; binary: `glance` is hexadecimal; cut: the body is
+    longer.
+    """
+
+    queue_id: int
+    queue_offset: int
+    offset_id: str
+    unique_id: str | None
+    stored_at_ms: int
+    body_bytes: int
+    tags: str | None
+    keys: tuple[str, ...]
+    reconsume_times: int
+    glance: str | None
+    binary: bool
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TailLook:
+    """The messages published since the last look: some as `rows`, and the numbers of the others.
+
+    passed: all of them. filtered: they do not match. left_out: they match, but exceed what sampling lets through.
+    unread: not looked at, because they came too fast, or not readable.
+    """
+
+    rows: tuple[TailRow, ...]
+    passed: int
+    filtered: int
+    left_out: int
+    unread: int
+
+
+@dataclass(slots=True)
+class _Counts:
+    passed: int = 0
+    filtered: int = 0
+    left_out: int = 0
+    unread: int = 0
+
+
+class Tail:
+    """One watched topic with one filter. Belongs to one thread, which calls `close` at the end."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        store: MessageStore,
+        width: Callable[[], int | None],
+        queues: Sequence[ConsumeQueue],
+    ) -> None:
+        """width: returns the topic's present number of queues, None if it is gone. queues: those it has so far."""
+        # Constant after construction.
+        self.wanted = wanted
+        self._store = store
+        self._width = width
+        self._codes, self._filter = _filters(wanted)
+        self._tags = frozenset(parse_tags(wanted.tags))
+        self._reads_records = bool(wanted.key) or self._filter is not EVERYTHING
+        # Offset up to which each queue was looked at; a queue that is made later is looked at from its beginning.
+        self._at = {queue.queue_id: queue.max_offset for queue in queues}
+        self._known = {queue.queue_id: queue for queue in queues}
+        self._reader = QueueReader(store, 8)
+        # Number of messages that matched, for `one_in`; and how many may still be shown, by `per_second`.
+        self._matched = 0
+        self._allowed = float(wanted.per_second) * BURST_S
+        self._allowed_at = time.monotonic()
+
+    def close(self) -> None:
+        self._reader.__exit__(None, None, None)
+
+    def look(self) -> TailLook | None:
+        """Return the messages since the last look; None if there are none. NotFound if the topic is gone."""
+        width = self._width()
+        if width is None:
+            raise NotFound("topic", self.wanted.topic)
+        fresh = list(self._fresh(width))
+        if not fresh:
+            return None
+        self._allow()
+        counts = _Counts()
+        if self._reads_records or self._tags:
+            found = self._filtered(fresh, counts)
+        else:
+            found = self._sampled(fresh, counts)
+        found.sort(key=lambda record: record.physical_offset)
+        rows = tuple(_row(record, self.wanted.body_chars) for record in found)
+        return TailLook(rows, counts.passed, counts.filtered, counts.left_out, counts.unread)
+
+    # --- what is new
+
+    def _fresh(self, width: int) -> Iterator[tuple[ConsumeQueue, int, int]]:
+        """Yield (queue, from, to) of each queue with messages that were not looked at."""
+        for queue_id in range(width):
+            queue = self._store.find_queue(self.wanted.topic, queue_id)
+            if queue is None:
+                continue
+            if self._known.get(queue_id) is not queue:  # new, or of a topic that was deleted and made again
+                self._known[queue_id] = queue
+                self._at[queue_id] = queue.min_offset
+            low, high = max(self._at[queue_id], queue.min_offset), queue.max_offset
+            if low < high:
+                yield queue, low, high
+
+    def _allow(self) -> None:
+        now = time.monotonic()
+        rate = self.wanted.per_second
+        self._allowed = min(self._allowed + (now - self._allowed_at) * rate, max(1.0, rate * BURST_S))
+        self._allowed_at = now
+
+    # --- without a filter: what is shown is chosen before anything is read
+
+    def _sampled(self, fresh: list[tuple[ConsumeQueue, int, int]], counts: _Counts) -> list[Record]:
+        total = sum(high - low for _, low, high in fresh)
+        every = self.wanted.one_in
+        chosen: Sequence[int] = range(-self._matched % every, total, every)
+        self._matched += total
+        most = int(self._allowed)
+        if len(chosen) > most:  # evenly over all that came
+            chosen = [chosen[number * len(chosen) // most] for number in range(most)] if most else ()
+        self._allowed -= len(chosen)
+        counts.passed += total
+        counts.left_out += total - len(chosen)
+        found = []
+        wanted = iter(chosen)
+        number, base = next(wanted, None), 0
+        for queue, low, high in fresh:
+            while number is not None and number < base + high - low:
+                record = self._reader.record(queue, low + number - base)
+                if record is None:
+                    counts.unread += 1
+                else:
+                    found.append(record[0])
+                number = next(wanted, None)
+            base += high - low
+            self._at[queue.queue_id] = high
+        return found
+
+    # --- with one: what was not looked at waits, as long as it is not too much
+
+    def _filtered(self, fresh: list[tuple[ConsumeQueue, int, int]], counts: _Counts) -> list[Record]:
+        budget = Budget(LOOK_MS)
+        share = max(BACKLOG // len(fresh), 1)
+        found: list[Record] = []
+        for queue, low, high in fresh:
+            if high - low > share:
+                counts.passed += high - share - low
+                counts.unread += high - share - low
+                low = high - share
+            while low < high and not budget.spent:
+                low += self._look_at(queue, low, min(high - low, CHUNK), budget, counts, found)
+            self._at[queue.queue_id] = low
+        return found
+
+    def _look_at(
+        self, queue: ConsumeQueue, low: int, count: int, budget: Budget, counts: _Counts, found: list[Record]
+    ) -> int:
+        """Look at entries from `low` on. Return how many were dealt with, at least one."""
+        entries = self._reader.entries(queue, low, count)
+        if not entries:
+            counts.passed += 1
+            counts.unread += 1
+            return 1
+        done = 0
+        for physical, size, code in entries:
+            self._judge(queue, low + done, physical, size, code, counts, found)
+            done += 1
+            if done % 16 == 0 and budget.spent:
+                break
+        return done
+
+    def _judge(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        physical: int,
+        size: int,
+        code: int,
+        counts: _Counts,
+        found: list[Record],
+    ) -> None:
+        counts.passed += 1
+        if not 0 < size < HOLE_SIZE:
+            counts.unread += 1
+            return
+        if self._codes is not None and code not in self._codes and not is_address(code):
+            counts.filtered += 1
+            return
+        # The tag's hash is in the entry: messages that sampling leaves out need not be read.
+        if not self._reads_records and not self._take(counts):
+            return
+        stored = self._reader.record_at(physical, size)
+        if stored is None or not self._reader.belongs(stored[0], queue, offset):
+            counts.unread += 1
+        elif not self._wants(stored[0]):
+            counts.filtered += 1
+        elif not self._reads_records or self._take(counts):
+            found.append(stored[0])
+
+    def _wants(self, record: Record) -> bool:
+        properties = decode_properties(record.properties)
+        if self._tags and properties.get(TAGS) not in self._tags:
+            return False
+        if self.wanted.key and self.wanted.key not in properties.get(KEYS, "").split():
+            return False
+        return self._filter is EVERYTHING or self._filter.matches(properties)
+
+    def _take(self, counts: _Counts) -> bool:
+        """True if sampling lets a matching message through; else count it as left out."""
+        number = self._matched
+        self._matched += 1
+        if number % self.wanted.one_in or self._allowed < 1:
+            counts.left_out += 1
+            return False
+        self._allowed -= 1
+        return True
+
+
+class Tails:
+    """Any thread."""
+
+    def __init__(self, store: MessageStore, topics: TopicConfigManager, index: QueueIndex) -> None:
+        # Constant after construction.
+        self._store = store
+        self._topics = topics
+        self._index = index
+
+    def begin(
+        self,
+        topic: str,
+        *,
+        tags: str = "",
+        key: str = "",
+        expression: str = "",
+        one_in: int = 1,
+        per_second: int = 50,
+        body_chars: int = 0,
+        dry_run: bool = False,
+    ) -> Tail | None:
+        """Watch the messages that are published in a topic from now on: call `look` from one thread, some times a
+        second.
+
+        No offset is committed. tags: a consumer's tag expression ("A || B"). key: one of the message's keys, exactly.
+        expression: SQL92 over its properties. one_in: show one of this many matching messages (up to 1,000,000).
+        per_second: show at most this many a second (up to 200). body_chars: number of characters of the body to show;
+        needs the grant to read bodies, which the caller checks. dry_run: only the checks. NotFound (topic),
+        InvalidInput (tags, key, expression, one_in, per_second).
+        """
+        wanted = Wanted(topic, tags, key, expression, one_in, per_second, body_chars)
+        """Begin a tail; None if only the checks are made. Raises NotFound and InvalidInput."""
+        check_wanted(wanted)
+        width = partial(self._width, wanted.topic)
+        if width() is None:
+            raise NotFound("topic", wanted.topic)
+        if dry_run:
+            return None
+        return Tail(wanted, self._store, width, self._index.of(wanted.topic))
+
+    def _width(self, topic: str) -> int | None:
+        config = self._topics.get(topic)
+        return None if config is None else max(config.read_queue_nums, config.write_queue_nums)
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """Raise InvalidInput unless the filter and limits are valid."""
+    for name, value, most in (
+        ("one_in", wanted.one_in, MOST_ONE_IN),
+        ("per_second", wanted.per_second, MOST_PER_SECOND),
+    ):
+        if not 1 <= value <= most:
+            raise InvalidInput(name, say("out_of_range", field=name, low=1, high=most))
+    for name, text, most in (
+        ("key", wanted.key, LONGEST_KEY),
+        ("tags", wanted.tags, LONGEST_EXPRESSION),
+        ("expression", wanted.expression, LONGEST_EXPRESSION),
+    ):
+        if len(text) > most:
+            raise InvalidInput(name, say("filter_too_long", limit=most))
+    _filters(wanted)
+
+
+def _filters(wanted: Wanted) -> tuple[frozenset[int] | None, MessageFilter]:
+    """Return (tag codes that may match, None for all; the filter of the properties)."""
+    # Entries of the schedule topic have a time in place of the tag code.
+    codes = None if wanted.topic == SCHEDULE_TOPIC else tag_filter(wanted.tags).codes
+    if not wanted.expression:
+        return codes, EVERYTHING
+    try:
+        return codes, make_filter(SQL92, wanted.expression)
+    except RefusedRequest as refusal:
+        raise InvalidInput("expression", say("expression_wrong", reason=str(refusal))) from None
+
+
+def _row(record: Record, body_chars: int) -> TailRow:
+    properties = decode_properties(record.properties)
+    glance, binary, cut = glance_at(record.body, record.sys_flag, body_chars) if body_chars else (None, False, False)
+    return TailRow(
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        offset_id=encode_offset_id(encode_host(*record.store_host), record.physical_offset),
+        unique_id=properties.get(UNIQUE_KEY),
+        stored_at_ms=record.store_time_ms,
+        body_bytes=len(record.body),
+        tags=properties[TAGS][:MOST_TEXT] if TAGS in properties else None,
+        keys=tuple(properties.get(KEYS, "")[:MOST_TEXT].split()),
+        reconsume_times=record.reconsume_times,
+        glance=glance,
+        binary=binary,
+        cut=cut,
+    )

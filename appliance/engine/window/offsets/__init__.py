@@ -1,0 +1,1 @@
+"""Resets, clones and undone resets of a group's offsets."""

@@ -1,0 +1,1 @@
+"""This process: system, options, log lines, retention, backups, inputs of the reports."""

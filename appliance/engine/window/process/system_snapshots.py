@@ -1,0 +1,82 @@
+"""Options, process and log as the window returns them; the conventions are those of `snapshots.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..sentences import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option in force. name: upstream's. default: as text. kind: "bool", "int", "text" or "list". hot: may be
+    changed now. in_effect: False if RocketBox ignores it. changed_here: the configured value was overridden while the
+    broker ran."""
+
+    section: str
+    name: str
+    kind: str
+    value: str
+    default: str
+    choices: tuple[str, ...]
+    minimum: int | None
+    maximum: int | None
+    hot: bool
+    in_effect: bool
+    changed_here: bool
+    configured: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Every option, by section and name. revision: changes with the values (an ETag)."""
+
+    options: tuple[Option, ...]
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemInfo:
+    """Information about this process. persona: the RocketMQ version that it reports to clients. hot_path: "compiled",
+    or "pure" with the reason in why_pure. rss_bytes: resident memory of the process."""
+
+    version: str
+    persona: str
+    python: str
+    hot_path: str
+    why_pure: Sentence | None
+    pid: int
+    roles: tuple[str, ...]
+    bind: str
+    broker_name: str
+    cluster_name: str
+    broker_id: int
+    broker_address: str | None
+    namesrv_address: str | None
+    advertised: str | None
+    namesrvs: dict[str, bool]
+    started_at_ms: int | None
+    uptime_ms: int
+    data_dir: str
+    store_dir: str
+    disk_total_bytes: int | None
+    disk_free_bytes: int | None
+    log_bytes: int
+    log_files: int
+    flush: str
+    rss_bytes: int | None
+    threads: tuple[str, ...]
+    open_files: int | None
+    open_files_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One log record. number: grows by one a line, so that newer ones can be asked for."""
+
+    number: int
+    at_ms: int
+    level: str
+    logger: str
+    thread: str
+    text: str

@@ -1,0 +1,1 @@
+"""Slaves, members of a set, and messages that were cut from a log."""

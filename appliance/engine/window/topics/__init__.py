@@ -1,0 +1,1 @@
+"""Topics: lists and pages of them, their settings, and what cleans up unused ones."""

@@ -1,0 +1,1 @@
+"""Open, discarded and ended transactions, and decisions for a producer."""

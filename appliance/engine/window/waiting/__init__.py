@@ -1,0 +1,1 @@
+"""Delayed messages, retries and timers before they are due."""

@@ -1,0 +1,164 @@
+"""Messages that wait at a delay level or for a delivery time, as the window returns them.
+
+The conventions are those of `snapshots.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..sentences import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevel:
+    """One delay level. delay_ms: None if the level is no longer configured; its messages still wait.
+
+    waiting: number of messages not delivered yet, without those handled early. next_due_ms: when the first of them is
+    due, by the wall clock. due: True if that time has come.
+    """
+
+    level: int
+    delay_ms: int | None
+    waiting: int
+    next_due_ms: int | None
+    due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRung:
+    """A group's messages that wait at one level. next_due_ms: of the first one; oldest_stored_ms: when the message that
+    has waited longest was sent back. origins: (topic first consumed from, number of messages), the most first."""
+
+    level: int
+    delay_ms: int | None
+    waiting: int
+    next_due_ms: int | None
+    oldest_stored_ms: int | None
+    origins: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLadder:
+    """A group's messages on their way back to it.
+
+    rungs: every configured level, and other levels that have messages. waiting: number of messages in all rungs;
+    origins: as in a rung, over all rungs. ready: messages that were due, and lie in the retry topic and are not
+    consumed yet. max_retries: of the group's settings; a message that fails again after this many is a dead letter.
+    truncated: the time budget ended the count early, so numbers are lower bounds: `scanned` of `pending` messages (of
+    all groups) are counted; the next call continues.
+    """
+
+    group: str
+    rungs: tuple[LadderRung, ...]
+    waiting: int
+    origins: tuple[tuple[str, int], ...]
+    ready: int
+    max_retries: int
+    scanned: int
+    pending: int
+    truncated: bool
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """A message that waits. level (0: timed) and queue_offset are its place, unique_id the check that it is the same
+    one.
+
+    due_ms: when it is due, by the wall clock. topic, queue_id: where it goes then. group: of a retry, else None.
+    origin_topic: of a retry, the topic it was first consumed from. problem: why it cannot be delivered now. Fields from
+    the record are None or empty if that is gone.
+    """
+
+    level: int
+    queue_offset: int
+    due_ms: int
+    physical_offset: int
+    topic: str | None
+    queue_id: int | None
+    group: str | None
+    origin_topic: str | None
+    unique_id: str | None
+    offset_id: str | None
+    keys: tuple[str, ...]
+    tags: str | None
+    reconsume_times: int | None
+    stored_at_ms: int | None
+    born_at_ms: int | None
+    born_host: str | None
+    body_bytes: int | None
+    problem: Sentence | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPage:
+    """Messages that wait, in the order in which they are due.
+
+    pending: number of all waiting messages, of all groups and topics. next_cursor: for the next page, None at the end.
+    truncated: the time budget ended this page early, so an empty page may have a next one. scanned: entries looked at.
+    """
+
+    rows: tuple[WaitingRow, ...]
+    next_cursor: str | None
+    pending: int
+    scanned: int
+    truncated: bool
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class PendingByDue:
+    """Numbers of messages by the time they are due. counts: of buckets of `bucket_ms`, the first one beginning at
+    `begin_ms`; before, after: due before the first, behind the last bucket. truncated: the time budget ended the count
+    early: `scanned` of `pending` messages are counted."""
+
+    begin_ms: int
+    bucket_ms: int
+    counts: tuple[int, ...]
+    before: int
+    after: int
+    scanned: int
+    pending: int
+    truncated: bool
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPlace:
+    """The place of a waiting message, as an argument. level: 0 for a timed message. unique_id: None to act on any
+    message that waits there."""
+
+    level: int
+    queue_offset: int
+    unique_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingOutcome:
+    """The result of one message. outcome: a value of `broker.delays.early_batch.Fate`; "possible" in a dry run. why:
+    None if it was done. copy: "topic/queue/offset" where it is now, None without a copy."""
+
+    level: int
+    queue_offset: int
+    unique_id: str | None
+    outcome: str
+    why: Sentence | None
+    copy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAct:
+    """The result of an act, or of its dry run. asked: number of messages; counts: outcome -> number, which add up to
+    `asked`; done: number of messages that no longer wait. more: others that match the filter may wait, beyond the limit
+    or the time; `next_cursor` is where they begin, else None."""
+
+    action: str
+    dry_run: bool
+    asked: int
+    done: int
+    counts: dict[str, int]
+    results: tuple[WaitingOutcome, ...]
+    more: bool
+    next_cursor: str | None
+    took_ms: float
