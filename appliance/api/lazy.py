@@ -1,4 +1,4 @@
-"""Imports the API when it is first used. It takes 20 MB and half a second, which a start must not cost: Django would
+"""Imports the API when it is first used. It takes 22 MB and half a second, which a start must not cost: Django would
 import it for the first link of the first page. `asgi` imports it for the first call."""
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Addresses of the operations, below /api/v1/. Imported when the first of them is used; see `lazy`."""
 
-from . import lean_ninja  # noqa: F401
-
-# isort: split  (ninja is imported the lean way first)
 from .api import api
 
 app_name = "api"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from .clock import Clock
 from .config import EngineConfig
+from .disk import disk_usage
 from .errors import StartError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
 from .loop_calls import run_on_loop
@@ -25,7 +26,6 @@ from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .replication.roles import takes_slaves
-from .store.disk import disk_usage
 from .window.options import Options
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate
@@ -51,6 +51,14 @@ UNREGISTER_S = 1.5
 ANSWER_S = 3.0
 LOOP_STOP_S = 2.0
 LOOP_CALL_S = 5.0
+#: Part that `Broker.failures` names -> the check of /readyz that tells of it, if that has another name.
+_READY = {
+    "topics": "configuration",
+    "groups": "configuration",
+    "timed": "timers",
+    "rolled": "timers",
+    "delayed": "delays",
+}
 _PORT_TRIES = 200
 _PICKED_PORTS = range(12_000, 32_000)
 
@@ -285,7 +293,7 @@ class Engine:
     def _build_broker(
         self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None, ip: str
     ) -> None:
-        from .broker.broker import Network
+        from .broker.registration import Network
         from .seat import Seat
 
         assert self.broker_address is not None
@@ -300,7 +308,6 @@ class Engine:
             self.server,
             self._pools,
             network,
-            self._clock,
             self._dispatcher,
             self._tell_directly,
         )
@@ -442,7 +449,10 @@ class Engine:
             "io": {"ok": self.loop.alive, "detail": "running" if self.loop.alive else "the I/O thread has ended"}
         }
         if self.broker is not None:
-            found |= self.broker.health()
+            for part, failure in self.broker.failures().items():
+                name = _READY.get(part, part)
+                if name not in found or (failure is not None and found[name]["ok"]):
+                    found[name] = {"ok": failure is None, "detail": failure or "well"}
         elif self._seat is not None:
             found["broker"] = {"ok": False, "detail": self._seat.why_empty}
         return found

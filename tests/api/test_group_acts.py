@@ -11,7 +11,7 @@ import pytest
 from appliance.commands.remote import show
 from appliance.commands.remote.run import parse
 from appliance.console.models import AuditEntry
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.dead_letters import make_group
 from tests.support.members import Member
 
@@ -72,7 +72,7 @@ def test_its_pace_and_diagnosis(by_token, group):
 
 
 def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, running, group, member, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     member("one")
     operator = by_token("operator")
     answer = answer_of(operator.get(f"/groups/{group}/diagnosis"))

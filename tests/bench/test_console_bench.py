@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 from bench.servers import ROOT
-from bench.upkeep import lags_s
 
 
 def test_a_small_run_prints_its_three_tables(tmp_path):
@@ -40,8 +39,3 @@ def test_a_small_run_prints_its_three_tables(tmp_path):
     assert not refused
     assert re.search(r"^\| p99\.9 \| [\d.]+ \| [\d.]+ \|", done.stdout, re.M)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_lag_is_the_time_until_the_index_held_what_was_published():
-    samples = [(0.0, 100, 0), (0.5, 200, 0), (1.0, 200, 100), (1.5, 250, 200), (2.0, 300, 220)]
-    assert lags_s(samples) == [1.0, 1.0, 0.5]

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.console.models import AuditEntry, User
 from appliance.engine.broker import member_questions
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -82,7 +82,7 @@ def test_the_diagnosis_shows_figures_and_what_cannot_be_told(client_as, group):
 def test_a_queue_that_stands_names_its_message_which_is_looked_at_and_skipped(
     client_as, broker, group, member, monkeypatch
 ):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     member()
     operator = client_as("operator")
     page = content(operator.get(f"/groups/{group}/diagnosis/"))

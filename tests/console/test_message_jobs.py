@@ -127,7 +127,7 @@ def test_what_expires_while_it_is_exported_is_told_as_that(
             queue.min_offset = 40  # as the cleaner does
         return real(*arguments, **named)
 
-    monkeypatch.setattr(type(broker), "message_copies", lambda self, *arguments, **named: copies(*arguments, **named))
+    monkeypatch.setattr(type(broker.messages), "copies", lambda self, *arguments, **named: copies(*arguments, **named))
     data, job = exported(topic, filter=filter_text)
     found = len(lines(data))
     assert 20 < found < 60

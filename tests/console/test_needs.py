@@ -25,7 +25,7 @@ def needing(broker, monkeypatch):
     real = broker.overview.snapshot()
 
     def tell(*told: Need) -> None:
-        monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=told))
+        monkeypatch.setattr(type(broker.overview), "snapshot", lambda self: dataclasses.replace(real, needs=told))
 
     return tell
 

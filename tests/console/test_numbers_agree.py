@@ -17,7 +17,7 @@ from django.test import Client
 from appliance import runtime
 from appliance.commands.remote import run
 from appliance.console import tokens
-from appliance.engine.store.disk import DiskUsage
+from appliance.engine.disk import DiskUsage
 from appliance.engine.window.health import disk_room
 from appliance.engine.window.waiting.snapshots import WaitingPlace
 from tests.console.conftest import pretend_running

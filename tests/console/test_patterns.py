@@ -9,9 +9,9 @@ from appliance.console.access import ACCESS
 from appliance.console.identity import names_for
 from appliance.console.models import User
 from appliance.console.patterns import Names
-from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_REPLAY, OF_A_TOPIC, OWN
+from appliance.console.scope import NAMES
 from appliance.engine.broker.offset_resets.targets import Earliest
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -66,8 +66,8 @@ def test_lists_have_only_what_fits(kept, broker):
 
 
 def test_every_other_page_is_refused(kept, broker):
-    """A newly added page is closed to these users until it is listed in `scope`."""
-    open_to_them = OWN | LISTS | OF_A_REPLAY
+    """A newly added page is closed to these users until its row says `names`."""
+    open_to_them = {name for name, kind in NAMES.items() if kind in ("own", "list", "replay")}
     for name, route in PAGES:
         rule = ACCESS[name]
         if rule.grants or rule.door or not rule.role or name in open_to_them | {"overview"}:
@@ -92,7 +92,8 @@ def test_pages_of_a_name_are_for_names_that_fit(kept, broker):
 
 def test_what_scope_lists_exists():
     names = {name for name, _ in PAGES} | {"api_docs", "openapi"}
-    assert not (OWN | LISTS | OF_A_TOPIC | OF_A_GROUP | OF_A_REPLAY) - names
+    assert not NAMES.keys() - names
+    assert set(NAMES.values()) == {"own", "list", "topic", "group", "replay"}
 
 
 def test_who_has_no_pattern_sees_all(people):
@@ -101,7 +102,7 @@ def test_who_has_no_pattern_sees_all(people):
 
 def test_no_page_leads_where_a_user_with_patterns_may_not_go(kept, broker, monkeypatch):
     """Each link and form of the pages that are open to them, with a group that consumes a topic that is not."""
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     broker.topic_commands.create("orders-links", read_queues=1, write_queues=1)
     broker.topic_commands.create("payments-links", read_queues=1, write_queues=1)
     broker.group_commands.create("billing-links")

@@ -7,6 +7,7 @@ import pytest
 from appliance import runtime
 from appliance.api.api import operations
 from appliance.console.access import ACCESS, MASTERS_WORK
+from appliance.engine.window.health import limits
 from tests.console.conftest import pretend_running
 from tests.support.directories import shared_directory
 from tests.support.ha import PlayedSlave
@@ -138,29 +139,26 @@ def test_metrics_tell_the_lag(client_as, master, two):
     assert line.endswith(" 0")
 
 
-def test_a_slave_that_is_gone_or_far_behind_needs_somebody(client_as, master):
+def test_a_slave_that_is_gone_or_far_behind_needs_somebody(client_as, master, monkeypatch):
     view = master.window._parts.replication
-    patience = view.limits
-    view.limits = patience._replace(gone_ms=0, lag_ms=0)
-    needs = lambda: {one.sentence.code for one in view.needs()}  # noqa: E731
-    try:
-        slow = PlayedSlave(view._server.port)
-        slow.report(0)
-        wait_for(lambda: len(master.window.replication.snapshot().slaves) == 2, "it follows")
-        slow.copy_to(1403)
-        # It never says that it has more than nothing.
-        wait_for(lambda: "slave_lags" in needs(), "the lag to be told")
-        [row] = [one for one in master.window.replication.snapshot().slaves if one.acknowledged == 0]
-        assert row.behind_bytes == 1403
-        slow.close()
-        wait_for(lambda: "slave_gone" in needs(), "the loss to be told")
-        [gone] = master.window.replication.snapshot().gone
-        assert gone.reason == "it closed the connection"
-        page = text_of(client_as("viewer"), "/replication/")
-        assert "it closed the connection" in page
-        assert [check.level for check in master.window.checks() if check.name == "replication"] == ["warning"]
-    finally:
-        view.limits = patience
+    monkeypatch.setattr(limits, "GONE_MS", 0)
+    monkeypatch.setattr(limits, "LAG_MS", 0)
+    needs = lambda: {one.sentence.code for one in view.findings() if one.level}  # noqa: E731
+    slow = PlayedSlave(view._server.port)
+    slow.report(0)
+    wait_for(lambda: len(master.window.replication.snapshot().slaves) == 2, "it follows")
+    slow.copy_to(1403)
+    # It never says that it has more than nothing.
+    wait_for(lambda: "slave_lags" in needs(), "the lag to be told")
+    [row] = [one for one in master.window.replication.snapshot().slaves if one.acknowledged == 0]
+    assert row.behind_bytes == 1403
+    slow.close()
+    wait_for(lambda: "slave_gone" in needs(), "the loss to be told")
+    [gone] = master.window.replication.snapshot().gone
+    assert gone.reason == "it closed the connection"
+    page = text_of(client_as("viewer"), "/replication/")
+    assert "it closed the connection" in page
+    assert [check.level for check in master.window.checks() if check.name == "replication"] == ["warning"]
 
 
 def test_a_broker_without_slaves_says_how_to_have_one(client_as, broker):

@@ -52,7 +52,8 @@ def marked() -> set[str]:
         text = path.read_text(encoding="utf-8")
         # Django doubles the percent signs of a template's text before it looks it up.
         found.update(
-            (a or b).replace("%", "%%") for a, b in re.findall(r"""\{% translate (?:"([^"]*)"|'([^']*)')""", text)
+            (a or b).replace("%", "%%")
+            for a, b in re.findall(r"""(?:\{% translate |_\()(?:"([^"]*)"|'([^']*)')""", text)
         )
     for path in (path for name in ("appliance", "spark_reports") for path in (ROOT / name).rglob("*.py")):
         text = path.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from appliance.engine.store.disk import Disk, DiskUsage
+from appliance.engine.disk import Disk, DiskUsage
 
 ROOT = 0
 Operation = tuple[Any, ...]
@@ -106,6 +106,9 @@ class RecordingDisk(Disk):
 
     def names(self, path: Path) -> list[str]:
         return sorted(self.directories[self._node(path)])
+
+    def file_names(self, path: Path) -> list[str]:
+        return [name for name, node in self.directories[self._node(path)].items() if node not in self.directories]
 
     def _mkdir(self, path: Path) -> None:
         self.fault("mkdir", str(path))

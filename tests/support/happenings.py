@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from appliance.engine.broker.transactions.decisions import NOBODY
+from appliance.engine.disk import DiskUsage
 from appliance.engine.remoting.dispatcher import WorkerPool
-from appliance.engine.store.disk import DiskUsage
 from appliance.engine.window.health import disk_room
 from appliance.engine.window.transactions.snapshots import HalfPlace
 from tests.support.engine import Peer, pull_fields, send_fields

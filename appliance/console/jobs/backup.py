@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from .. import backups
-from ..access import ADMIN
+from ..roles import ADMIN
 from .registry import kind
 from .work import JobFailed, Work
 

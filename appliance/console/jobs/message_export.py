@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
-from ..access import VIEWER
+from ..roles import VIEWER
 from ..spreadsheet import cell
 from .message_lines import line_of, summary_of
 from .registry import kind

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ..identity import names_for
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
 
 TABS = ("lag", "clients", "subscriptions", "settings")
 #: Most clients in one table; further ones are only counted.
@@ -23,15 +23,8 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
     """Show the group; `tab` chooses the part below its figures. `format=csv` for all its queues, sorted and filtered as
     on the page."""
     if wants_csv(request):
-        return csv_answer(
-            f"group-{name}",
-            ("topic", "queue", "committed", "min_offset", "max_offset", "lag", "lag_ms", "held_by"),
-            (
-                (queue.topic, queue.queue_id, queue.committed, queue.min_offset, queue.max_offset, queue.lag,
-                 queue.lag_ms, queue.held_by)
-                for queue in all_rows(lambda page, size: _queues(request, name, page, size))
-            ),
-        )  # fmt: skip
+        rows = all_rows(lambda page, size: _queues(request, name, page, size))
+        return csv_of(f"group-{name}", "topic queue=queue_id committed min_offset max_offset lag lag_ms held_by", rows)
     return render(request, "groups/group.html", _context(request, name))
 
 
@@ -50,7 +43,7 @@ def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     admin = runtime.window()
     found = admin.diagnosis.of(name, names_for(request.user).has_topic)
     detail = admin.groups.detail(name, queues=False)
-    return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
+    return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail})
 
 
 def _queues(request: HttpRequest, name: str, page: int, page_size: int) -> Any:
@@ -67,7 +60,7 @@ def _context(request: HttpRequest, name: str) -> dict[str, Any]:
     tab = request.GET.get("tab", "lag")
     context: dict[str, Any] = {
         "group": detail,
-        "row": detail.row,
+        "row": detail,
         "name": name,
         "pace": admin.group_now.pace(name),
         "findings": diagnosis.findings,
@@ -79,6 +72,6 @@ def _context(request: HttpRequest, name: str) -> dict[str, Any]:
         context["q"] = request.GET.get("q", "")
         context["page"] = _queues(request, name, page_number(request), PAGE_SIZE)
     elif context["tab"] == "clients":
-        context["clients"] = detail.clients[:_MOST_CLIENTS]
-        context["hidden"] = len(detail.clients) - _MOST_CLIENTS
+        context["clients"] = detail.members[:_MOST_CLIENTS]
+        context["hidden"] = len(detail.members) - _MOST_CLIENTS
     return context

@@ -26,6 +26,7 @@ from .window import (
     asks_the_engine,
     carry_moment,
     csv_answer,
+    csv_of,
     not_found_sentence,
     refusal_text,
     topic_names,
@@ -104,7 +105,7 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     asked = {key: request.GET.get(key, "") for key in ("topic", "queues", "to", "at_ms", "offset", "by")}
     quick = request.method == "GET" and request.GET.get("step") == "preview"
     form = ResetForm(request.POST if request.method == "POST" else asked if quick else None, initial=asked)
-    context: dict[str, Any] = {"name": name, "form": form, "clients": detail.row.clients}
+    context: dict[str, Any] = {"name": name, "form": form, "clients": detail.clients}
     if (quick or is_submitted(request)) and form.is_valid():
         try:
             if not names.is_every and not may_move(request.user, _reset(request, name, form.cleaned_data, False)):
@@ -178,14 +179,8 @@ def group_reset_done(request: HttpRequest, name: str, number: int) -> HttpRespon
     """Show one reset and the progress of each queue; `format=csv` for all queues."""
     found = _of(name, number)
     if wants_csv(request):
-        return csv_answer(
-            f"reset-{number}",
-            ("topic", "queue", "before", "to", "now", "replays", "skips", "state"),
-            (
-                (move.topic, move.queue_id, move.before, move.to, move.now, move.replays, move.skips, move.state)
-                for move in found.moves
-            ),
-        )
+        columns = "topic queue=queue_id before to now replays skips state"
+        return csv_of(f"reset-{number}", columns, found.moves)
     return render(request, "groups/reset.html", {"name": name, **_progress(found)})
 
 

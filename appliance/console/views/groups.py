@@ -28,7 +28,7 @@ from .changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
 
 #: Most offsets that the page to delete a group shows.
 _OFFSETS_SHOWN = 50
@@ -87,16 +87,11 @@ def groups(request: HttpRequest) -> HttpResponse:
 
     fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
-        return csv_answer(
+        return csv_of(
             "groups",
-            ("group", "model", "clients", "topics", "lag", "lag_ms", "out_per_s", "retries",
-             "retries_ready", "dead_letters", "conflict"),
-            (
-                (row.name, row.model, row.clients, row.topics, row.lag, row.lag_ms, row.out_rate, row.retries,
-                 row.retries_ready, row.dead_letters, row.conflict)
-                for row in all_rows(fetch_cut)
-            ),
-        )  # fmt: skip
+            "group=name model clients topics lag lag_ms out_per_s=out_rate retries retries_ready dead_letters conflict",
+            all_rows(fetch_cut),
+        )
     context = {
         "page": fetch_cut(page_number(request), PAGE_SIZE),
         "sort": sort,

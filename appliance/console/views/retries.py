@@ -16,7 +16,7 @@ from ...engine.errors import AdminError, InvalidInput
 from .acts import counted, keep, kept, way_back
 from .changes import is_final
 from .delayed import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
-from .window import PAGE_SIZE, asks_the_engine, csv_answer, refusal_text, wants_csv
+from .window import PAGE_SIZE, asks_the_engine, csv_of, refusal_text, wants_csv
 
 #: Most rows of a CSV, which reads one page of the window after the other.
 CSV_ROWS = 10_000
@@ -62,15 +62,12 @@ def _csv(name: str, level: int | None) -> HttpResponse:
         cursor = page.next_cursor
         if cursor is None:
             break
-    return csv_answer(
+    return csv_of(
         f"retries-{name}",
-        ("due_ms", "level", "offset", "origin_topic", "retries", "unique_id", "keys", "tag", "sent_back_ms"),
-        (
-            (row.due_ms, row.level, row.queue_offset, row.origin_topic, row.reconsume_times, row.unique_id,
-             " ".join(row.keys), row.tags, row.stored_at_ms)
-            for row in rows[:CSV_ROWS]
-        ),
-    )  # fmt: skip
+        "due_ms level offset=queue_offset origin_topic retries=reconsume_times unique_id keys tag=tags "
+        "sent_back_ms=stored_at_ms",
+        rows,
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -29,7 +29,7 @@ from .changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
@@ -108,14 +108,12 @@ def topics(request: HttpRequest) -> HttpResponse:
 
     fetch_cut = cut(request, "topic", fetch)
     if wants_csv(request):
-        return csv_answer(
+        return csv_of(
             "topics",
-            ("topic", "type", "read_queues", "write_queues", "permission", "messages", "in_per_s", "out_per_s",
-             "bytes", "bytes_estimated", "oldest_at_ms", "consumer_groups"),
-            ((row.name, row.kind, row.read_queues, row.write_queues, row.perm, row.messages, row.in_rate,
-              row.out_rate, row.bytes, row.bytes_estimated, row.oldest_at_ms, row.consumers)
-             for row in all_rows(fetch_cut)),
-        )  # fmt: skip
+            "topic=name type=kind read_queues write_queues permission=perm messages in_per_s=in_rate "
+            "out_per_s=out_rate bytes bytes_estimated oldest_at_ms consumer_groups=consumers",
+            all_rows(fetch_cut),
+        )
     context = {
         "page": fetch_cut(page_number(request), PAGE_SIZE),
         "sort": sort,

@@ -28,7 +28,16 @@ from ..forms import Form
 from ..recent_login import recent_login_required
 from ..words import WORDS
 from .changes import add_refusal, before_and_after, failure_audited, form_status
-from .window import CSV_ROWS, PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
+from .window import (
+    PAGE_SIZE,
+    all_rows,
+    asks_the_engine,
+    csv_answer,
+    csv_of,
+    page_number,
+    refusal_text,
+    wants_csv,
+)
 
 if TYPE_CHECKING:
     from ...engine.window.access.snapshots import WireUser, WireUserChange
@@ -206,7 +215,7 @@ def wire_users(request: HttpRequest) -> HttpResponse:
     if wants_csv(request):
         header = ("name", "type", "enabled", "secrets", "entries")
         rows = ((one.name, one.user_type, one.enabled, one.secrets, len(one.entries)) for one in all_rows(fetch))
-        return csv_answer("wire-users", header, list(rows)[:CSV_ROWS])
+        return csv_answer("wire-users", header, rows)
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "mode": mode}
     return render(request, "wire_users/list.html", context)
 
@@ -227,9 +236,7 @@ def wire_access(request: HttpRequest) -> HttpResponse:
 
         try:
             if wants_csv(request):
-                header = ("user", "type", "actions", "some")
-                rows = ((one.user, one.user_type, " ".join(one.actions), " ".join(one.some)) for one in all_rows(fetch))
-                return csv_answer("wire-access", header, list(rows)[:CSV_ROWS])
+                return csv_of("wire-access", "user type=user_type actions some", all_rows(fetch))
             context["page"] = fetch(page_number(request), PAGE_SIZE)
         except InvalidInput as error:
             add_refusal(form, error)
@@ -248,22 +255,8 @@ def wire_refusals(request: HttpRequest) -> HttpResponse:
         return runtime.window().users.refusals(q, sort, page, size)
 
     if wants_csv(request):
-        header = ("user", "resource", "actions", "reason", "request", "address", "count", "first_at_ms", "last_at_ms")
-        rows = (
-            (
-                one.user,
-                one.resource,
-                " ".join(one.actions),
-                one.reason,
-                one.request,
-                one.address,
-                one.count,
-                one.first_at_ms,
-                one.last_at_ms,
-            )
-            for one in all_rows(fetch)
-        )
-        return csv_answer("wire-refusals", header, list(rows)[:CSV_ROWS])
+        columns = "user resource actions reason request address count first_at_ms last_at_ms"
+        return csv_of("wire-refusals", columns, all_rows(fetch))
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
     return render(request, "wire_users/refusals.html", context | {"mode": runtime.window().access_mode()})
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..broker.delays.progress import FILE_NAME as DELAY_PROGRESS
 from ..broker.timers.apache_files import checkpoint_of, checkpoint_path, read_checkpoint, remove_schedule
+from ..disk import Disk
 from ..fastjson import encode_pretty, loads
 from ..protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from ..protocol.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_WAS_OUT_MS, UNIQUE_KEY, find_property
 from ..protocol.record import Record
 from ..store.closed_store import ClosedStore
-from ..store.disk import Disk
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from ..store.queues.consume_queue_table import ConsumeQueueTable
 from ..store.queues.queue_inspector import QueueInspector
@@ -182,15 +182,11 @@ def _who(record: Record) -> int:
 def _load(disk: Disk, path: Path) -> Any:
     """Load a table of the broker; None if there is none, it is longer than _MAX_BYTES, or it is not JSON, which is
     logged."""
-    try:
-        fd = disk.open(path, read_only=True)
-    except FileNotFoundError:
+    data = disk.read_if_any(path, _MAX_BYTES + 1)
+    if data is None or len(data) > _MAX_BYTES:
         return None
     try:
-        size = disk.size(fd)
-        return loads(disk.pread(fd, size, 0)) if size <= _MAX_BYTES else None
+        return loads(data)
     except ValueError as error:
         logger.error("cut: %s cannot be read: %s", path, error)
         return None
-    finally:
-        disk.close(fd)

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from ..broker.timers.schedule import DIRECTORY as TIMERS
 from ..crc_lines import line_of, text_of
+from ..disk import Disk
 from ..errors import RocketBoxError, StartError
 from ..store.checkpoint import RecoveryPosition
 from ..store.clock_steps import NAME as CLOCK_STEPS
 from ..store.closed_store import ClosedStore
-from ..store.disk import Disk
 from ..store.index.index_recovery import NAME as INDEX_POSITION
 from ..store.paths import StorePaths
 from ..store.queues.queue_ledger import PREFIX as LEDGER_PREFIX
@@ -209,14 +209,9 @@ class StoreCut:
     def _intent(self) -> dict[str, Any] | None:
         """Load the intent, None without one. A damaged one is moved away: the epochs have not changed yet, so that the
         next handshake finds again where to cut."""
-        try:
-            fd = self._disk.open(self._intent_path, read_only=True)
-        except FileNotFoundError:
+        data = self._disk.read_if_any(self._intent_path)
+        if data is None:
             return None
-        try:
-            data = self._disk.pread(fd, self._disk.size(fd), 0)
-        finally:
-            self._disk.close(fd)
         text = text_of(data.removesuffix(b"\n"))
         if text is not None:
             found: dict[str, Any] = json.loads(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,13 +25,13 @@ from .figures.live import BrokerSource, LiveFrames
 from .figures.look_ahead import LookAhead
 from .figures.measurements import Measurements
 from .figures.measures import Measures
-from .figures.traffic import TrafficFigures, broker_metrics
+from .figures.traffic import BrokerFigures, Reading
 from .figures.upstream_metrics import BrokerNames, UpstreamMetrics
 from .groups.commands import GroupCommands
 from .groups.diagnosis import GroupDiagnosis
 from .groups.now import GroupNow
 from .groups.views import GroupViews
-from .health.broker_checks import BrokerChecks, Failing
+from .health.broker_checks import BrokerChecks
 from .health.checks import Checks
 from .health.disk_room import DiskRoom
 from .health.lateness import Lateness
@@ -122,11 +121,12 @@ def build(
     options: Options,
     system: SystemView,
     process_checks: Checks,
+    leader: Callable[[], str | None],
     frames_before: int = 0,
     replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
-    """Build the parts, and the checks including the broker's. frames_before: number of live frames that earlier brokers
-    of this process made."""
+    """Build the parts, and the checks including the broker's. leader: as `Window.leader_address`. frames_before: number
+    of live frames that earlier brokers of this process made."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -180,41 +180,47 @@ def build(
         broker.role,
         replica_set,
     )
-    checks = process_checks.including(_checks(broker, options, replication))
+    checks = process_checks.including(
+        BrokerChecks(
+            store,
+            broker.failures,
+            broker.registration,
+            options,
+            broker.delivery_events,
+            broker.transaction_records,
+            replication,
+        )
+    )
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
-    traffic = TrafficFigures(store, broker.pull, server, sampler)
+    reading = partial(
+        Reading,
+        store=store,
+        topics=topics,
+        groups=groups,
+        pull=broker.pull,
+        server=server,
+        sampler=sampler,
+        disk=disk,
+        delayed=broker.deliver_delayed,
+        timers=broker.deliver_timers,
+        rolls=broker.roll_timers,
+        send_backs=broker.send_backs,
+        sends=broker.send_path,
+        deliveries=broker.delivery_events,
+        halves=broker.open_halves,
+        counts=transactions.counts,
+        clock=broker.check_transactions.clock,
+    )
+    figures = BrokerFigures(reading, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
     lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
     unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
     needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
     standing = Standing(lag, group_views, clients, checks, needs)
-    live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
+    live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
 
     replays = ReplayViews(broker.replays, dead_letters, store)
-
-    def leader() -> str | None:
-        own = None if not broker.role.appends else system.addresses().broker
-        return replication.master_address() or own
-
-    def metrics() -> dict[str, float]:
-        return (
-            broker_metrics(
-                store,
-                topics,
-                groups,
-                broker.pull,
-                broker.deliver_delayed,
-                broker.send_backs,
-                broker.send_path,
-                broker.delivery_events,
-                transactions.counts,
-                broker.check_transactions.clock.wall_ms,
-                broker.deliver_timers,
-                broker.roll_timers,
-            )
-            | replication.metrics()
-        )
 
     parts = BrokerParts(
         is_slave=not broker.role.appends,
@@ -228,16 +234,12 @@ def build(
             lag_times,
             measures,
             store,
-            traffic,
-            disk,
-            lambda: broker.open_halves.count,
-            broker.deliver_delayed,
-            broker.deliver_timers,
+            figures,
             broker.clients.rebalances.copy,
             unread,
         ),
         live=live,
-        overview=OverviewView(traffic, standing, disk, system, store, topics, groups),
+        overview=OverviewView(figures, standing, disk, system, store, topics, groups),
         lag=lag,
         look_ahead=LookAhead(sampler.index, store, measures),
         topics=TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures),
@@ -306,7 +308,7 @@ def build(
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
         report_inputs=ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows),
-        metrics=metrics,
+        metrics=lambda: figures.metrics() | replication.metrics(),
         upstream_metrics=UpstreamMetrics(
             partial(_names, broker, options, system),
             store,
@@ -318,10 +320,8 @@ def build(
             measures,
             broker.offsets.pulled,
             broker.stats.runtime_info,
-            lambda: (
-                metrics()
-                | {"broker_permission": options.config.broker.broker_permission, "wall_ms": time.time() * 1000}
-            ),
+            figures,
+            lambda: options.config.broker.broker_permission,
             replication,
         ),
         system=lambda: system.snapshot(store, broker.registration),
@@ -354,30 +354,6 @@ def _transactions(broker: Broker) -> TransactionViews:
         lambda: broker.decisions.counts,
         broker.check_settings,
         broker.check_transactions.clock,
-    )
-
-
-def _checks(broker: Broker, options: Options, replication: ReplicationView) -> BrokerChecks:
-    tables: dict[str, Failing] = {
-        "topics": broker.topics,
-        "groups": broker.groups,
-        "offsets": broker.offsets,
-        "filters": broker.filters,
-        "delays": broker.save_delays,
-        "timers": broker.save_timers,
-    }
-    return BrokerChecks(
-        broker.store,
-        tables,
-        broker.queues_failure,
-        broker.registration,
-        options,
-        broker.delivery_events,
-        (broker.deliver_delayed, broker.deliver_timers, broker.roll_timers),
-        broker.replays,
-        broker.check_transactions,
-        broker.transaction_records,
-        replication,
     )
 
 

@@ -19,12 +19,13 @@ from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_audit import WireAudit
 from .health.checks import Checks
+from .health.finding import checks_of
 from .offsets.commands import target_of
 from .options import Options
 from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
 from .process.system_snapshots import SystemInfo
-from .replicas.judgement import set_checks, set_metrics
+from .replicas.judgement import set_findings, set_metrics
 from .replicas.replica_set import ReplicaSet, SetView, leader_of, seen
 from .sentences import say
 from .snapshots import Check, Route
@@ -139,9 +140,17 @@ class Window:
         """Use this broker from now on. Called when it serves."""
         from .broker_parts import build  # not needed by a name server alone
 
-        before = self._live_before
         self._parts, self._checks = build(
-            broker, namesrv, pools, self._server, self.options, self._system, self._process_checks, before, self._set
+            broker,
+            namesrv,
+            pools,
+            self._server,
+            self.options,
+            self._system,
+            self._process_checks,
+            self.leader_address,
+            self._live_before,
+            self._set,
         )
 
     def broker_gone(self) -> None:
@@ -352,6 +361,11 @@ class Window:
             return leader_of(self._set)
         return self._parts.replication.master_address() if self._parts is not None else None
 
+    def leader_address(self) -> str | None:
+        """Return the clients' address of the broker that changes are sent to: this one, its master, or the leader of
+        its set; None while it is not known."""
+        return self.master_address() or (None if self.is_slave else self.addresses().broker)
+
     # --- this process
 
     def system(self) -> SystemInfo:
@@ -369,9 +383,8 @@ class Window:
 
     def checks(self) -> tuple[Check, ...]:
         """Return every health check as a sentence with a level."""
-        found = self._checks.all()
         view = seen(self._set)
-        return found if view is None else (*found, *set_checks(view))
+        return checks_of([*self._checks.all(), *(() if view is None else set_findings(view))])
 
     def metrics(self) -> dict[str, float]:
         """Return numbers by name; /metrics shows the names, some with labels, behind the prefix `rocketbox_`. Totals

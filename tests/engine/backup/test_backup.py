@@ -117,7 +117,7 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
         assert set(waiting) == {"later", "timed"}
         assert waiting["later"][-16:] == delayed[-16:]
         assert waiting["timed"][-16:] == timed[-16:]
-        assert [one.row.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"]
+        assert [one.message.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"]
         assert window.groups.detail("readers") is not None
         answer = again.peer().ask(14, {"consumerGroup": "readers", "topic": TOPIC, "queueId": 3})
         assert answer.ext_fields["offset"] == "40"
@@ -426,7 +426,7 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
 def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, monkeypatch, by_command: bool):
     """A full disk would shorten the retention of messages, and then stop all sends."""
     from appliance.engine.backup import making
-    from appliance.engine.store.disk import DiskUsage
+    from appliance.engine.disk import DiskUsage
 
     running.put(TOPIC, *(b"x" * 4000 for _ in range(100)))
     cleaner = running.engine.broker.store.cleaner

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.engine.errors import NotFound
 from appliance.engine.window.groups import diagnosis
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import RunningEngine, pull_fields
 from tests.support.waiting import wait_for
 
@@ -19,9 +19,9 @@ LOCK = 41
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Findings need no waiting time, and a rate is known after two samples."""
-    for name in ("SILENT_S", "SLOW_S", "DELIVERIES_KEPT_S"):
-        monkeypatch.setattr(diagnosis, name, 0.05)
-    monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 0.0)
+    for module, name in ((limits, "SILENT_S"), (limits, "KEEPS_UP_S"), (diagnosis, "DELIVERIES_KEPT_S")):
+        monkeypatch.setattr(module, name, 0.05)
+    monkeypatch.setattr(limits, "RATE_KNOWN_S", 0.0)
 
 
 def states(running: RunningEngine, group: str = "CG") -> dict[str, str]:
@@ -94,7 +94,7 @@ def test_what_cannot_be_told_says_why(running):
 
 
 def test_a_rate_is_not_known_at_once(running, monkeypatch):
-    monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 3600.0)
+    monkeypatch.setattr(limits, "RATE_KNOWN_S", 3600.0)
     healthy(running)
     assert states(running)["retries_storming"] == "unknown"
 
@@ -129,7 +129,7 @@ def test_members_are_connected_and_pull_nothing(running):
 
 
 def test_members_that_have_not_been_there_for_long_may_pull_yet(running, monkeypatch):
-    monkeypatch.setattr(diagnosis, "SILENT_S", 60.0)
+    monkeypatch.setattr(limits, "SILENT_S", 60.0)
     running.join("c1", "CG")
     running.put("Orders", b"a")
     running.commit("CG", "Orders", 0, 0)
@@ -217,12 +217,12 @@ def test_a_lock_of_a_client_that_pulls_nothing(running):
 
 
 def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.6)
+    monkeypatch.setattr(limits, "STUCK_S", 0.6)
     healthy(running)
     running.put("Orders", b"poison", b"behind it", queue=3)
     pull(running.join("c2", "CG"), 3, 1)
     with monkeypatch.context() as patience:
-        patience.setattr(lateness, "STUCK_S", 3600.0)
+        patience.setattr(limits, "STUCK_S", 3600.0)
         assert states(running)["queue_stuck"] == "clear"  # not yet
 
     def others_go_on() -> bool:
@@ -239,7 +239,7 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
     assert told["idle"] >= 0.6
     held = one.message
     assert (held.topic, held.queue_id, held.offset) == ("Orders", 3, 1)
-    assert running.window.messages.detail(held.offset_id).row.queue_offset == 1
+    assert running.window.messages.detail(held.offset_id).queue_offset == 1
     assert held.skip == {"topics": ["Orders"], "queues": [3], "to": "skip", "offset": 1}
     wait_for(lambda: found(running, "queue_stuck").message.delivered == 1, "its delivery is written down", every=0.1)
     assert found(running, "queue_stuck").message.last_client == "c2"
@@ -249,7 +249,7 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
 
 
 def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.1)
+    monkeypatch.setattr(limits, "STUCK_S", 0.1)
     peer = running.join("c1", "CG")
     running.put("Orders", b"x", b"y")
     running.commit("CG", "Orders", 0, 1)
@@ -260,7 +260,7 @@ def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
 
 
 def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.1)
+    monkeypatch.setattr(limits, "STUCK_S", 0.1)
     monkeypatch.setattr("appliance.engine.window.groups.diagnosis.DELIVERIES_KEPT_S", 0.0)
     peer = running.join("c1", "CG")
     running.put("Orders", b"x", b"y")
@@ -285,7 +285,7 @@ def test_a_slow_handler(running, monkeypatch):
     pull(member, 0, 1)
     pull(member, 0, 33)
     with monkeypatch.context() as patience:
-        patience.setattr(diagnosis, "SLOW_S", 3600.0)
+        patience.setattr(limits, "KEEPS_UP_S", 3600.0)
         assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
     running.sample()
     pull(member, 0, 65)
@@ -297,7 +297,7 @@ def test_a_slow_handler(running, monkeypatch):
 
 
 def test_a_handler_that_keeps_up_is_not_slow(running, monkeypatch):
-    monkeypatch.setattr(diagnosis, "SLOW_S", 15.0)
+    monkeypatch.setattr(limits, "KEEPS_UP_S", 15.0)
     healthy(running)
     member = running.join("c1", "CG")
     running.put("Orders", *[b"work"] * 70)
@@ -321,7 +321,7 @@ def test_retries_storm(running):
 
 def test_a_few_retries_are_no_storm(running, monkeypatch):
     """Retries below a fifth of the consumed messages are none."""
-    monkeypatch.setattr(diagnosis, "STORM_RATE", 0.0)
+    monkeypatch.setattr(limits, "STORM_RATE", 0.0)
     healthy(running)
     running.put("%RETRY%CG", b"first")
     running.put("Orders", *[b"x"] * 40)
@@ -411,9 +411,7 @@ def test_an_expression_that_lets_nothing_through(running):
     running.join("c1", "CG", tags="price > 5", expressionType="SQL92")
     one = found(running, "expression")
     assert (one.level, numbers(one)) == ("watch", {"looked_at": 3})
-    assert str(one.sentence) == (
-        "Its expression for Orders let none of the last 3 messages through."
-    )
+    assert str(one.sentence) == ("Its expression for Orders let none of the last 3 messages through.")
     running.put("Orders", b"x", properties="price\x017\x02")
     assert states(running)["expression"] == "clear"
 

@@ -12,8 +12,7 @@ import pytest
 
 from appliance.engine.broker import standing_queues
 from appliance.engine.fastjson import loads
-from appliance.engine.window.groups import diagnosis
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import RunningEngine, pull_fields, start_engine
 from tests.support.waiting import wait_for
 
@@ -21,8 +20,8 @@ from tests.support.waiting import wait_for
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
-        (lateness, "STUCK_S", 0.2), (lateness, "LATE_S", 0.3), (lateness, "RATE_KNOWN_S", 0.0),
-        (diagnosis, "SILENT_S", 0.1), (diagnosis, "RATE_KNOWN_S", 0.0), (standing_queues, "STOOD_S", 0.0),
+        (limits, "STUCK_S", 0.2), (limits, "LATE_S", 0.3), (limits, "RATE_KNOWN_S", 0.0), (limits, "SILENT_S", 0.1),
+        (standing_queues, "STOOD_S", 0.0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
@@ -90,7 +89,7 @@ def test_an_offset_that_moved_meanwhile_begins_anew(running: RunningEngine, monk
     running.join("c1", "ledger")
     running.sample()
     assert stuck(running) is None
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     assert idle_s(stuck(running)) < before + 60  # since this start, however long that took
 
 

@@ -12,11 +12,11 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.disk import DiskUsage
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.store.disk import DiskUsage
 from appliance.engine.store.retention.clean_rules import Watermarks
-from appliance.engine.window.health import broker_checks, disk_room, lateness
+from appliance.engine.window.health import broker_checks, disk_room, limits
 from appliance.engine.window.health.disk_room import DiskFigures
 from tests.support.waiting import wait_for
 
@@ -57,13 +57,13 @@ class Watched:
 @pytest.fixture
 def watched(running, monkeypatch):
     for name in ("STUCK_S", "LATE_S"):
-        monkeypatch.setattr(lateness, name, LIMIT_S)
+        monkeypatch.setattr(limits, name, LIMIT_S)
     return Watched(running)
 
 
 @pytest.fixture
 def rates_known_soon(monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 0.2)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.2)
 
 
 def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known_soon):

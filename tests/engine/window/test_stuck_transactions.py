@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from appliance.engine.window.health import limits
 from appliance.engine.window.transactions import stuck as stuck_transactions
 from tests.engine.broker.transactions.test_transactions import COMMIT, GROUP, end, question, send_half
 from tests.support.engine import RunningEngine
@@ -30,7 +31,7 @@ def test_without_a_producer(make_running: Callable[..., RunningEngine], monkeypa
     halves = [send_half(peer, f"K{number}") for number in range(3)]
     wait_for(lambda: running.window.transactions.counts().waiting == 3, "they wait for a producer")
     assert needs(running) == [], "they are not old"
-    monkeypatch.setattr(stuck_transactions, "STUCK_MINUTES", 0)
+    monkeypatch.setattr(limits, "WITHOUT_PRODUCER_MINUTES", 0)
     assert needs(running) == [
         ("stuck", GROUP, "PG has 3 open transactions, and none of its producers is connected. The oldest one is 0 "
          "minutes old.")

@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def losing(running, monkeypatch):
     """A broker whose rates are known at once, with a topic whose messages are kept for 40 hours."""
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 0.05)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     running.put("Orders", b"x")
     table = running.engine.broker.topics
     config = table.get("Orders")
@@ -120,9 +120,9 @@ def test_the_room_until_files_go_whatever_their_age(losing, monkeypatch):
 
 def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(losing, monkeypatch):
     later(monkeypatch, 39)
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 3600.0)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 3600.0)
     assert needs(losing) == []
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 0.05)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     losing.commit("gone", "Orders", 0, 1)
     losing.sample()
     assert needs(losing) == []

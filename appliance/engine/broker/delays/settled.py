@@ -21,6 +21,9 @@ Delivery and those who act on a message exclude each other, in memory:
 
 A crash between the copy and `settle` delivers twice and loses nothing. The caller of `settle` ensures that the message
 itself is durable; otherwise its place in the queue could be another message's after a power cut.
+
+Apart from the journals of lines (`journal_file.py`): records have one size, and members of the set read the file while
+records are added to it.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 from ...store.dispatch import SCHEDULE_TOPIC
 from ...store.record_reader import Missing, RecordReader
 from .levels import queue_of_level

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from zlib_ng.zlib_ng import crc32
 
 from ...clock import Clock
+from ...disk import Disk
 from ...errors import CorruptFile
 from ...service_thread import ServiceThread
-from ..disk import Disk
 from ..paths import StorePaths, segment_name, segment_offset
 from ..publication import Publication
 from ..store_files import StoreFiles
@@ -80,14 +80,9 @@ class BlockChecksums:
 
     def load(self, start: int) -> tuple[int, tuple[int, ...]] | None:
         """Return (block size, checksums) of one log file; None if it is not sealed. Raises CorruptFile, OSError."""
-        try:
-            fd = self._disk.open(self.directory / segment_name(start), read_only=True)
-        except FileNotFoundError:
+        raw = self._disk.read_if_any(self.directory / segment_name(start))
+        if raw is None:
             return None
-        try:
-            raw = self._disk.pread(fd, self._disk.size(fd), 0)
-        finally:
-            self._disk.close(fd)
         named, _, block_bytes, checksums = decode_checksums(raw)
         if named != start:
             raise CorruptFile(f"it belongs to the file that begins at {named}")

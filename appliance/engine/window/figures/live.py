@@ -17,7 +17,7 @@ import msgspec
 
 from ..health.disk_room import DiskRoom
 from ..health.overview import Standing
-from .traffic import TrafficFigures
+from .traffic import BrokerFigures
 
 #: Frames are made while the last call of `frame` is not older than this.
 INTEREST_S = 5.0
@@ -97,7 +97,7 @@ class LiveFrames:
 class BrokerSource:
     """The figures of a running broker."""
 
-    def __init__(self, traffic: TrafficFigures, standing: Standing, disk: DiskRoom) -> None:
+    def __init__(self, traffic: BrokerFigures, standing: Standing, disk: DiskRoom) -> None:
         # Constant after construction.
         self._traffic = traffic
         self._standing = standing

@@ -18,16 +18,12 @@ from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..figures.lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_of, next_of
 from ..figures.measures import Budget, Measures
+from ..health import limits
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..tables import cut, page_of, sorted_by
 from ..topics.views import SORT_BUDGET_MS
-from .diagnosis import RATE_KNOWN_S, RATE_SAMPLES
 
-#: A group keeps up if it consumes its backlog within this time, since clients commit only every 5 s, and if its rate is
-#: above this share of the incoming rate.
-KEEPS_UP_S = 15.0
-KEEPS_UP_SHARE = 0.9
 #: Points of the line that shows a group's lag of the last ten minutes.
 POINTS = 60
 
@@ -75,20 +71,21 @@ class GroupNow:
         topics = progress.topics_of(name)
         times, lags = self._history(name, topics, backlog.lag)
         sampler = self._sampler
-        span = sampler.span(RATE_SAMPLES)
-        known = span[1] >= RATE_KNOWN_S
+        span = sampler.span(limits.RATE_SAMPLES)
+        known = span[1] >= limits.RATE_KNOWN_S
         comes = goes = None
         if known:
             comes = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
             goes = sum(sampler.rate(sampler.pairs.get((topic, name)), span) or 0.0 for topic in topics)
-        trend, catches_up, why = "", None, None
+        trend: s.Trend
+        catches_up, why = None, None
         if backlog.lag is None:
             trend, why = "unknown", backlog.why
         elif comes is None or goes is None:
             trend, why = "unknown", say("not_measured_yet")
         elif not backlog.lag:
             trend = "caught_up"
-        elif goes > comes * KEEPS_UP_SHARE and backlog.lag <= goes * KEEPS_UP_S:
+        elif goes > comes * (1 - limits.GROWTH_SHARE) and backlog.lag <= goes * limits.KEEPS_UP_S:
             trend = "keeps_up"
         elif goes > comes:
             trend, catches_up = "catches_up", int(1000 * backlog.lag / (goes - comes))

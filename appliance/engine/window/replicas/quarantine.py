@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...clock import Clock
+from ...disk import Disk
 from ...errors import FrameError, InvalidInput, NotFound, RemotingError, Unavailable
 from ...failover.quarantine import Kept, KeptMessage, kept_tails, read_page, read_record
 from ...protocol import properties as p
@@ -21,7 +22,6 @@ from ...protocol.command import RemotingCommand
 from ...protocol.names import NO_SEND_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from ...protocol.record import Record, decode_record
 from ...remoting.client import RemotingClient
-from ...store.disk import Disk
 from ..sentences import Sentence, say
 
 logger = logging.getLogger(__name__)
